@@ -1,0 +1,1 @@
+"""Collectors measure models and data sets and return a case."""

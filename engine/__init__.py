@@ -1,0 +1,1 @@
+"""Facts, rules and their evaluation: pure, independent of any framework."""

@@ -1,0 +1,45 @@
+"""The one error that users see: what is wrong, where, and what to do next."""
+
+from collections.abc import Sequence
+
+
+class QuantmedicError(Exception):
+    """Something the user can act on; shown without a traceback, exit code 2.
+
+    Args:
+        message: What is wrong, one lower-case sentence without a full stop.
+        where: The file, array, layer or option concerned, one fact per line.
+        help: The next step for the user.
+    """
+
+    def __init__(self, message: str, *, where: str | Sequence[str] = (), help: str | None = None):
+        super().__init__(message)
+        self.message = message
+        self.where = (where,) if isinstance(where, str) else tuple(where)
+        self.help = help
+
+    def __str__(self) -> str:
+        lines = [self.message, *(f"  {line}" for line in self.where)]
+        if self.help:
+            lines.append(f"help: {self.help}")
+        return "\n".join(lines)
+
+
+class ModelError(QuantmedicError):
+    """A model file cannot be read, or the two models do not belong together."""
+
+
+class DataError(QuantmedicError):
+    """A data set, its labels or its preprocessing do not fit the model."""
+
+
+class RuleError(QuantmedicError):
+    """A rule, threshold or manual page cannot be used."""
+
+
+class CaseError(QuantmedicError):
+    """A case file cannot be read, written or merged."""
+
+
+class OutputError(QuantmedicError):
+    """A report cannot be written where the user asked for it."""

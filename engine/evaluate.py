@@ -1,0 +1,190 @@
+"""Evaluation: facts and rules give findings. Pure; a missing fact is never a pass (Kleene logic)."""
+
+import operator
+import string
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from quantmedic.engine.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
+from quantmedic.engine.rule import Any_, Condition, Not, Rule, RuleBase
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "is": operator.eq,
+    "is_not": operator.ne,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lt": operator.lt,
+    "le": operator.le,
+    "in": lambda value, choices: value in choices,
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison that contributed to a verdict: the fact's value against its threshold."""
+
+    fact: str
+    value: Any
+    op: str
+    threshold: Any
+    source: str | None
+    subject: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that fired on one subject."""
+
+    rule: Rule
+    subject: str
+    layer: str | None
+    message: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A rule that could not be judged on one subject, and the facts it lacked."""
+
+    rule: Rule
+    subject: str
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """All that one rule said about one case."""
+
+    rule: Rule
+    findings: tuple[Finding, ...]
+    unknown: tuple[Unknown, ...]
+    judged: int
+
+    @property
+    def verdict(self) -> str:
+        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind)."""
+        if self.findings:
+            return "fired"
+        if self.judged:
+            return "passed"
+        return "not-judged" if self.unknown else "not-applicable"
+
+
+def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
+    """Judge every rule on every subject of its scope, in the order of the rules."""
+    return [_judge(rule, base, facts) for rule in base.rules]
+
+
+def subjects(scope: str, facts: CaseFacts) -> Sequence[Facts]:
+    """The views of a case that a rule of this scope ranges over."""
+    if scope == "model":
+        return (facts.model,)
+    return getattr(facts, {"dataset": "datasets"}.get(scope, scope + "s"))
+
+
+def subject_name(view: Facts) -> str:
+    """How a subject is called in messages: layer, tensor, data set or output name."""
+    match view:
+        case LayerFacts():
+            return view.name or "?"
+        case TensorFacts():
+            return view.producer_name or view.float_name or view.name or "?"
+        case OperandFacts():
+            return f"{view.layer}[{view.index}]"
+        case DatasetFacts():
+            return view.role or "?"
+        case OutputFacts():
+            return view.name or "?"
+    return "model"
+
+
+def look_up(path: str, view: Facts, model: Facts) -> Any:
+    """Value of a dotted fact path on a subject; ``model.…`` reads the whole model's facts."""
+    parts = path.split(".")
+    if parts[0] == "model" and view is not model:
+        return reduce(getattr, parts[1:], model)
+    return reduce(getattr, parts, view)
+
+
+def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
+    findings, unknown, judged = [], [], 0
+    for view in subjects(rule.scope, facts):
+        name = subject_name(view)
+
+        def read(path: str, view: Facts = view) -> Any:
+            return look_up(path, view, facts.model)
+
+        verdict, used = _decide(rule.when, read, base)
+        if verdict is None:
+            missing = tuple(dict.fromkeys(c.fact for c in used if read(c.fact) is None))
+            unknown.append(Unknown(rule, name, missing))
+            continue
+        judged += 1
+        if verdict:
+            evidence = tuple(_evidence(condition, read, base, name) for condition in used)
+            findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence))
+    return RuleResult(rule, tuple(findings), tuple(unknown), judged)
+
+
+def _decide(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Condition]]:
+    """Verdict of a node, and the conditions that decided it (or, if undecided, that are missing)."""
+    if isinstance(node, Condition):
+        return _compare(node, read(node.fact), base), [node]
+    if isinstance(node, Not):
+        verdict, used = _decide(node.not_, read, base)
+        return (None if verdict is None else not verdict), used
+    decisive = isinstance(node, Any_)
+    parts = [_decide(part, read, base) for part in (node.any if decisive else node.all)]
+    if any(verdict is decisive for verdict, _ in parts):
+        return decisive, _merge(used for verdict, used in parts if verdict is decisive)
+    if any(verdict is None for verdict, _ in parts):
+        return None, _merge(used for verdict, used in parts if verdict is None)
+    return not decisive, _merge(used for _, used in parts)
+
+
+def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:
+    return [condition for part in parts for condition in part]
+
+
+def _compare(condition: Condition, value: Any, base: RuleBase) -> bool | None:
+    if condition.op == "known":
+        return (value is not None) is bool(condition.value)
+    if value is None:
+        return None
+    return bool(COMPARE[condition.op](value, _limit(condition, base)))
+
+
+def _limit(condition: Condition, base: RuleBase) -> Any:
+    return base.threshold(condition.threshold) if condition.threshold else condition.value
+
+
+def _evidence(condition: Condition, read: Callable[[str], Any], base: RuleBase, subject: str) -> Evidence:
+    source = base.thresholds[condition.threshold].source if condition.threshold else None
+    return Evidence(condition.fact, read(condition.fact), condition.op, _limit(condition, base), source, subject)
+
+
+def _layer(view: Facts) -> str | None:
+    match view:
+        case LayerFacts():
+            return view.name
+        case TensorFacts():
+            return view.producer_name
+        case OperandFacts():
+            return view.layer
+        case OutputFacts():
+            return view.tensor.producer_name
+    return None
+
+
+def render_message(message: str, read: Callable[[str], Any]) -> str:
+    """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured"."""
+    parts = []
+    for text, name, spec, _ in string.Formatter().parse(message):
+        parts.append(text)
+        if not name:
+            continue
+        value = read(name)
+        parts.append("not measured" if value is None else format(value, spec or ""))
+    return "".join(parts)

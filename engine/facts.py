@@ -1,0 +1,408 @@
+"""Facts: what was measured, typed and frozen. No verdict lives here.
+
+Every field is one entry of the glossary: its description holds the formula, its unit stands beside it.
+A field that was not measured is ``None``, never 0. Rules range over the scopes at the end of this file.
+"""
+
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["representative", "validation"]
+Scope = Literal["model", "dataset", "layer", "tensor", "operand", "output"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def fact(description: str, unit: str | None = None) -> Any:
+    """Declare one measurable field; ``unit`` is None for counts, names and flags."""
+    return Field(default=None, description=description, json_schema_extra={"unit": unit})
+
+
+class Facts(BaseModel):
+    """Base of all facts: frozen, and a misspelt field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)
+
+
+class ErrorFacts(Facts):
+    """Difference d = y - x of a quantized tensor y and its float twin x over all elements seen."""
+
+    mse: float | None = fact("mean of d²", "value²")
+    nmse: float | None = fact("sum of d² / sum of x²: noise power over signal power", "ratio")
+    sqnr_db: float | None = fact("-10 · log10(nmse): signal-to-quantization-noise ratio", "dB")
+    cosine: float | None = fact("Σxy / (|x|·|y|): cosine similarity of the flattened tensors", "ratio")
+    mean: float | None = fact("mean of d: the bias that quantization adds", "value")
+    std: float | None = fact("standard deviation of d", "value")
+    max: float | None = fact("largest |d|", "value")
+    rmse_over_scale: float | None = fact(
+        "√mse / scale of the tensor's quantizer; 1/√12 ≈ 0.289 is ideal rounding", "steps"
+    )
+    bias_over_std: float | None = fact("largest |mean of d| / std of d of any channel", "ratio")
+    worst_channel_sqnr_db: float | None = fact(
+        "lowest sqnr_db of a channel that carries at least 1e-4 of the largest channel's power", "dB"
+    )
+    worst_channel: int | None = fact("index of that channel")
+
+
+class DistributionFacts(Facts):
+    """Distribution of a float tensor over all samples of one data set."""
+
+    count: int | None = fact("finite elements seen")
+    samples: int | None = fact("samples seen")
+    nonfinite_count: int | None = fact("NaN and infinite elements seen; kept out of every other statistic")
+    min: float | None = fact("smallest finite value, exact", "value")
+    max: float | None = fact("largest finite value, exact", "value")
+    absmax: float | None = fact("largest magnitude, exact", "value")
+    mean: float | None = fact("mean", "value")
+    std: float | None = fact("population standard deviation", "value")
+    p0_01: float | None = fact("0.01 % quantile, within one histogram bin (6.3 % of its value)", "value")
+    p1: float | None = fact("1 % quantile, within one histogram bin", "value")
+    p50: float | None = fact("median, within one histogram bin", "value")
+    p99: float | None = fact("99 % quantile, within one histogram bin", "value")
+    p99_99: float | None = fact("99.99 % quantile, within one histogram bin", "value")
+    abs_p99_99: float | None = fact("99.99 % quantile of the magnitude, within one histogram bin", "value")
+    zscore_max: float | None = fact("largest |x - mean| / std", "σ")
+    tail_share: float | None = fact(
+        "share of elements in the upper half of the range of magnitudes: |x| > absmax / 2", "share"
+    )
+    range_inflation_bits: float | None = fact("log2(absmax / abs_p99_99): bits that the rarest values cost", "bits")
+    zero_share: float | None = fact("share of exact zeros", "share")
+    negative_share: float | None = fact("share of elements < 0", "share")
+    channel_absmax_ratio: float | None = fact("largest channel absmax / median channel absmax", "ratio")
+    range_growth: float | None = fact(
+        "1 - mean range width of two disjoint halves of the set / range width of the whole set", "ratio"
+    )
+    halves_disagreement: float | None = fact(
+        "difference of the range widths of two disjoint halves / range width of the whole set", "ratio"
+    )
+
+
+class ClippingFacts(Facts):
+    """The float tensor against the range that its quantizer can represent."""
+
+    share: float | None = fact("share of elements outside the quantizer's range by more than half a step", "share")
+    energy_share: float | None = fact("share of the rounding error's power that comes from clipped elements", "share")
+    overshoot: float | None = fact(
+        "how far the values reach beyond the quantizer's range / the range's width (0 = all covered)", "ratio"
+    )
+    utilisation: float | None = fact(
+        "width of the values' range inside the quantizer's range / width of the quantizer's range", "ratio"
+    )
+
+
+class TensorDataFacts(Facts):
+    """What one data set showed of one activation tensor."""
+
+    dataset: Role | None = fact("the data set these facts were measured on")
+    values: DistributionFacts = DistributionFacts()
+    rounding: ErrorFacts = ErrorFacts()
+    accumulated: ErrorFacts = ErrorFacts()
+    operator: ErrorFacts = ErrorFacts()
+    clipping: ClippingFacts = ClippingFacts()
+    predicted_best_gain_db: float | None = fact(
+        "sqnr_db of the best range found on the stored histogram (min-max, percentiles, least squares) minus that of "
+        "the range in force",
+        "dB",
+    )
+    predicted_best_low: float | None = fact("lower end of that range", "value")
+    predicted_best_high: float | None = fact("upper end of that range", "value")
+    amplification: float | None = fact(
+        "accumulated nmse of this tensor / largest accumulated nmse among the inputs of its operator", "ratio"
+    )
+
+
+class QuantizerFacts(Facts):
+    """The quantizer of one tensor: real = scale · (code - zero_point)."""
+
+    scale: float | None = fact("step between two codes (largest of all channels)", "value")
+    scale_min: float | None = fact("smallest step of all channels", "value")
+    zero_point: int | None = fact("code of 0.0 (first channel)")
+    bits: int | None = fact("bits of a code", "bits")
+    signed: bool | None = fact("codes are signed integers")
+    symmetric: bool | None = fact("0.0 is the middle code of the signed range or the lowest of the unsigned one")
+    granularity: Literal["per_tensor", "per_channel", "per_block"] | None = fact("how many scales there are")
+    axis: int | None = fact("channel axis of a per-channel quantizer")
+    low: float | None = fact("smallest representable value (per tensor)", "value")
+    high: float | None = fact("largest representable value (per tensor)", "value")
+    dynamic: bool | None = fact("the scale is computed at run time from the values themselves")
+
+
+class TensorFacts(Facts):
+    """Scope ``tensor``: one activation, the input of the network included."""
+
+    name: str | None = fact("name in the quantized model")
+    float_name: str | None = fact("name of its twin in the float model")
+    producer: str | None = fact("operator type that produces it; 'Input' for a network input")
+    producer_name: str | None = fact("name of the producing layer")
+    consumers: tuple[str, ...] = Field(default=(), description="operator types that read it")
+    channels: int | None = fact("channels measured; None where the channel axis is unknown")
+    quantizer: QuantizerFacts = QuantizerFacts()
+    representative: TensorDataFacts = TensorDataFacts()
+    validation: TensorDataFacts = TensorDataFacts()
+    data: TensorDataFacts = Field(
+        default=TensorDataFacts(), description="facts on the validation set where it was given, else representative"
+    )
+    negative_levels: float | None = fact("|min| / scale: codes left for the negative values", "levels")
+    negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")
+    range_excess_bits: float | None = fact(
+        "log2(quantizer's reach / abs_p99_99 of the values): bits spent beyond 99.99 % of the values", "bits"
+    )
+    best_sqnr_db: float | None = fact(
+        "rounding sqnr_db that this tensor would have with the best range for its bits", "dB"
+    )
+
+
+class WeightFacts(Facts):
+    """The weights of one layer, float values against the integers that replace them."""
+
+    name: str | None = fact("name of the float initializer")
+    channels: int | None = fact("output channels")
+    quantizer: QuantizerFacts = QuantizerFacts()
+    min: float | None = fact("smallest float weight", "value")
+    max: float | None = fact("largest float weight", "value")
+    mean: float | None = fact("mean of the float weights", "value")
+    std: float | None = fact("standard deviation of the float weights", "value")
+    absmax_over_std: float | None = fact("absmax / std", "ratio")
+    channel_range_ratio: float | None = fact(
+        "widest / narrowest channel absmax; channels under 1e-6 of the widest are left out as dead", "ratio"
+    )
+    dead_channels: int | None = fact("channels with absmax < 1e-6 of the tensor's absmax")
+    rounding: ErrorFacts = ErrorFacts()
+
+
+class BiasFacts(Facts):
+    """The bias of one layer on its int32 grid of step s_x · s_w."""
+
+    max_code: float | None = fact("largest |float bias| / (s_x·s_w[c]): must stay below 2³¹ - 1", "codes")
+    bits: int | None = fact("bits of the stored bias; 32, or 0 where it stays float", "bits")
+    max_error: float | None = fact("largest |stored bias - float bias|", "value")
+    overflowing_channels: int | None = fact("channels whose code exceeds 2³¹ - 1 or sits at the end of int32")
+    rounding: ErrorFacts = ErrorFacts()
+
+
+class LayerFacts(Facts):
+    """Scope ``layer``: one operator of the quantized model and its twin in the float model."""
+
+    name: str | None = fact("name of the float layer, else of the quantized one")
+    float_name: str | None = fact("node name in the float model")
+    quantized_name: str | None = fact("node name in the quantized model")
+    op_type: str | None = fact("operator type without its quantization (Conv, not QLinearConv)")
+    index: int | None = fact("topological index")
+    is_compute: bool | None = fact("operator with weights or a matrix product: Conv, Gemm, MatMul, …")
+    is_first: bool | None = fact("first compute operator")
+    is_last: bool | None = fact("last compute operator")
+    executed_as: Literal["integer", "float"] | None = fact("kernel in the optimized graph of the runtime")
+    weight: WeightFacts = WeightFacts()
+    bias: BiasFacts = BiasFacts()
+    output: TensorFacts = TensorFacts()
+    degraded: bool | None = fact(
+        "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*)"
+    )
+
+
+class OperandFacts(Facts):
+    """Scope ``operand``: one measured input of a Concat or Add."""
+
+    layer: str | None = fact("name of the layer that joins the operands")
+    op_type: str | None = fact("Concat or Add")
+    index: int | None = fact("position among the operands")
+    tensor: str | None = fact("name of the operand's tensor in the float model")
+    width: float | None = fact("range width of the operand's values", "value")
+    range_ratio: float | None = fact("widest operand's range width / this operand's range width", "ratio")
+    levels: float | None = fact("this operand's range width / scale of the joint quantizer", "levels")
+    joint_sqnr_db: float | None = fact("sqnr_db of this operand's values on the joint quantizer's grid", "dB")
+    own_sqnr_db: float | None = fact("sqnr_db of this operand on a min-max grid of its own with as many bits", "dB")
+
+
+class RelationFacts(Facts):
+    """The representative inputs against the validation inputs: representative ≈ slope · validation + offset."""
+
+    method: Literal["lattice", "quantiles"] | None = fact(
+        "lattice: both inputs lie on an evenly spaced grid (8-bit images), compared exactly; quantiles: fit of 99 "
+        "quantiles of the two distributions"
+    )
+    slope: float | None = fact("slope of the channel that deviates most from 1", "ratio")
+    slope_low: float | None = fact("lower end of the slope's 95 % interval (bootstrap over buckets)", "ratio")
+    slope_high: float | None = fact("upper end of the slope's 95 % interval", "ratio")
+    scale_mismatch: float | None = fact("max(slope, 1 / slope) over channels, 1 = equal scales", "ratio")
+    offset: float | None = fact("offset of the channel that deviates most", "value")
+    offset_over_std: float | None = fact("|offset| / standard deviation of the validation inputs", "σ")
+    kind: (
+        Literal["same", "scale", "offset", "not-normalized", "normalized-twice", "partly-normalized", "unexplained"]
+        | None
+    ) = fact(
+        "name of the relation: not-normalized (the representative inputs are raw), normalized-twice (the map from raw "
+        "to validation was applied again), partly-normalized (scaled, but mean and deviation are missing), scale, "
+        "offset, same, unexplained"
+    )
+    certainty: float | None = fact("1 for a lattice, else R² of the quantile fit", "ratio")
+    flipped_distance_ratio: float | None = fact(
+        "distance of the channel means and deviations to the validation set's as stored / with the channels reversed; "
+        "> 1: reversed fits better",
+        "ratio",
+    )
+    flipped_feature_ratio: float | None = fact(
+        "distance of the float network's mean features to the validation set's as stored / with the channels reversed",
+        "ratio",
+    )
+    feature_distance: float | None = fact(
+        "distance between the two sets' mean features / √(summed feature variance of the validation set)", "σ"
+    )
+
+
+class DatasetFacts(Facts):
+    """Scope ``dataset``: one data set as the network received it, first input unless said otherwise."""
+
+    role: Role | None = fact("representative (calibration) or validation")
+    samples: int | None = fact("samples read")
+    labelled: bool | None = fact("labels were given")
+    unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
+    blank_share: float | None = fact("share of samples whose deviation is under 1e-3 of the set's", "share")
+    saturated_share: float | None = fact("mean share of elements of a sample at the set's extreme values", "share")
+    nonfinite_samples: int | None = fact("samples with a NaN or infinite element")
+    min: float | None = fact("smallest input value", "value")
+    max: float | None = fact("largest input value", "value")
+    mean: tuple[float, ...] | None = fact("mean per channel", "value")
+    std: tuple[float, ...] | None = fact("standard deviation per channel", "value")
+    lattice_step: tuple[float, ...] | None = fact(
+        "per channel: distance of neighbouring grid points when all distinct values lie on a grid of ≤ 256 points",
+        "value",
+    )
+    lattice_low: tuple[float, ...] | None = fact("per channel: lowest grid point", "value")
+    range_growth: float | None = fact(
+        "median over activation tensors of their range_growth: how much the ranges still widen with more samples",
+        "ratio",
+    )
+    halves_disagreement: float | None = fact("median over activation tensors of their halves_disagreement", "ratio")
+    input_spread: float | None = fact("std of this set's inputs / std of the validation inputs", "ratio")
+    feature_spread: float | None = fact(
+        "summed variance of the float network's features on this set / on the validation set", "ratio"
+    )
+    effective_rank: float | None = fact("exp(entropy of the feature covariance's normalized eigenvalues)")
+    effective_rank_ratio: float | None = fact("effective_rank / effective_rank of the validation set", "ratio")
+    classes: int | None = fact("distinct classes that the float network predicts on this set")
+    class_coverage: float | None = fact("classes seen in this set / classes seen in the validation set", "share")
+    clipped_share: float | None = fact(
+        "share of activations outside their quantizers' ranges, over all quantized tensors", "share"
+    )
+    clipped_share_ratio: float | None = fact(
+        "clipped_share of the validation set / clipped_share of the representative set", "ratio"
+    )
+    relation: RelationFacts = RelationFacts()
+
+
+class OutputFacts(Facts):
+    """Scope ``output``: one output of the network."""
+
+    name: str | None = fact("name of the output in the float model")
+    tensor: TensorFacts = TensorFacts()
+    is_integer: bool | None = fact("the last operation on the way to the output ends on an integer grid")
+    step: float | None = fact("step of that grid", "value")
+    distinct_levels: int | None = fact("codes that the whole output uses on the data", "levels")
+    distinct_levels_worst_column: int | None = fact("codes that the poorest column of the last axis uses", "levels")
+    levels: float | None = fact("range width of the float output / step: codes that its range spans", "levels")
+    margin_median: float | None = fact("median of top-1 minus top-2 of the float output", "value")
+    step_over_margin: float | None = fact("step / margin_median", "ratio")
+    tie_share: float | None = fact("share of samples whose two best quantized scores are equal", "share")
+
+
+class MetricFacts(Facts):
+    """The task metric of both models on the labelled set; the drop is float minus quantized, worse is positive."""
+
+    name: str | None = fact("top1, top5, mae, rmse or module:function")
+    higher_is_better: bool | None = fact("direction of the metric")
+    dataset: Role | None = fact("data set it was measured on")
+    samples: int | None = fact("samples it was measured on")
+    float_value: float | None = fact("metric of the float model; share for top1 and top5", "metric")
+    quantized_value: float | None = fact("metric of the quantized model", "metric")
+    drop: float | None = fact("float - quantized (sign turned where lower is better)", "metric")
+    drop_low: float | None = fact(
+        "lower end of the drop's 95 % interval: paired score interval (Newcombe 1998, method 10) for 0/1 metrics, "
+        "seeded bootstrap over samples else",
+        "metric",
+    )
+    drop_high: float | None = fact("upper end of that interval", "metric")
+    relative_drop: float | None = fact("drop / |float|", "ratio")
+
+
+class ModelFacts(Facts):
+    """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
+
+    name: str | None = fact("file name of the quantized model without its folder")
+    framework: str | None = fact("onnx")
+    format: str | None = fact("QDQ, QOperator, dynamic, or none")
+    toolchain: str | None = fact("producer recorded in the quantized model")
+    opset: int | None = fact("opset of the default domain of the quantized model")
+    operators: int | None = fact("operators of the quantized model without quantizers")
+    compute_operators: int | None = fact("operators with weights or a matrix product")
+    quantized_share: float | None = fact("share of compute operators with quantized inputs or weights", "share")
+    integer_share: float | None = fact("share of compute operators that the runtime executes with integers", "share")
+    matched_share: float | None = fact("share of measured tensors whose float twin was found", "share")
+    bytes_float: int | None = fact("bytes of the float model with its external data", "bytes")
+    bytes_quantized: int | None = fact("bytes of the quantized model with its external data", "bytes")
+    size_ratio: float | None = fact("bytes_quantized / bytes_float", "ratio")
+    observed: Literal["deployed", "simulated"] | None = fact(
+        "deployed: exposing tensors left the outputs bit-equal on the first batch; simulated: it changed them"
+    )
+    observed_difference: float | None = fact("largest output change by observing / largest output magnitude", "ratio")
+    dropped_taps: int | None = fact("tensors not observed because exposing them changed the output")
+    degraded_layers: int | None = fact("layers whose accumulated error is over a threshold")
+    degraded_share: float | None = fact("degraded layers / layers measured", "share")
+    rounding_sqnr_min_db: float | None = fact("lowest rounding sqnr_db of any quantized activation", "dB")
+    weight_sqnr_min_db: float | None = fact("lowest rounding sqnr_db of any layer's weights", "dB")
+    output_sqnr_db: float | None = fact("lowest accumulated sqnr_db of the network's outputs", "dB")
+    output_agreement: float | None = fact("share of samples where both models predict the same class", "share")
+    sqnr_slope_db: float | None = fact(
+        "least-squares slope of the accumulated sqnr_db over the layers, first to last, times their number: total fall",
+        "dB",
+    )
+    sqnr_worst_step_db: float | None = fact("largest fall of accumulated sqnr_db within one layer", "dB")
+    float_is_quantized: bool | None = fact("the float model holds quantizers too")
+    first_nonfinite_layer: str | None = fact("first layer in topological order with a NaN or infinite value")
+    nonfinite_in: Literal["float", "quantized", "both"] | None = fact("models that show non-finite values")
+    input_nonfinite: bool | None = fact("the input data itself holds non-finite values")
+    dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
+    cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")
+    metric: MetricFacts = MetricFacts()
+
+
+class CaseFacts(Facts):
+    """All facts of one case: the views that rules range over."""
+
+    model: ModelFacts = ModelFacts()
+    datasets: tuple[DatasetFacts, ...] = ()
+    layers: tuple[LayerFacts, ...] = ()
+    tensors: tuple[TensorFacts, ...] = ()
+    operands: tuple[OperandFacts, ...] = ()
+    outputs: tuple[OutputFacts, ...] = ()
+
+
+SCOPES: dict[Scope, type[Facts]] = {
+    "model": ModelFacts,
+    "dataset": DatasetFacts,
+    "layer": LayerFacts,
+    "tensor": TensorFacts,
+    "operand": OperandFacts,
+    "output": OutputFacts,
+}
+
+
+def nested_facts(annotation: Any) -> type[Facts] | None:
+    """The ``Facts`` class that a field holds directly, or None for a leaf."""
+    return annotation if isinstance(annotation, type) and issubclass(annotation, Facts) else None
+
+
+def fact_paths(scope: Scope) -> dict[str, Any]:
+    """Every dotted path that a rule of this scope may name, with its field info."""
+    paths = _paths(SCOPES[scope])
+    if scope != "model":
+        paths |= {f"model.{path}": field for path, field in _paths(ModelFacts).items()}
+    return paths
+
+
+def _paths(cls: type[Facts], prefix: str = "") -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    for name, field in cls.model_fields.items():
+        nested = nested_facts(field.annotation)
+        paths |= _paths(nested, f"{prefix}{name}.") if nested else {prefix + name: field}
+    return paths

@@ -1,0 +1,329 @@
+"""Rules, thresholds and remedies: declarative, checked when loaded, never executed as code."""
+
+import difflib
+import string
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.facts import SCOPES, Scope, fact_paths
+
+Severity = Literal["high", "medium", "low", "info"]
+SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
+COMPARISONS = {"is": "=", "is_not": "≠", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "in": "in", "known": "known"}
+FAMILIES = {
+    "S": "sanity",
+    "D": "data",
+    "W": "weights",
+    "A": "activations",
+    "G": "graph",
+    "M": "precision",
+    "R": "runtime",
+}
+
+
+class Data(BaseModel):
+    """Base of everything read from rule files: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Threshold(Data):
+    """A named number that rules refer to as ``$name`` and users override."""
+
+    name: str
+    value: float
+    unit: str | None = None
+    source: str
+    description: str
+
+
+class Condition(Data):
+    """One comparison of a fact with a constant or a named threshold."""
+
+    fact: str
+    op: str
+    value: Any
+    threshold: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_yaml(cls, raw: Any) -> Any:
+        if not isinstance(raw, dict) or "op" in raw:
+            return raw
+        ops = set(raw) - {"fact"}
+        if "fact" not in raw or len(ops) != 1:
+            raise ValueError(f"a condition is {{fact: PATH, OPERATOR: VALUE}}, not {raw}")
+        (op,) = ops
+        if op not in COMPARISONS:
+            raise ValueError(f"unknown operator {op!r}{_suggest(op, COMPARISONS)}; known: {', '.join(COMPARISONS)}")
+        value = raw[op]
+        named = isinstance(value, str) and value.startswith("$")
+        return {"fact": raw["fact"], "op": op, "value": value, "threshold": value[1:] if named else None}
+
+
+class All(Data):
+    """True when every part is true."""
+
+    all: tuple["Node", ...] = Field(min_length=1)
+
+
+class Any_(Data):
+    """True when one part is true."""
+
+    any: tuple["Node", ...] = Field(min_length=1)
+
+
+class Not(Data):
+    """True when its part is false."""
+
+    not_: "Node" = Field(alias="not")
+
+
+Node = Annotated[All | Any_ | Not | Condition, Field(union_mode="left_to_right")]
+
+
+class Rule(Data):
+    """One way to recognise one cause, judged on every subject of its scope."""
+
+    id: str = Field(pattern=r"^[A-Z]\d{3}$")
+    name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
+    cause: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
+    scope: Scope
+    severity: Severity
+    confidence: float = Field(gt=0, le=1)
+    when: Node
+    message: str
+    remedies: tuple[str, ...] = Field(min_length=1)
+    repair: Literal["recalibrate"] | None = None
+    path: Path | None = None
+
+    @property
+    def family(self) -> str:
+        """Name of the family that the first letter of the id stands for."""
+        return FAMILIES.get(self.id[0], "user")
+
+    def conditions(self) -> Iterable[Condition]:
+        """All comparisons in the order in which they are written."""
+        return _leaves(self.when)
+
+
+class Snippet(Data):
+    """How one toolchain applies a remedy: text with ``{layers}`` or ``{tensors}`` filled in by the report."""
+
+    toolchain: str
+    code: str
+    note: str | None = None
+
+
+class Remedy(Data):
+    """What to change, what it costs and when it is useless or unsafe."""
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
+    title: str
+    changes: str
+    cost: str
+    unsafe: str
+    snippets: tuple[Snippet, ...] = ()
+
+
+class RuleBase(Data):
+    """All rules, thresholds and remedies in force, and the hints for facts that were not measured."""
+
+    rules: tuple[Rule, ...]
+    thresholds: Mapping[str, Threshold]
+    remedies: Mapping[str, Remedy]
+    hints: Mapping[str, str] = {}
+    ignored: tuple[Rule, ...] = ()
+
+    def threshold(self, name: str) -> float:
+        """Value in force of a named threshold."""
+        return self.thresholds[name].value
+
+    def hint(self, path: str) -> str | None:
+        """How to supply a missing fact: the hint of the longest matching prefix of its path."""
+        matching = [prefix for prefix in self.hints if path.startswith(prefix)]
+        return self.hints[max(matching, key=len)] if matching else None
+
+    def with_thresholds(self, values: Mapping[str, float], origin: str) -> "RuleBase":
+        """Replace thresholds by the user's; ``origin`` is shown as their source.
+
+        Raises:
+            RuleError: A name is unknown or a value is not a number.
+        """
+        changed = dict(self.thresholds)
+        for name, value in values.items():
+            if name not in changed:
+                raise RuleError(
+                    f"unknown threshold {name!r}{_suggest(name, changed)}",
+                    where=origin,
+                    help="list the thresholds with: quantmedic rules --thresholds",
+                )
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise RuleError(f"threshold {name} must be a number, not {value!r}", where=origin)
+            changed[name] = changed[name].model_copy(update={"value": float(value), "source": origin})
+        return self.model_copy(update={"thresholds": changed})
+
+    def choose(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> "RuleBase":
+        """Keep the rules whose id, id prefix, name or cause is selected and not ignored.
+
+        Raises:
+            RuleError: A selector matches no rule.
+        """
+        select, ignore = tuple(select), tuple(ignore)
+        for selector in (*select, *ignore):
+            if not any(_matches(rule, selector) for rule in self.rules):
+                known = [rule.id for rule in self.rules] + [rule.name for rule in self.rules]
+                raise RuleError(
+                    f"no rule matches {selector!r}{_suggest(selector, known)}",
+                    help="list the rules with: quantmedic rules",
+                )
+        kept = [r for r in self.rules if not select or any(_matches(r, s) for s in select)]
+        ignored = [r for r in kept if any(_matches(r, s) for s in ignore)]
+        return self.model_copy(update={"rules": tuple(r for r in kept if r not in ignored), "ignored": tuple(ignored)})
+
+
+def load_rules(folders: Iterable[Path]) -> RuleBase:
+    """Read every rule, threshold and remedy below the folders; later folders add to earlier ones.
+
+    A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml`` and
+    ``hints.yaml`` at its top.
+
+    Raises:
+        RuleError: A file cannot be read, a key, fact, operator, threshold or remedy is unknown, or an id occurs twice;
+            the message names file, line and the nearest known name.
+    """
+    thresholds: dict[str, Threshold] = {}
+    remedies: dict[str, Remedy] = {}
+    hints: dict[str, str] = {}
+    rules: dict[str, Rule] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise RuleError("no such rule folder", where=str(folder))
+        for path in sorted(folder.rglob("*.yaml")):
+            if path.name == "thresholds.yaml":
+                thresholds |= _table(path, Threshold, "name")
+            elif path.name == "remedies.yaml":
+                remedies |= _table(path, Remedy, "id")
+            elif path.name == "hints.yaml":
+                hints |= read_yaml(path)
+            else:
+                rule = _load_rule(path)
+                if rule.id in rules:
+                    raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(rules[rule.id].path)])
+                rules[rule.id] = rule
+    base = RuleBase(rules=tuple(rules.values()), thresholds=thresholds, remedies=remedies, hints=hints)
+    for rule in base.rules:
+        _check(rule, base)
+    return base
+
+
+def read_yaml(path: Path) -> Any:
+    """Read one YAML file with the safe loader.
+
+    Raises:
+        RuleError: The file cannot be read or is not YAML; names the line.
+    """
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RuleError("cannot read file", where=f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise RuleError("not a YAML file", where=f"{path}{line}: {getattr(error, 'problem', error)}") from error
+
+
+def message_fields(message: str) -> list[str]:
+    """Fact paths that a message names in braces."""
+    return [name for _, name, _, _ in string.Formatter().parse(message) if name]
+
+
+def _table(path: Path, cls: type[Data], key: str) -> dict[str, Any]:
+    raw = read_yaml(path) or {}
+    if not isinstance(raw, dict):
+        raise RuleError("expected a mapping of names", where=str(path))
+    return {name: _validate(cls, {key: name, **(entry or {})}, path, name) for name, entry in raw.items()}
+
+
+def _load_rule(path: Path) -> Rule:
+    raw = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise RuleError("a rule file holds one mapping", where=str(path))
+    return _validate(Rule, raw, path).model_copy(update={"path": path})
+
+
+def _validate(cls: type[Data], raw: Any, path: Path, key: str | None = None) -> Any:
+    try:
+        return cls.model_validate(raw)
+    except ValidationError as error:
+        problem = _innermost(error)
+        names = [str(part) for part in problem["loc"] if str(part) not in ("All", "Any_", "Not", "Condition")]
+        keys = [*([key] if key else []), *names]
+        text = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            text = f"unknown key {names[-1]!r}{_suggest(names[-1], cls.model_fields)}"
+        elif problem["type"] == "missing":
+            text = f"key {names[-1]!r} is missing"
+        raise RuleError(text, where=_place(path, keys)) from error
+
+
+def _innermost(error: ValidationError) -> Any:
+    """The most telling of the errors that trying every kind of node produced."""
+    errors = error.errors()
+    own = [e for e in errors if e["type"] == "value_error"]
+    return max(own, key=lambda e: len(e["loc"])) if own else errors[0]
+
+
+def _check(rule: Rule, base: RuleBase) -> None:
+    path = rule.path or Path(rule.id)
+    known = fact_paths(rule.scope)
+    used = [condition.fact for condition in rule.conditions()]
+    for name in [*used, *message_fields(rule.message)]:
+        if name not in known:
+            help_ = f"facts of scope {rule.scope} start at {SCOPES[rule.scope].__name__}"
+            raise RuleError(f"unknown fact {name!r}{_suggest(name, known)}", where=_place(path, [name]), help=help_)
+    for condition in rule.conditions():
+        if condition.threshold and condition.threshold not in base.thresholds:
+            near = _suggest(condition.threshold, base.thresholds)
+            raise RuleError(
+                f"unknown threshold {condition.threshold!r}{near}", where=_place(path, ["$" + condition.threshold])
+            )
+    for remedy in rule.remedies:
+        if remedy not in base.remedies:
+            raise RuleError(f"unknown remedy {remedy!r}{_suggest(remedy, base.remedies)}", where=_place(path, [remedy]))
+
+
+def _place(path: Path, keys: Iterable[str]) -> str:
+    """``file:line`` of the last of the keys that occurs in the file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return str(path)
+    for key in reversed(list(keys)):
+        for number, line in enumerate(lines, 1):
+            if key in line:
+                return f"{path}:{number}: {line.strip()}"
+    return str(path)
+
+
+def _leaves(node: Any) -> Iterable[Condition]:
+    if isinstance(node, Condition):
+        yield node
+        return
+    parts = node.all if isinstance(node, All) else node.any if isinstance(node, Any_) else (node.not_,)
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _matches(rule: Rule, selector: str) -> bool:
+    return rule.id.startswith(selector) or selector in (rule.name, rule.cause, rule.family)
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

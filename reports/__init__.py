@@ -1,0 +1,1 @@
+"""Reports render a diagnosis for people and machines."""
