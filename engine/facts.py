@@ -258,7 +258,7 @@ class DatasetFacts(Facts):
     labelled: bool | None = fact("labels were given")
     unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
     blank_share: float | None = fact("share of samples whose deviation is under 1e-3 of the set's", "share")
-    saturated_share: float | None = fact("mean share of elements of a sample at the set's extreme values", "share")
+    saturated_share: float | None = fact("mean share of elements of a sample that equal its largest value", "share")
     nonfinite_samples: int | None = fact("samples with a NaN or infinite element")
     min: float | None = fact("smallest input value", "value")
     max: float | None = fact("largest input value", "value")

@@ -1,1 +1,32 @@
-"""quantmedic: why did my network lose accuracy when it was quantized, and what do I change?"""
+"""quantmedic: why did my network lose accuracy when it was quantized, and what do I change?
+
+>>> import quantmedic
+>>> diagnosis = quantmedic.diagnose(
+...     "float.onnx", "int8.onnx", representative="rep.npz", validation="val.npz"
+... )  # doctest: +SKIP
+>>> diagnosis.causes[0].cause  # doctest: +SKIP
+'preprocessing-mismatch'
+"""
+
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quantmedic.api import collect, diagnose, judge, load_case, load_rulebase, save_case, write_report
+
+try:
+    __version__ = _version("quantmedic")
+except PackageNotFoundError:  # a checkout that was never installed
+    __version__ = "0+unknown"
+
+__all__ = ["__version__", "collect", "diagnose", "judge", "load_case", "load_rulebase", "save_case", "write_report"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the API on first use: ``import quantmedic`` stays cheap."""
+    if name not in __all__:
+        raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
+    from quantmedic import api
+
+    return getattr(api, name)

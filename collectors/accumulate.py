@@ -1,0 +1,169 @@
+"""One data set's accumulators: what each batch adds to the statistics, the sample table and the features."""
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.metrics import Metric
+from quantmedic.collectors.onnx_graph import Quantizer
+from quantmedic.engine.case import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
+
+if os.environ.get("QUANTMEDIC_NO_JIT"):
+    from quantmedic.collectors import reference as kernels
+else:
+    try:
+        from quantmedic.collectors import kernels  # type: ignore[no-redef]
+    except ImportError:  # numba is missing or does not support this machine
+        from quantmedic.collectors import reference as kernels
+
+Array = NDArray[np.generic]
+_PROJECTION_SEED = 20240117
+
+
+class SetAccumulator:
+    """Adds batches to a ``SetStatistics``; ``finish`` returns it with its sample table."""
+
+    def __init__(self, statistics: SetStatistics, metric: Metric | None) -> None:
+        self._statistics, self._metric = statistics, metric
+        self._rows: list[NDArray[np.void]] = []
+        self._labels: Array | None = None
+        self._projection: NDArray[np.float64] | None = None
+        self.last = 0
+
+    def begin(self, n: int, x: Array, image: tuple[str, int] | None, labels: Array | None) -> NDArray[np.int64]:
+        """Open a batch of ``n`` samples; returns the bucket of each."""
+        rows = np.zeros(n, SAMPLE_DTYPE)
+        rows["class_float"] = rows["class_quantized"] = rows["label"] = -1
+        rows["metric_float"] = rows["metric_quantized"] = rows["margin"] = np.nan
+        rows["hash"] = [content_hash(sample) for sample in x]
+        self._rows.append(rows)
+        self._labels, self.last = labels, n
+        if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
+            rows["label"] = labels
+        if x.dtype.kind == "f":
+            self._input_samples(rows, x.reshape(n, -1))
+            if image is not None:
+                self._lattice(x, image[1])
+        return (rows["hash"] % BUCKETS).astype(np.int64)
+
+    def _input_samples(self, rows: NDArray[np.void], flat: Array) -> None:
+        finite = np.isfinite(flat)
+        rows["nonfinite"] = (~finite).sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            values = np.where(finite, flat, 0.0).astype(np.float64)
+            rows["mean"], rows["deviation"] = values.mean(axis=1), values.std(axis=1)
+            rows["saturated"] = (values == values.max(axis=1, keepdims=True)).mean(axis=1)
+
+    def _lattice(self, x: Array, axis: int) -> None:
+        known = self._statistics.lattice
+        for c in range(len(known)):
+            if known[c].size > 256:
+                continue
+            values = (x if axis == 0 else np.take(x, c, axis=axis)).astype(np.float32)
+            known[c] = union_lattice(known[c], np.unique(values[np.isfinite(values)]))
+
+    def outputs(self, floats: list[Array], quantized: list[Array], names: list[str]) -> None:
+        """Predictions, margins, ties and the task metric of this batch."""
+        rows = self._rows[-1]
+        scores, other = _scores(floats[0], len(rows)), _scores(quantized[0], len(rows))
+        if scores is not None and other is not None:
+            rows["class_float"], rows["class_quantized"] = scores.argmax(axis=1), other.argmax(axis=1)
+            best, second = np.partition(scores, -2, axis=1)[:, :-3:-1].T
+            rows["margin"] = best - second
+            top, next_ = np.partition(other, -2, axis=1)[:, :-3:-1].T
+            rows["tie"] = top == next_
+        if self._metric is not None and self._labels is not None:
+            for key, values in (("metric_float", floats), ("metric_quantized", quantized)):
+                rows[key] = self._metric.per_sample(dict(zip(names, values, strict=True)), self._labels)
+
+    def features(self, values: Array, n: int) -> None:
+        """Add the projected features of a batch to their mean and second moment."""
+        vectors = self._project(values, n)
+        self._statistics.feature_count += len(vectors)
+        self._statistics.feature_sum += vectors.sum(axis=0)
+        self._statistics.feature_outer += vectors.T @ vectors
+
+    def flipped_features(self, values: Array, n: int) -> None:
+        """The same for channel-reversed inputs; only their mean is kept."""
+        vectors = self._project(values, n)
+        self._statistics.flipped_count += len(vectors)
+        self._statistics.flipped_sum += vectors.sum(axis=0)
+
+    def _project(self, values: Array, n: int) -> NDArray[np.float64]:
+        """One vector per sample: spatial mean, then a fixed random projection to ``FEATURES`` dimensions."""
+        if values.shape[0] != n:
+            return np.zeros((0, FEATURES))
+        x = np.asarray(values, np.float64)
+        x = x.mean(axis=tuple(range(2, x.ndim))) if x.ndim > 2 else x.reshape(n, -1)
+        x = x[np.isfinite(x).all(axis=1)]
+        width = x.shape[1]
+        if width <= FEATURES:
+            return np.pad(x, ((0, 0), (0, FEATURES - width)))
+        if self._projection is None:
+            rng = np.random.default_rng(_PROJECTION_SEED)
+            self._projection = rng.standard_normal((width, FEATURES)) / np.sqrt(FEATURES)
+        return x @ self._projection
+
+    def tensor(
+        self, i: int, x: Array, axis: int | None, buckets: NDArray[np.int64] | None, quantizer: Quantizer | None
+    ) -> None:
+        """Add the distribution of a float tensor and, where it has a fixed quantizer, its rounding error."""
+        view = _as_rows(x, axis)
+        into = self._statistics.tensor(i)
+        per_row = np.full(len(view), -1, np.int64)
+        if buckets is not None:
+            per_row = np.repeat(buckets, len(view) // len(buckets)) if len(view) > 1 or len(buckets) == 1 else per_row
+        kernels.observe_values(view, into, per_row)
+        self._statistics.tensor_samples[i] += self.last
+        if quantizer is None:
+            return
+        channels = view.shape[1]
+        scale = np.broadcast_to(np.asarray(quantizer.scale, np.float32).ravel(), (channels,))
+        zero = np.broadcast_to(np.asarray(quantizer.zero_point, np.float32).ravel(), (channels,))
+        low, high = (np.ascontiguousarray(q - zero, np.float32) for q in (quantizer.qmin, quantizer.qmax))
+        kernels.observe_rounding(view, np.ascontiguousarray(scale), low, high, into)
+
+    def error(self, i: int, x: Array, y: Array, axis: int | None, kind: str) -> None:
+        """Add the difference of a quantized tensor and its float twin."""
+        values = np.asarray(y, np.float32)
+        kernels.observe_error(_as_rows(x, axis), _as_rows(values, axis), self._statistics.tensor(i), kind)
+
+    def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer | None) -> None:
+        """Mark the codes that an output uses, per column of its last axis."""
+        if quantizer is None or codes.dtype.kind not in "iu":
+            return
+        table = codes.reshape(-1, columns).astype(np.int64) - quantizer.qmin
+        used = self._statistics.codes[slot]
+        used[np.broadcast_to(np.arange(columns), table.shape).ravel(), table.ravel()] = True
+
+    def finish(self) -> SetStatistics:
+        """The statistics with the sample table attached."""
+        self._statistics.samples = np.concatenate([self._statistics.samples, *self._rows])
+        self._rows = []
+        return self._statistics
+
+
+def content_hash(sample: Array) -> int:
+    """64-bit hash of a sample's bytes."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=8).digest(), "little")
+
+
+def _as_rows(x: Array, axis: int | None) -> NDArray[np.float32]:
+    """View as ``[outer, channels, inner]``; without a channel axis, one channel per sample row."""
+    values = np.ascontiguousarray(x, np.float32)
+    if axis is None:
+        return values.reshape(x.shape[0], 1, -1)
+    outer = int(np.prod(x.shape[:axis], dtype=np.int64))
+    return values.reshape(outer, x.shape[axis], -1)
+
+
+def _scores(output: Array, n: int) -> NDArray[np.float32] | None:
+    """Class scores ``[n, classes]`` where the output looks like them."""
+    if output.dtype.kind != "f" or output.shape[0] != n or output.ndim < 2:
+        return None
+    scores = output.reshape(n, -1)
+    one_axis = max(output.shape[1:]) == scores.shape[1]
+    return np.nan_to_num(scores, nan=-np.inf) if one_axis and scores.shape[1] > 1 else None

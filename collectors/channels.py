@@ -1,0 +1,93 @@
+"""The channel axis of each tensor, from a table per operator, carried through Transpose and Reshape."""
+
+from collections.abc import Mapping
+
+import onnx
+
+from quantmedic.collectors.onnx_graph import Graph, Operator
+
+#: More channels than this are not measured one by one.
+MAX_CHANNELS = 8192
+_AXIS_ONE = frozenset({"Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"})
+_LAST_AXIS = frozenset({"Gemm", "MatMul", "LayerNormalization", "SkipLayerNormalization", "RMSNormalization"})
+_POOLS = frozenset(
+    {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LRN", "Resize", "Upsample", "PRelu"}
+)
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_OPAQUE = frozenset({"Shape", "Size", "Gather", "ArgMax", "ArgMin", "TopK", "NonZero", "Einsum", "LSTM", "GRU", "RNN"})
+
+
+def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Axis of the channels for every root where it is known; ``shapes`` are those of one real batch."""
+    axes: dict[str, int] = {}
+    for op in graph.operators:
+        _require_input(op, graph, axes)
+    for op in reversed(graph.operators):
+        _carry_back(op, axes)
+    for op in graph.operators:
+        axis = _output_axis(op, graph, axes, shapes)
+        if axis is None:
+            continue
+        for name in op.outputs:
+            rank = len(shapes.get(name, ()))
+            position = axis + rank if axis < 0 else axis
+            if 0 <= position < rank:
+                axes.setdefault(name, position)
+    return {name: axis for name, axis in axes.items() if name in shapes and axis < len(shapes[name])}
+
+
+def _require_input(op: Operator, graph: Graph, axes: dict[str, int]) -> None:
+    if op.op_type in ("Conv", "ConvTranspose") and op.inputs and op.inputs[0] not in graph.constants:
+        axes.setdefault(op.inputs[0], 1)
+
+
+def _carry_back(op: Operator, axes: dict[str, int]) -> None:
+    axis = next((axes[name] for name in op.outputs if name in axes), None)
+    if axis is None or not op.inputs:
+        return
+    if op.op_type == "Transpose":
+        order = _permutation(op)
+        if order and axis < len(order):
+            axes.setdefault(op.inputs[0], order[axis])
+    elif len(op.inputs) == 1 and op.op_type not in _RESHAPES | _OPAQUE:
+        axes.setdefault(op.inputs[0], axis)
+
+
+def _output_axis(
+    op: Operator, graph: Graph, axes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> int | None:
+    if op.op_type in _AXIS_ONE | _POOLS:
+        return 1
+    if op.op_type in _LAST_AXIS:
+        return -1
+    source = next((name for name in op.inputs if name in axes), None)
+    if source is None or op.op_type in _OPAQUE:
+        return None
+    axis = axes[source]
+    if op.op_type == "Transpose":
+        order = _permutation(op)
+        return order.index(axis) if order and axis in order else None
+    if op.op_type in _RESHAPES:
+        return _reshaped_axis(axis, shapes.get(source), shapes.get(op.outputs[0]))
+    shape, result = shapes.get(source), shapes.get(op.outputs[0])
+    return axis if shape and result and len(shape) == len(result) else None
+
+
+def _reshaped_axis(axis: int, before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> int | None:
+    """The axis keeps its meaning where everything before it holds as many elements as it did."""
+    if before is None or after is None or axis >= len(before):
+        return None
+    leading = 1
+    for size in before[:axis]:
+        leading *= size
+    product = 1
+    for position, size in enumerate(after):
+        if product == leading and size == before[axis]:
+            return position
+        product *= size
+    return None
+
+
+def _permutation(op: Operator) -> list[int]:
+    attribute = op.attributes.get("perm")
+    return list(onnx.helper.get_attribute_value(attribute)) if attribute is not None else []

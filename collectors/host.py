@@ -1,0 +1,22 @@
+"""Features of the machine that decide how integer kernels compute."""
+
+import platform
+from pathlib import Path
+
+
+def cpu_flags() -> frozenset[str] | None:
+    """Instruction set flags of the CPU, None where the system does not tell."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    lines = (line.partition(":")[2] for line in text.splitlines() if line.startswith(("flags", "Features")))
+    return frozenset(next(lines, "").split())
+
+
+def has_vnni() -> bool | None:
+    """The CPU multiplies u8 by s8 without saturating; None where unknown."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return None
+    flags = cpu_flags()
+    return None if flags is None else bool(flags & {"avx512_vnni", "avx_vnni"})

@@ -1,0 +1,301 @@
+"""The statistics of one tensor as compiled loops; ``reference`` states the same in plain numpy.
+
+Each loop does one thing over one contiguous row, so that it vectorizes. Non-finite values are found by their bits and
+compacted away first: the float loops may then assume finite values and reorder sums. Sums run in float32 over at most
+``CHUNK`` values and are added into float64.
+"""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case import TensorStatistics
+from quantmedic.engine.histogram import BINS, SHIFT
+
+Float32 = NDArray[np.float32]
+CHUNK = 2048
+_EXPONENT = 0x7F800000
+_REORDER = {"reassoc", "contract", "arcp", "nsz", "nnan", "ninf"}
+_jit = numba.njit(cache=True, nogil=True)
+_sum = numba.njit(cache=True, nogil=True, fastmath=_REORDER, inline="never")
+
+
+def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
+    """See ``reference.observe_values``; ``x`` is C-contiguous ``[outer, channels, inner]``."""
+    x = _rows(x)
+    _values(
+        x,
+        x.view(np.int32),
+        buckets,
+        into.count,
+        into.nonfinite,
+        into.mean,
+        into.m2,
+        into.min,
+        into.max,
+        into.histogram,
+        into.bucket_min,
+        into.bucket_max,
+    )
+
+
+def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
+    """See ``reference.observe_error``."""
+    x, y = _rows(x), _rows(y)
+    e = into.errors[kind]
+    _errors(
+        x,
+        y,
+        x.view(np.int32),
+        y.view(np.int32),
+        e["count"],
+        e["nonfinite"],
+        e["sum"],
+        e["square"],
+        e["cross"],
+        e["power"],
+        e["max"],
+    )
+
+
+def observe_rounding(x: Float32, scale: Float32, low: Float32, high: Float32, into: TensorStatistics) -> None:
+    """See ``reference.observe_rounding``."""
+    x = _rows(x)
+    e = into.errors["rounding"]
+    _rounding(
+        x,
+        x.view(np.int32),
+        scale,
+        low,
+        high,
+        e["count"],
+        e["sum"],
+        e["square"],
+        e["cross"],
+        e["power"],
+        e["max"],
+        into.clipped,
+        into.clipped_energy,
+    )
+
+
+def _rows(x: Float32) -> Float32:
+    """``[outer, channels, inner]`` with long rows: where inner is 1, channels are made the outer axis."""
+    if x.shape[2] < 16 and x.shape[0] > 1 and x.shape[1] > 1:
+        return np.ascontiguousarray(x.transpose(1, 0, 2).reshape(1, x.shape[1], -1))
+    return np.ascontiguousarray(x)
+
+
+@_jit
+def _scan(bits):
+    """Smallest and largest value as ordered integers, and the largest magnitude's bits."""
+    low, high, top = np.int32(2147483647), np.int32(-2147483648), np.int32(0)
+    for i in range(bits.size):
+        b = bits[i]
+        key = b ^ ((b >> 31) & np.int32(0x7FFFFFFF))
+        low = min(low, key)
+        high = max(high, key)
+        top = max(top, b & np.int32(0x7FFFFFFF))
+    return low, high, top
+
+
+@_jit
+def _value_of_key(key):
+    bits = np.empty(1, np.int32)
+    bits[0] = key ^ ((key >> 31) & np.int32(0x7FFFFFFF))
+    return np.float64(bits.view(np.float32)[0])
+
+
+@_jit
+def _compact(x, bits, kept):
+    """Copy the finite values of a row into ``kept``; returns how many."""
+    n = 0
+    for i in range(x.size):
+        if (bits[i] & np.int32(0x7FFFFFFF)) < _EXPONENT:
+            kept[n] = x[i]
+            n += 1
+    return n
+
+
+@_sum
+def _moments(x, shift):
+    total, square = 0.0, 0.0
+    for start in range(0, x.size, CHUNK):
+        part, part2 = np.float32(0), np.float32(0)
+        for i in range(start, min(start + CHUNK, x.size)):
+            d = x[i] - shift
+            part += d
+            part2 += d * d
+        total += part
+        square += part2
+    return total, square
+
+
+@_sum
+def _differences(x, y):
+    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.float32(0)
+    for start in range(0, x.size, CHUNK):
+        s, s2, sx, p = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        for i in range(start, min(start + CHUNK, x.size)):
+            d = y[i] - x[i]
+            s += d
+            s2 += d * d
+            sx += x[i] * d
+            p += x[i] * x[i]
+            top = max(top, d * d)
+        total += s
+        square += s2
+        cross += sx
+        power += p
+    return total, square, cross, power, np.sqrt(np.float64(top))
+
+
+@_sum
+def _round_trip(x, scale, low, high):
+    """Sums of the rounding error, and the count and energy of what lies outside the codes."""
+    inverse = np.float32(1) / scale
+    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.float32(0)
+    clipped, energy = 0, 0.0
+    for start in range(0, x.size, CHUNK):
+        s, s2, sx, p, e = np.float32(0), np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        n = np.int32(0)
+        for i in range(start, min(start + CHUNK, x.size)):
+            code = np.rint(x[i] * inverse)
+            kept = min(max(code, low), high)
+            d = kept * scale - x[i]
+            d2 = d * d
+            outside = np.int32(kept != code)
+            s += d
+            s2 += d2
+            sx += x[i] * d
+            p += x[i] * x[i]
+            top = max(top, d2)
+            n += outside
+            e += np.float32(outside) * d2
+        total += s
+        square += s2
+        cross += sx
+        power += p
+        clipped += n
+        energy += e
+    return total, square, cross, power, np.sqrt(np.float64(top)), clipped, energy
+
+
+@_jit
+def _count_bits(bits, tables):
+    n = bits.size - bits.size % 4
+    for i in range(0, n, 4):
+        tables[0, np.uint32(bits[i]) >> SHIFT] += 1
+        tables[1, np.uint32(bits[i + 1]) >> SHIFT] += 1
+        tables[2, np.uint32(bits[i + 2]) >> SHIFT] += 1
+        tables[3, np.uint32(bits[i + 3]) >> SHIFT] += 1
+    for i in range(n, bits.size):
+        tables[0, np.uint32(bits[i]) >> SHIFT] += 1
+
+
+@_jit
+def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, bucket_min, bucket_max):
+    outer, channels, inner = x.shape
+    kept = np.empty(inner, np.float32)
+    tables = np.zeros((4, BINS), np.int64)
+    # A transposed input has one outer row whose samples lie side by side.
+    groups = buckets.size if outer == 1 and buckets.size > 1 else 1
+    span = inner // groups
+    for o in range(outer):
+        for c in range(channels):
+            row, row_bits = x[o, c], bits[o, c]
+            lo, hi, top = _scan(row_bits)
+            if top >= _EXPONENT:
+                n = _compact(row, row_bits, kept)
+                nonfinite[c] += inner - n
+                if n == 0:
+                    continue
+                row = kept[:n]
+                row_bits = row.view(np.int32)
+                lo, hi, top = _scan(row_bits)
+            n = row.size
+            _count_bits(row_bits, tables)
+            shift = row[0]
+            total, square = _moments(row, shift)
+            row_mean = shift + total / n
+            row_m2 = max(square - total * total / n, 0.0)
+            seen = count[c]
+            delta = row_mean - mean[c]
+            m2[c] += row_m2 + delta * delta * seen * n / (seen + n)
+            mean[c] += delta * n / (seen + n)
+            count[c] = seen + n
+            smallest, largest = _value_of_key(lo), _value_of_key(hi)
+            low[c] = min(low[c], smallest)
+            high[c] = max(high[c], largest)
+            if groups > 1:
+                for g in range(groups):
+                    _bucket_part(
+                        x[o, c, g * span : (g + 1) * span],
+                        bits[o, c, g * span : (g + 1) * span],
+                        buckets[g],
+                        bucket_min,
+                        bucket_max,
+                    )
+            elif buckets[o] >= 0:
+                bucket_min[buckets[o]] = min(bucket_min[buckets[o]], smallest)
+                bucket_max[buckets[o]] = max(bucket_max[buckets[o]], largest)
+    for b in range(BINS):
+        histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
+
+
+@_jit
+def _bucket_part(row, bits, bucket, bucket_min, bucket_max):
+    if bucket < 0:
+        return
+    for i in range(row.size):
+        if (bits[i] & np.int32(0x7FFFFFFF)) < _EXPONENT:
+            bucket_min[bucket] = min(bucket_min[bucket], np.float64(row[i]))
+            bucket_max[bucket] = max(bucket_max[bucket], np.float64(row[i]))
+
+
+@_jit
+def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power, top):
+    outer, channels, inner = x.shape
+    kept_x, kept_y = np.empty(inner, np.float32), np.empty(inner, np.float32)
+    for o in range(outer):
+        for c in range(channels):
+            a, b = x[o, c], y[o, c]
+            bad_x = _scan(x_bits[o, c])[2] >= _EXPONENT
+            bad_y = _scan(y_bits[o, c])[2] >= _EXPONENT
+            if bad_x or bad_y:
+                n = 0
+                for i in range(inner):
+                    fine_y = (y_bits[o, c, i] & np.int32(0x7FFFFFFF)) < _EXPONENT
+                    nonfinite[c] += not fine_y
+                    if fine_y and (x_bits[o, c, i] & np.int32(0x7FFFFFFF)) < _EXPONENT:
+                        kept_x[n] = a[i]
+                        kept_y[n] = b[i]
+                        n += 1
+                a, b = kept_x[:n], kept_y[:n]
+            s, s2, sx, p, t = _differences(a, b)
+            count[c] += a.size
+            total[c] += s
+            square[c] += s2
+            cross[c] += sx
+            power[c] += p
+            top[c] = max(top[c], t)
+
+
+@_jit
+def _rounding(x, bits, scale, low, high, count, total, square, cross, power, top, clipped, energy):
+    outer, channels, inner = x.shape
+    kept = np.empty(inner, np.float32)
+    for o in range(outer):
+        for c in range(channels):
+            row = x[o, c]
+            if _scan(bits[o, c])[2] >= _EXPONENT:
+                row = kept[: _compact(row, bits[o, c], kept)]
+            s, s2, sx, p, t, n, e = _round_trip(row, scale[c], low[c], high[c])
+            count[c] += row.size
+            total[c] += s
+            square[c] += s2
+            cross[c] += sx
+            power[c] += p
+            top[c] = max(top[c], t)
+            clipped[c] += n
+            energy[c] += e

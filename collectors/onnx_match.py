@@ -1,0 +1,187 @@
+"""Which tensor of the quantized model is which of the float model: by structure, and by names where they agree."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from quantmedic.collectors.onnx_graph import FOLDABLE, Graph, Operator
+
+#: Operator types that stand for each other when one toolchain fuses what the other keeps apart.
+_SAME = {"Gemm": "MatMul", "FusedMatMul": "MatMul", "FusedGemm": "MatMul", "FusedConv": "Conv", "QuickGelu": "Gelu"}
+_HOPS = 4
+
+
+@dataclass
+class Match:
+    """Tensors and operators of the quantized graph with their twins in the float graph."""
+
+    tensors: dict[str, str] = field(default_factory=dict)
+    operators: dict[int, Operator] = field(default_factory=dict)
+    unmatched: list[str] = field(default_factory=list)
+
+
+def match(float_graph: Graph, quantized: Graph) -> Match:
+    """Pair the graphs from the inputs downwards; an operator's inputs decide what its name leaves open."""
+    return _Matcher(float_graph, quantized).run()
+
+
+class _Matcher:
+    def __init__(self, float_graph: Graph, quantized: Graph) -> None:
+        self.float_graph, self.quantized = float_graph, quantized
+        self.producers = float_graph.producers
+        self.consumers = float_graph.consumers
+        self.taken: set[int] = set()
+        self.result = Match()
+        self.names = self._name_index()
+
+    def run(self) -> Match:
+        self._match_ends(self.quantized.inputs, self.float_graph.inputs)
+        for op in self.quantized.operators:
+            twin = self._twin(op)
+            if twin is None:
+                continue
+            self._pair(op, twin)
+        self._settle_outputs()
+        self._settle_names()
+        self.result.unmatched = [
+            op.name for op in self.quantized.operators if not any(o in self.result.tensors for o in op.outputs)
+        ]
+        return self.result
+
+    def _match_ends(self, mine: list[str], theirs: list[str]) -> None:
+        for position, name in enumerate(mine):
+            if name in theirs:
+                self.result.tensors[name] = name
+            elif len(mine) == len(theirs):
+                self.result.tensors[name] = theirs[position]
+
+    def _name_index(self) -> dict[str, list[str]]:
+        """All names of each quantized root: its own and those of its quantized copies."""
+        index: dict[str, list[str]] = {}
+        for name in self.quantized.roots:
+            index.setdefault(self.quantized.root(name), []).append(name)
+        return index
+
+    def _twin(self, op: Operator) -> Operator | None:
+        """The float operator that this one stands for, or None."""
+        named = self._named(op)
+        if named is not None and _kind(named) == _kind(op):
+            return named
+        candidates = list(self._structural(op))
+        if candidates:
+            if named is not None and any(c is named for c in candidates):
+                return named
+            return max(candidates, key=lambda c: self._score(op, c))
+        return named
+
+    def _named(self, op: Operator) -> Operator | None:
+        for output in op.outputs:
+            for name in [output, *self.names.get(output, [])]:
+                twin = self.producers.get(name) or self.producers.get(self._prefix(name))
+                if twin is not None and twin.index not in self.taken:
+                    return twin
+        return None
+
+    def _prefix(self, name: str) -> str:
+        """Longest float tensor name that this name extends by a suffix, whatever the tool calls it."""
+        cut = len(name)
+        while (cut := max(name.rfind("_", 0, cut), name.rfind(".", 0, cut), name.rfind("/", 0, cut))) > 0:
+            if name[:cut] in self.producers:
+                return name[:cut]
+        return ""
+
+    def _structural(self, op: Operator) -> Iterator[Operator]:
+        """Free float operators of the same type that read the twins of this operator's inputs."""
+        sources = [self.result.tensors[name] for name in op.inputs if name in self.result.tensors]
+        if not sources:
+            return
+        seen: set[int] = set()
+        for source in sources[:1]:
+            for tensor in self._downstream(source):
+                for reader in self.consumers.get(tensor, []):
+                    fits = _kind(reader) == _kind(op) and reader.index not in self.taken | seen
+                    if fits and self._inputs_fit(op, reader):
+                        seen.add(reader.index)
+                        yield reader
+
+    def _downstream(self, tensor: str) -> Iterator[str]:
+        """The tensor, and what foldable operators that were not paired make of it."""
+        frontier = [(tensor, 0)]
+        while frontier:
+            name, hops = frontier.pop(0)
+            yield name
+            if hops == _HOPS:
+                continue
+            for reader in self.consumers.get(name, []):
+                if reader.op_type in FOLDABLE and reader.index not in self.taken and self._one_operand(reader):
+                    frontier.append((reader.outputs[0], hops + 1))
+
+    def _one_operand(self, op: Operator) -> bool:
+        return sum(name not in self.float_graph.constants for name in op.inputs) == 1
+
+    def _inputs_fit(self, op: Operator, twin: Operator) -> bool:
+        mine = [n for n in op.inputs if n not in self.quantized.constants]
+        theirs = [n for n in twin.inputs if n not in self.float_graph.constants]
+        if len(mine) != len(theirs):
+            return False
+        reach = [set(self._downstream(self.result.tensors[n])) for n in mine if n in self.result.tensors]
+        return all(any(name in options for name in theirs) for options in reach)
+
+    def _score(self, op: Operator, twin: Operator) -> tuple[bool, bool, float, int]:
+        same_output = bool(set(op.outputs) & set(twin.outputs))
+        return same_output, op.name == twin.name, self._weight_likeness(op, twin), -twin.index
+
+    def _weight_likeness(self, op: Operator, twin: Operator) -> float:
+        """Cosine of the weights, 0 where there are none or their shapes differ."""
+        mine = [self.quantized.constants[n].values for n in op.inputs if n in self.quantized.constants]
+        theirs = [self.float_graph.constants[n].values for n in twin.inputs if n in self.float_graph.constants]
+        if not mine or not theirs or mine[0] is None or theirs[0] is None or mine[0].shape != theirs[0].shape:
+            return 0.0
+        a, b = mine[0].ravel().astype(np.float64), theirs[0].ravel().astype(np.float64)
+        scale = np.sqrt((a @ a) * (b @ b))
+        return float(a @ b / scale) if scale > 0 else 0.0
+
+    def _pair(self, op: Operator, twin: Operator) -> None:
+        self.taken.add(twin.index)
+        self.result.operators[op.index] = twin
+        self._settle_inputs(op, twin)
+        for mine, theirs in zip(op.outputs, twin.outputs, strict=False):
+            self.result.tensors.setdefault(mine, theirs)
+
+    def _settle_inputs(self, op: Operator, twin: Operator) -> None:
+        """An input whose twin feeds this operator only through folded operators stands for their result."""
+        theirs = [n for n in twin.inputs if n not in self.float_graph.constants]
+        for name in op.inputs:
+            known = self.result.tensors.get(name)
+            if known is None or known in theirs:
+                continue
+            reachable = set(self._downstream(known))
+            for tensor in theirs:
+                if tensor in reachable:
+                    self.result.tensors[name] = tensor
+                    break
+
+    def _settle_outputs(self) -> None:
+        """The network's last tensors are paired as the outputs of both models, by name or position."""
+        mine, theirs = self.quantized.outputs, self.float_graph.outputs
+        for position, name in enumerate(mine):
+            twin = name if name in theirs else theirs[position] if len(mine) == len(theirs) else None
+            if twin is None:
+                continue
+            root, target = self.quantized.root(name), self.float_graph.root(twin)
+            if root not in self.quantized.inputs:
+                self.result.tensors[root] = target
+
+    def _settle_names(self) -> None:
+        """A tensor whose copy carries the name of a folded operator's result stands for that result."""
+        for root, known in list(self.result.tensors.items()):
+            reachable = set(self._downstream(known)) - {known}
+            for name in self.names.get(root, []):
+                if name in reachable or (name := self._prefix(name)) in reachable:
+                    self.result.tensors[root] = name
+                    break
+
+
+def _kind(op: Operator) -> str:
+    return _SAME.get(op.op_type, op.op_type)

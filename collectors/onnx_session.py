@@ -1,0 +1,199 @@
+"""Running ONNX models with chosen tensors exposed, and checking that exposing them changed nothing."""
+
+import copy
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from quantmedic.collectors.onnx_graph import Graph, Quantizer, Tap
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+Feed = Mapping[str, Array]
+#: Sessions that the search for taps at fault may build before it gives up.
+SEARCH_LIMIT = 48
+#: Above this share of taps at fault the network is observed in simulation instead.
+DROP_LIMIT = 0.5
+
+
+def make_session(
+    model: onnx.ModelProto, path: Path, threads: int, optimized: Path | None = None
+) -> ort.InferenceSession:
+    """A CPU session of a model in memory.
+
+    Raises:
+        ModelError: onnxruntime refuses the model; names the file and its words.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # Spinning threads of one session would take the cores from the other.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
+    try:
+        return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except ValueError as error:
+        raise ModelError("models over 2 GB are not supported yet", where=str(path)) from error
+    except Exception as error:
+        raise ModelError("onnxruntime cannot load the model", where=f"{path}: {_first_line(error)}") from error
+
+
+def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: Path) -> list[Array]:
+    """Outputs of one batch.
+
+    Raises:
+        ModelError: The model fails on this input; names the file and onnxruntime's words.
+    """
+    try:
+        return session.run(list(names), dict(feed))
+    except Exception as error:
+        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
+        raise ModelError(
+            "the model fails on this data", where=[f"{path}: {_first_line(error)}", f"fed with {shapes}"]
+        ) from error
+
+
+def expose(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
+    """Copy of a model with more outputs; tensors that are outputs or inputs already are left alone."""
+    present = {value.name for value in (*model.graph.output, *model.graph.input)}
+    exposed = copy.copy(model) if not tensors else onnx.ModelProto()
+    if tensors:
+        exposed.CopyFrom(model)
+    for name in dict.fromkeys(tensors):
+        if name not in present:
+            exposed.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    return exposed
+
+
+def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Bit-equal, NaN equal to NaN."""
+    return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b, strict=True))
+
+
+def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
+    """Largest change of an output over its largest magnitude."""
+    ratios = [0.0]
+    for x, y in zip(a, b, strict=True):
+        if x.dtype.kind != "f" or not x.size:
+            continue
+        top = float(np.nanmax(np.abs(x)))
+        ratios.append(float(np.nanmax(np.abs(y - x))) / top if top > 0 else 0.0)
+    return max(ratios)
+
+
+class ObservedModel:
+    """The quantized model with taps that provably leave its outputs as they were.
+
+    Attributes:
+        session: The observed session.
+        taps: Indexes of the taps that are exposed.
+        dropped: Indexes of the taps that would have changed the outputs.
+        simulated: True where dropping taps did not help, so that what is observed is not what is deployed.
+        difference: Largest relative change of an output by observing, 0 unless simulated.
+    """
+
+    def __init__(self, graph: Graph, taps: Sequence[Tap], feed: Feed, threads: int) -> None:
+        self._graph, self._all, self._feed, self._threads = graph, taps, feed, threads
+        self._plain = self._outputs(make_session(graph.model, graph.path, threads))
+        self._built = 0
+        self.dropped: list[int] = []
+        self.simulated, self.difference = False, 0.0
+        everything = list(range(len(taps)))
+        self.session, outputs = self._observe(everything)
+        self.taps = everything
+        if same_outputs(self._plain, outputs):
+            return
+        kept: list[int] = []
+        solved = self._search(everything, kept)
+        if solved and len(kept) >= (1 - DROP_LIMIT) * len(everything):
+            self.session, _ = self._observe(kept)
+            self.taps, self.dropped = kept, [i for i in everything if i not in kept]
+            return
+        self.simulated, self.difference = True, output_difference(self._plain, outputs)
+
+    def _outputs(self, session: ort.InferenceSession) -> list[Array]:
+        return run(session, self._graph.outputs, self._feed, self._graph.path)
+
+    def _observe(self, indexes: Sequence[int]) -> tuple[ort.InferenceSession, list[Array]]:
+        self._built += 1
+        model = expose(self._graph.model, [self._all[i].tensor for i in indexes])
+        session = make_session(model, self._graph.path, self._threads)
+        return session, self._outputs(session)
+
+    def _search(self, group: list[int], kept: list[int]) -> bool:
+        """Add to ``kept`` every tap of the group that changes nothing beside those already kept."""
+        if self._built > SEARCH_LIMIT:
+            return False
+        _, outputs = self._observe([*kept, *group])
+        if same_outputs(self._plain, outputs):
+            kept.extend(group)
+            return True
+        if len(group) == 1:
+            return True
+        half = len(group) // 2
+        return self._search(group[:half], kept) and self._search(group[half:], kept)
+
+
+def executed_types(graph: Graph, threads: int) -> dict[str, str]:
+    """Operator type of the optimized graph that writes each tensor: what the runtime really executes."""
+    with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
+        target = Path(folder) / "optimized.onnx"
+        make_session(graph.model, graph.path, threads, optimized=target)
+        optimized = onnx.load_model(str(target), load_external_data=False)
+    return {name: node.op_type for node in optimized.graph.node for name in node.output}
+
+
+def isolate_operators(graph: Graph, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:
+    """The quantized model cut at every tap: each operator is fed with the float tensor of its input.
+
+    Returns:
+        The model, and the name of the float input that replaces each tap.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(graph.model)
+    inputs = [f"quantmedic_float_{i}" for i in range(len(taps))]
+    replaced = {}
+    prologue = []
+    for i, tap in enumerate(taps):
+        assert tap.quantizer is not None
+        codes = f"quantmedic_codes_{i}"
+        replaced[tap.tensor] = codes
+        scale, zero = _constants_of(tap.quantizer, i)
+        model.graph.initializer.extend([scale, zero])
+        domain = "com.microsoft" if tap.quantizer.bits == 16 and graph.opset < 21 else ""
+        axis = {} if tap.quantizer.axis is None else {"axis": tap.quantizer.axis}
+        prologue.append(
+            onnx.helper.make_node("QuantizeLinear", [inputs[i], scale.name, zero.name], [codes], domain=domain, **axis)
+        )
+        model.graph.input.append(onnx.helper.make_tensor_value_info(inputs[i], onnx.TensorProto.FLOAT, None))
+    if any(node.domain for node in prologue) and not any(o.domain == "com.microsoft" for o in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    for node in model.graph.node:
+        for position, name in enumerate(node.input):
+            if name in replaced:
+                node.input[position] = replaced[name]
+    nodes = [*prologue, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return expose(model, [tap.tensor for tap in taps]), inputs
+
+
+def _constants_of(quantizer: Quantizer, index: int) -> tuple[onnx.TensorProto, onnx.TensorProto]:
+    dtype = np.dtype(f"{'' if quantizer.signed else 'u'}int{quantizer.bits}")
+    zero = np.asarray(quantizer.zero_point).astype(dtype)
+    return (
+        onnx.numpy_helper.from_array(np.asarray(quantizer.scale, np.float32), f"quantmedic_scale_{index}"),
+        onnx.numpy_helper.from_array(zero, f"quantmedic_zero_{index}"),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:300] if text else type(error).__name__

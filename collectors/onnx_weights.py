@@ -1,0 +1,202 @@
+"""Facts of weights and biases: the float initializers against the codes that replace them."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.onnx_graph import Constant, Graph, Operator, Quantizer
+from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
+
+#: Channels under this share of the tensor's largest magnitude count as dead.
+DEAD = 1e-6
+_INT32_MAX = 2**31 - 1
+
+
+def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
+    """Facts of one quantizer; empty where there is none."""
+    if quantizer is None:
+        return QuantizerFacts()
+    if quantizer.dynamic:
+        return QuantizerFacts(bits=quantizer.bits, signed=quantizer.signed, dynamic=True, granularity="per_tensor")
+    scale = np.atleast_1d(np.asarray(quantizer.scale, np.float64)).ravel()
+    zero = int(np.atleast_1d(quantizer.zero_point).ravel()[0])
+    per_tensor = scale.size == 1
+    middle = 0 if quantizer.signed else 2 ** (quantizer.bits - 1)
+    return QuantizerFacts(
+        scale=float(scale.max()),
+        scale_min=float(scale.min()),
+        zero_point=zero,
+        bits=quantizer.bits,
+        signed=quantizer.signed,
+        symmetric=bool(np.all(quantizer.zero_point == middle)) or (not quantizer.signed and zero == 0),
+        granularity="per_tensor" if per_tensor else "per_block" if quantizer.block_size else "per_channel",
+        axis=quantizer.axis,
+        low=float(scale[0] * (quantizer.qmin - zero)) if per_tensor else None,
+        high=float(scale[0] * (quantizer.qmax - zero)) if per_tensor else None,
+        dynamic=False,
+    )
+
+
+def error_facts(x: NDArray[np.float32], y: NDArray[np.float32], axis: int | None, scale: float | None) -> ErrorFacts:
+    """Error of ``y`` against ``x`` (equal shapes), with the worst channel along ``axis``."""
+    a, d = x.astype(np.float64), y.astype(np.float64) - x
+    power, square = float((a * a).sum()), float((d * d).sum())
+    if not a.size:
+        return ErrorFacts()
+    mse = square / a.size
+    nmse = square / power if power > 0 else None
+    cross = float((a * (a + d)).sum())
+    norm = math.sqrt(power * float(((a + d) ** 2).sum()))
+    worst, channel = _worst_channel(a, d, axis)
+    return ErrorFacts(
+        mse=mse,
+        nmse=nmse,
+        sqnr_db=_db(nmse),
+        cosine=cross / norm if norm > 0 else None,
+        mean=float(d.mean()),
+        std=float(d.std()),
+        max=float(np.abs(d).max()),
+        rmse_over_scale=math.sqrt(mse) / scale if scale else None,
+        worst_channel_sqnr_db=worst,
+        worst_channel=channel,
+    )
+
+
+def _worst_channel(a: NDArray[np.float64], d: NDArray[np.float64], axis: int | None) -> tuple[float | None, int | None]:
+    if axis is None:
+        return None, None
+    others = tuple(i for i in range(a.ndim) if i != axis)
+    power, square = (a * a).sum(axis=others), (d * d).sum(axis=others)
+    audible = power > 1e-4 * power.max(initial=0.0)
+    if not audible.any():
+        return None, None
+    ratio = np.where(audible, square / np.where(power > 0, power, 1.0), -1.0)
+    channel = int(ratio.argmax())
+    return _db(float(ratio[channel])), channel
+
+
+def _db(nmse: float | None) -> float | None:
+    if nmse is None:
+        return None
+    return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
+
+
+def weight_of(op: Operator, graph: Graph) -> Constant | None:
+    """The weights of an operator: its first constant of rank 2 or more, if it is one with weights."""
+    for name in op.inputs[1:] if op.op_type != "MatMul" else op.inputs:
+        constant = graph.constants.get(name)
+        if constant is None:
+            continue
+        if constant.values is None:
+            return constant if constant.quantizer is not None else None
+        if constant.values.ndim >= 2:
+            return constant
+    return None
+
+
+def output_axis(op: Operator) -> int | None:
+    """Axis of the output channels in the weights."""
+    if op.op_type == "Conv":
+        return 0
+    if op.op_type == "ConvTranspose":
+        return 1
+    if op.op_type == "Gemm":
+        attribute = op.attributes.get("transB")
+        return 0 if attribute is not None and attribute.i else 1
+    return -1 if op.op_type == "MatMul" else None
+
+
+def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightFacts:
+    """Facts of an operator's weights; empty where it has none."""
+    stored = weight_of(op, graph)
+    if stored is None:
+        return WeightFacts()
+    original = weight_of(twin, float_graph) if twin is not None else None
+    source = _comparable(stored, original)
+    values = source if source is not None else stored.values
+    quantizer = quantizer_facts(stored.quantizer)
+    if values is None or not values.size:
+        return WeightFacts(name=stored.name, quantizer=quantizer)
+    axis = output_axis(op)
+    axis = axis % values.ndim if axis is not None else None
+    tops = np.abs(values).max(axis=tuple(i for i in range(values.ndim) if i != axis)) if axis is not None else None
+    top = float(np.abs(values).max())
+    std = float(values.std())
+    alive = tops[tops > DEAD * top] if tops is not None else None
+    rounding = ErrorFacts()
+    if source is not None and stored.values is not None and stored.quantizer is not None:
+        rounding = error_facts(source, stored.values, axis, quantizer.scale)
+    return WeightFacts(
+        name=original.name if original is not None else stored.name,
+        channels=int(tops.size) if tops is not None else None,
+        quantizer=quantizer,
+        min=float(values.min()),
+        max=float(values.max()),
+        mean=float(values.mean()),
+        std=std,
+        absmax_over_std=top / std if std > 0 else None,
+        channel_range_ratio=float(alive.max() / alive.min()) if alive is not None and alive.size else None,
+        dead_channels=int((tops <= DEAD * top).sum()) if tops is not None else None,
+        rounding=rounding,
+    )
+
+
+def _comparable(stored: Constant, original: Constant | None) -> NDArray[np.float32] | None:
+    """The float weights, unless they were folded with a batch norm (then the codes stand for other numbers)."""
+    if original is None or original.values is None or stored.values is None:
+        return None
+    if original.values.shape != stored.values.shape:
+        return None
+    power = float((original.values.astype(np.float64) ** 2).sum())
+    scale = float((stored.values.astype(np.float64) * original.values).sum())
+    folded = power > 0 and not 0.5 < scale / power < 2.0
+    return None if folded else original.values
+
+
+def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> BiasFacts:
+    """Facts of an operator's bias; empty where it has none or its grid is unknown."""
+    stored = _bias_of(op, graph)
+    weight = weight_of(op, graph)
+    if stored is None or weight is None:
+        return BiasFacts()
+    original = _bias_of(twin, float_graph) if twin is not None else None
+    same = original is not None and original.values is not None and stored.values is not None
+    same = same and original.values.shape == stored.values.shape
+    floats = original.values if same and original is not None else stored.values
+    if floats is None:
+        return BiasFacts()
+    rounding = ErrorFacts()
+    if same and stored.quantizer is not None and stored.values is not None:
+        rounding = error_facts(floats, stored.values, None, None)
+    step = _bias_step(op, graph, weight, stored)
+    if step is None:
+        return BiasFacts(bits=0 if stored.quantizer is None else stored.quantizer.bits, rounding=rounding)
+    with np.errstate(divide="ignore"):
+        codes = np.abs(floats.ravel().astype(np.float64)) / step
+    over = codes > _INT32_MAX
+    if stored.codes is not None:
+        over = over | (np.abs(np.asarray(stored.codes, np.int64).ravel()) >= _INT32_MAX)
+    return BiasFacts(
+        max_code=float(codes.max()),
+        bits=0 if stored.quantizer is None else stored.quantizer.bits,
+        max_error=rounding.max,
+        overflowing_channels=int(over.sum()) if stored.quantizer is not None else 0,
+        rounding=rounding,
+    )
+
+
+def _bias_of(op: Operator | None, graph: Graph) -> Constant | None:
+    if op is None or op.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(op.inputs) < 3:
+        return None
+    return graph.constants.get(op.inputs[2])
+
+
+def _bias_step(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> NDArray[np.float64] | None:
+    """s_x · s_w per channel, or the scale that the bias is stored with."""
+    if bias.quantizer is not None:
+        return np.asarray(bias.quantizer.scale, np.float64).reshape(-1)
+    taps = graph.quantizers.get(op.inputs[0], [])
+    if not taps or taps[0].quantizer is None or taps[0].quantizer.dynamic or weight.quantizer is None:
+        return None
+    return np.asarray(taps[0].quantizer.scale * weight.quantizer.scale, np.float64).reshape(-1)

@@ -1,0 +1,82 @@
+"""The statistics of one tensor in plain numpy: the contract of ``kernels``, and its fallback where numba cannot run."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case import BUCKETS, ERROR_FIELDS, TensorStatistics
+from quantmedic.engine.histogram import BINS, SHIFT
+
+Float32 = NDArray[np.float32]
+
+
+def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
+    """Add moments, exact extremes, histogram and bucket extremes of a float tensor.
+
+    Args:
+        x: Values, shape ``[outer, channels, inner]``.
+        into: Statistics of the tensor, changed in place.
+        buckets: Bucket of the sample that each outer index belongs to, shape ``[outer]``; -1 for none.
+    """
+    finite = np.isfinite(x)
+    for c in range(x.shape[1]):
+        values = x[:, c][finite[:, c]].astype(np.float64)
+        into.nonfinite[c] += finite[:, c].size - values.size
+        if not values.size:
+            continue
+        mean = values.mean()
+        m2 = ((values - mean) ** 2).sum()
+        merge_moments(into, c, values.size, mean, m2)
+        into.min[c] = min(into.min[c], values.min())
+        into.max[c] = max(into.max[c], values.max())
+    bits = np.ascontiguousarray(x).view(np.uint32)[finite]
+    into.histogram += np.bincount(bits >> SHIFT, minlength=BINS)
+    for bucket in range(BUCKETS):
+        values = x[buckets == bucket][finite[buckets == bucket]]
+        if values.size:
+            into.bucket_min[bucket] = min(into.bucket_min[bucket], values.min())
+            into.bucket_max[bucket] = max(into.bucket_max[bucket], values.max())
+
+
+def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
+    """Add the difference ``y - x`` of two tensors of shape ``[outer, channels, inner]``, finite pairs only."""
+    finite = np.isfinite(x) & np.isfinite(y)
+    errors = into.errors[kind]
+    for c in range(x.shape[1]):
+        mask = finite[:, c]
+        a, b = x[:, c][mask].astype(np.float64), y[:, c][mask].astype(np.float64)
+        errors["nonfinite"][c] += mask.size - np.isfinite(y[:, c]).sum()
+        d = b - a
+        for name, value in zip(ERROR_FIELDS, (d.size, d.sum(), d @ d, a @ d, a @ a), strict=True):
+            errors[name][c] += value
+        errors["max"][c] = max(errors["max"][c], np.abs(d).max(initial=0.0))
+
+
+def observe_rounding(x: Float32, scale: Float32, low: Float32, high: Float32, into: TensorStatistics) -> None:
+    """Add the error of rounding to the codes ``low … high`` (relative to the zero point) and what is clipped.
+
+    Args:
+        x: Values, shape ``[outer, channels, inner]``.
+        scale: Step per channel, shape ``[channels]``.
+        low: Lowest code minus zero point per channel.
+        high: Highest code minus zero point per channel.
+        into: Statistics of the tensor, changed in place.
+    """
+    shape = (1, -1, 1)
+    steps = x / scale.reshape(shape)
+    codes = np.rint(steps)
+    y = np.clip(codes, low.reshape(shape), high.reshape(shape)) * scale.reshape(shape)
+    observe_error(x, y.astype(np.float32), into, "rounding")
+    below, above = codes < low.reshape(shape), codes > high.reshape(shape)
+    clipped = (below | above) & np.isfinite(x)
+    into.clipped += clipped.sum(axis=(0, 2))
+    square = np.where(clipped, (y.astype(np.float64) - x) ** 2, 0.0)
+    into.clipped_energy += square.sum(axis=(0, 2))
+
+
+def merge_moments(into: TensorStatistics, c: int, count: int, mean: float, m2: float) -> None:
+    """Chan, Golub and LeVeque's update of (count, mean, M2) by another set's."""
+    total = into.count[c] + count
+    delta = mean - into.mean[c]
+    into.m2[c] += m2 + delta * delta * into.count[c] * count / total
+    into.mean[c] += delta * count / total
+    into.count[c] = total

@@ -1,0 +1,323 @@
+"""The case: everything measured of one pair of models, columnar, mergeable, independent of any framework."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from quantmedic.engine.errors import CaseError
+from quantmedic.engine.facts import BiasFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
+from quantmedic.engine.histogram import BINS
+
+CASE_SCHEMA = 1
+#: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
+BUCKETS = 16
+#: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
+ERROR_FIELDS = ("count", "sum", "square", "cross", "power")
+ERROR_KINDS = ("rounding", "accumulated", "operator")
+#: Distinct input values are kept per channel up to this number: an 8-bit image has at most 256.
+LATTICE_POINTS = 256
+#: Features are projected to this many dimensions, so that their covariance stays small.
+FEATURES = 64
+
+SAMPLE_DTYPE = np.dtype(
+    [
+        ("hash", "u8"),
+        ("mean", "f4"),
+        ("deviation", "f4"),
+        ("saturated", "f4"),
+        ("nonfinite", "i4"),
+        ("label", "i4"),
+        ("class_float", "i4"),
+        ("class_quantized", "i4"),
+        ("margin", "f4"),
+        ("tie", "i1"),
+        ("metric_float", "f8"),
+        ("metric_quantized", "f8"),
+    ]
+)
+
+
+class Record(BaseModel):
+    """Base of the JSON half of a case."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
+
+
+class TensorRecord(Record):
+    """One measured activation: its row range is ``channels`` long in every per-channel column."""
+
+    name: str
+    float_name: str
+    producer: str
+    producer_name: str | None
+    consumers: tuple[str, ...]
+    axis: int | None
+    channels: int
+    bucketed: bool
+    is_input: bool
+    quantizer: QuantizerFacts
+
+
+class OperatorRecord(Record):
+    """One operator of the quantized model without its quantizers; tensors by index into the tensor table."""
+
+    index: int
+    name: str
+    float_name: str | None
+    quantized_name: str | None
+    op_type: str
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    is_compute: bool
+    is_first: bool
+    is_last: bool
+    executed_as: str | None
+    weight: WeightFacts
+    bias: BiasFacts
+
+
+class OutputRecord(Record):
+    """One network output: the tensor measured for it, and the integer grid on which it ends."""
+
+    name: str
+    tensor: int | None
+    quantizer: QuantizerFacts
+    columns: int
+
+
+class DatasetRecord(Record):
+    """Where one data set came from and which columns of its sample table hold values."""
+
+    origin: str
+    labelled: bool
+    seen: int = 0
+    complete: bool = True
+
+
+class CaseRecord(Record):
+    """The JSON half of a case."""
+
+    schema_version: int = CASE_SCHEMA
+    quantmedic_version: str
+    model: ModelFacts
+    tensors: tuple[TensorRecord, ...]
+    operators: tuple[OperatorRecord, ...]
+    outputs: tuple[OutputRecord, ...]
+    input_tensor: int | None
+    image_input: bool
+    metric: str | None
+    metric_higher_is_better: bool | None
+    unmatched: tuple[str, ...]
+    notices: tuple[str, ...]
+    run: dict[str, Any]
+    datasets: dict[Role, DatasetRecord] = {}
+
+
+@dataclass
+class TensorStatistics:
+    """Views into the columns of one tensor; arrays are ``[channels]`` unless said otherwise."""
+
+    count: NDArray[np.int64]
+    nonfinite: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+    clipped: NDArray[np.int64]
+    clipped_energy: NDArray[np.float64]
+    errors: dict[str, dict[str, NDArray[Any]]]
+    histogram: NDArray[np.int64]
+    bucket_min: NDArray[np.float64]
+    bucket_max: NDArray[np.float64]
+
+
+ROW_COLUMNS: Mapping[str, tuple[type, float]] = {
+    "count": (np.int64, 0),
+    "nonfinite": (np.int64, 0),
+    "mean": (np.float64, 0.0),
+    "m2": (np.float64, 0.0),
+    "min": (np.float64, np.inf),
+    "max": (np.float64, -np.inf),
+    "clipped": (np.int64, 0),
+    "clipped_energy": (np.float64, 0.0),
+}
+ERROR_COLUMNS: Mapping[str, type] = {
+    "count": np.int64,
+    "nonfinite": np.int64,
+    "sum": np.float64,
+    "square": np.float64,
+    "cross": np.float64,
+    "power": np.float64,
+    "max": np.float64,
+}
+
+
+@dataclass
+class SetStatistics:
+    """All accumulators of one data set; merging two sets' equals one pass over both.
+
+    Per-channel columns are concatenated over the tensors: tensor ``t`` owns rows ``offsets[t]:offsets[t + 1]``.
+    """
+
+    channels: NDArray[np.int64]
+    columns: dict[str, NDArray[Any]]
+    histograms: dict[int, NDArray[np.int64]]
+    bucket_min: NDArray[np.float64]
+    bucket_max: NDArray[np.float64]
+    samples: NDArray[Any]
+    lattice: list[NDArray[np.float32]]
+    feature_count: int
+    feature_sum: NDArray[np.float64]
+    feature_outer: NDArray[np.float64]
+    flipped_count: int
+    flipped_sum: NDArray[np.float64]
+    codes: list[NDArray[np.bool_]]
+    tensor_samples: NDArray[np.int64]
+    offsets: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.offsets = np.concatenate([[0], np.cumsum(self.channels)]).astype(np.int64)
+
+    @classmethod
+    def empty(
+        cls, channels: Iterable[int], lattices: int = 0, codes: Iterable[tuple[int, int]] = ()
+    ) -> "SetStatistics":
+        """Zeroed accumulators for tensors with the given numbers of channels.
+
+        Args:
+            channels: Rows per tensor, in the order of the tensor table.
+            lattices: Channels of the first input whose distinct values are kept.
+            codes: (columns, codes) of every network output that ends on an integer grid.
+        """
+        counts = np.fromiter(channels, np.int64)
+        rows, tensors = int(counts.sum()), len(counts)
+        columns: dict[str, NDArray[Any]] = {
+            name: np.full(rows, start, dtype) for name, (dtype, start) in ROW_COLUMNS.items()
+        }
+        for kind in ERROR_KINDS:
+            columns |= {f"{kind}.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
+        return cls(
+            channels=counts,
+            columns=columns,
+            histograms={},
+            bucket_min=np.full((tensors, BUCKETS), np.inf),
+            bucket_max=np.full((tensors, BUCKETS), -np.inf),
+            samples=np.zeros(0, SAMPLE_DTYPE),
+            lattice=[np.zeros(0, np.float32) for _ in range(lattices)],
+            feature_count=0,
+            feature_sum=np.zeros(FEATURES),
+            feature_outer=np.zeros((FEATURES, FEATURES)),
+            flipped_count=0,
+            flipped_sum=np.zeros(FEATURES),
+            codes=[np.zeros(shape, np.bool_) for shape in codes],
+            tensor_samples=np.zeros(tensors, np.int64),
+        )
+
+    def tensor(self, index: int) -> TensorStatistics:
+        """Views of one tensor; writing to them changes the set."""
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        columns = {name: self.columns[name][rows] for name in ROW_COLUMNS}
+        errors = {kind: {n: self.columns[f"{kind}.{n}"][rows] for n in ERROR_COLUMNS} for kind in ERROR_KINDS}
+        histogram = self.histograms.setdefault(index, np.zeros(BINS, np.int64))
+        return TensorStatistics(
+            **columns,
+            errors=errors,
+            histogram=histogram,
+            bucket_min=self.bucket_min[index],
+            bucket_max=self.bucket_max[index],
+        )
+
+    def merge(self, other: "SetStatistics") -> "SetStatistics":
+        """Statistics of both sets together: exact for counts, extremes and histograms.
+
+        Moments follow Chan, Golub and LeVeque (1979).
+
+        Raises:
+            CaseError: The sets were measured on different tensors.
+        """
+        if not np.array_equal(self.channels, other.channels):
+            raise CaseError("the shards measured different tensors", help="merge only cases of the same two models")
+        a, b = self.columns, other.columns
+        total = a["count"] + b["count"]
+        share = np.divide(b["count"], total, out=np.zeros(len(total)), where=total > 0)
+        delta = b["mean"] - a["mean"]
+        columns = {name: a[name] + b[name] for name in a}
+        columns |= {
+            "mean": a["mean"] + delta * share,
+            "m2": a["m2"] + b["m2"] + delta * delta * a["count"] * share,
+            "min": np.minimum(a["min"], b["min"]),
+            "max": np.maximum(a["max"], b["max"]),
+        }
+        columns |= {f"{kind}.max": np.maximum(a[f"{kind}.max"], b[f"{kind}.max"]) for kind in ERROR_KINDS}
+        indexes = self.histograms.keys() | other.histograms.keys()
+        zero = np.zeros(BINS, np.int64)
+        return SetStatistics(
+            channels=self.channels,
+            columns=columns,
+            histograms={i: self.histograms.get(i, zero) + other.histograms.get(i, zero) for i in sorted(indexes)},
+            bucket_min=np.minimum(self.bucket_min, other.bucket_min),
+            bucket_max=np.maximum(self.bucket_max, other.bucket_max),
+            samples=np.concatenate([self.samples, other.samples]),
+            lattice=[union_lattice(x, y) for x, y in zip(self.lattice, other.lattice, strict=True)],
+            feature_count=self.feature_count + other.feature_count,
+            feature_sum=self.feature_sum + other.feature_sum,
+            feature_outer=self.feature_outer + other.feature_outer,
+            flipped_count=self.flipped_count + other.flipped_count,
+            flipped_sum=self.flipped_sum + other.flipped_sum,
+            codes=[x | y for x, y in zip(self.codes, other.codes, strict=True)],
+            tensor_samples=self.tensor_samples + other.tensor_samples,
+        )
+
+
+def union_lattice(known: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Sorted distinct values of both, cut off one past the limit: longer means "no lattice"."""
+    return np.union1d(known, values).astype(np.float32)[: LATTICE_POINTS + 1]
+
+
+@dataclass
+class Case:
+    """A measured pair of models: records (JSON) and statistics per data set (arrays)."""
+
+    record: CaseRecord
+    statistics: dict[Role, SetStatistics]
+
+    def merge(self, other: "Case") -> "Case":
+        """The case that one pass over both shards' samples would have given.
+
+        Raises:
+            CaseError: The shards belong to different models, tools or settings.
+        """
+        mine, theirs = self.record, other.record
+        for key in ("float_sha256", "quantized_sha256"):
+            if mine.run.get(key) != theirs.run.get(key):
+                raise CaseError(
+                    "the shards belong to different models",
+                    where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
+                )
+        if mine.tensors != theirs.tensors or mine.metric != theirs.metric:
+            raise CaseError("the shards were measured with different settings", help="collect both with equal options")
+        roles = sorted(self.statistics.keys() | other.statistics.keys())
+        statistics, datasets = {}, {}
+        for role in roles:
+            parts = [case for case in (self, other) if role in case.statistics]
+            statistics[role] = parts[0].statistics[role]
+            datasets[role] = parts[0].record.datasets[role]
+            if len(parts) == 2:
+                statistics[role] = self.statistics[role].merge(other.statistics[role])
+                datasets[role] = _merge_records(mine.datasets[role], theirs.datasets[role])
+        notices = tuple(dict.fromkeys((*mine.notices, *theirs.notices)))
+        record = mine.model_copy(update={"datasets": datasets, "notices": notices})
+        return Case(record, statistics)
+
+
+def _merge_records(a: DatasetRecord, b: DatasetRecord) -> DatasetRecord:
+    return DatasetRecord(
+        origin=a.origin if a.origin == b.origin else f"{a.origin} + {b.origin}",
+        labelled=a.labelled and b.labelled,
+        seen=a.seen + b.seen,
+        complete=a.complete and b.complete,
+    )

@@ -1,0 +1,334 @@
+"""Facts of the data sets and of the task metric, from the sample tables and the first input's statistics."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case import LATTICE_POINTS, Case, SetStatistics
+from quantmedic.engine.facts import DatasetFacts, MetricFacts, RelationFacts, Role, TensorFacts
+from quantmedic.engine.histogram import Bins
+from quantmedic.engine.paired import drop_interval
+
+#: Samples whose deviation is under this share of the set's are blank.
+BLANK = 1e-3
+_BOOTSTRAP = 400
+
+
+def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
+    """Facts of one data set; all but its role are None where it was not given."""
+    statistics = case.statistics.get(role)
+    if statistics is None:
+        return DatasetFacts(role=role)
+    validation = case.statistics.get("validation")
+    samples = statistics.samples
+    mean, std, low, high = _input_moments(case, statistics)
+    step, start = _lattices(statistics)
+    clipped = {r: _clipped_share(tensors, r) for r in case.statistics}
+    covariance = _covariance(statistics)
+    reference = _covariance(validation) if validation is not None else None
+    rank, reference_rank = _effective_rank(covariance), _effective_rank(reference)
+    classes, reference_classes = _classes(statistics), _classes(validation)
+    return DatasetFacts(
+        role=role,
+        samples=len(samples),
+        labelled=case.record.datasets[role].labelled,
+        unique_share=len(np.unique(samples["hash"])) / len(samples) if len(samples) else None,
+        blank_share=_blank_share(samples) if std is not None else None,
+        saturated_share=float(samples["saturated"].mean()) if std is not None and len(samples) else None,
+        nonfinite_samples=int((samples["nonfinite"] > 0).sum()),
+        min=low,
+        max=high,
+        mean=mean,
+        std=std,
+        lattice_step=step,
+        lattice_low=start,
+        range_growth=_median_fact(tensors, role, "range_growth"),
+        halves_disagreement=_median_fact(tensors, role, "halves_disagreement"),
+        input_spread=_spread_ratio(case, statistics, validation),
+        feature_spread=_quotient(_trace(covariance), _trace(reference)),
+        effective_rank=rank,
+        effective_rank_ratio=_quotient(rank, reference_rank),
+        classes=len(classes) if classes else None,
+        class_coverage=len(classes & reference_classes) / len(reference_classes)
+        if classes and reference_classes
+        else None,
+        clipped_share=clipped[role],
+        clipped_share_ratio=_quotient(clipped.get("validation"), clipped.get("representative"), floor=1e-6),
+        relation=_relation(case) if role == "representative" else RelationFacts(),
+    )
+
+
+def metric_facts(case: Case) -> MetricFacts:
+    """The task metric on the labelled set (validation first); empty without labels."""
+    name = case.record.metric
+    if name is None:
+        return MetricFacts()
+    for role in ("validation", "representative"):
+        statistics = case.statistics.get(role)
+        if statistics is None:
+            continue
+        samples = statistics.samples
+        samples = samples[np.isfinite(samples["metric_float"]) & np.isfinite(samples["metric_quantized"])]
+        if len(samples):
+            return _metric(case, name, role, samples)
+    return MetricFacts(name=name, higher_is_better=case.record.metric_higher_is_better)
+
+
+def _metric(case: Case, name: str, role: Role, samples: NDArray[Any]) -> MetricFacts:
+    higher = bool(case.record.metric_higher_is_better)
+    floats, quantized = samples["metric_float"], samples["metric_quantized"]
+    combine = np.sqrt if name == "rmse" else lambda value: value
+    before, after = float(combine(floats.mean())), float(combine(quantized.mean()))
+    drop, low, high = drop_interval(floats, quantized, higher_is_better=higher, root=name == "rmse")
+    return MetricFacts(
+        name=name,
+        higher_is_better=higher,
+        dataset=role,
+        samples=len(samples),
+        float_value=before,
+        quantized_value=after,
+        drop=drop,
+        drop_low=low,
+        drop_high=high,
+        relative_drop=drop / abs(before) if before else None,
+    )
+
+
+def _input_moments(
+    case: Case, statistics: SetStatistics
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None, float | None, float | None]:
+    index = case.record.input_tensor
+    if index is None or not statistics.tensor(index).count.sum():
+        return None, None, None, None
+    view = statistics.tensor(index)
+    std = np.sqrt(view.m2 / np.maximum(view.count, 1))
+    return tuple(view.mean.tolist()), tuple(std.tolist()), float(view.min.min()), float(view.max.max())
+
+
+def _lattices(statistics: SetStatistics) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    found = [_lattice(values) for values in statistics.lattice]
+    if not found or any(lattice is None for lattice in found):
+        return None, None
+    grids = [lattice for lattice in found if lattice is not None]
+    return tuple(step for step, _, _ in grids), tuple(low for _, low, _ in grids)
+
+
+def _lattice(values: NDArray[np.float32]) -> tuple[float, float, int] | None:
+    """(step, lowest point, steps spanned) of distinct values on an even grid of at most 256 points, else None."""
+    if not 8 <= values.size <= LATTICE_POINTS:
+        return None
+    points = values.astype(np.float64)
+    gaps = np.diff(points)
+    span = round(float((points[-1] - points[0]) / gaps.min()))
+    if span >= LATTICE_POINTS:
+        return None
+    step = float((points[-1] - points[0]) / span)
+    away = (points - points[0]) / step
+    return (step, float(points[0]), span) if np.abs(away - np.round(away)).max() < 0.02 else None
+
+
+def _relation(case: Case) -> RelationFacts:
+    mine, other = case.statistics.get("representative"), case.statistics.get("validation")
+    if mine is None or other is None or case.record.input_tensor is None:
+        return RelationFacts()
+    fit = _lattice_fit(case, mine, other) or _quantile_fit(case, mine, other)
+    flips = _flip_facts(case, mine, other)
+    distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
+    trace = _trace(_covariance(other))
+    feature = distance / math.sqrt(trace) if distance is not None and trace else None
+    return RelationFacts(**fit, **flips, feature_distance=feature)
+
+
+def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any] | None:
+    pairs = [(_lattice(a), _lattice(b)) for a, b in zip(mine.lattice, other.lattice, strict=True)]
+    if not pairs or any(a is None or b is None for a, b in pairs):
+        return None
+    deviation = _std(case, other)
+    grids = [(a, b) for a, b in pairs if a is not None and b is not None]
+    slopes = [a[0] / b[0] for a, b in grids]
+    offsets = [a[1] - slope * b[1] for (a, b), slope in zip(grids, slopes, strict=True)]
+    worst = max(range(len(slopes)), key=lambda c: (abs(math.log(slopes[c])), abs(offsets[c])))
+    mismatch = max(slopes[worst], 1 / slopes[worst])
+    # A set that never shows the darkest value starts higher on the same grid: less than 16 of 256 points is no offset.
+    shifted = [abs(o) / deviation if abs(o) > 16 * a[0] else 0.0 for o, (a, _) in zip(offsets, grids, strict=True)]
+    return {
+        "method": "lattice",
+        "slope": slopes[worst],
+        "slope_low": slopes[worst],
+        "slope_high": slopes[worst],
+        "scale_mismatch": mismatch,
+        "offset": offsets[worst],
+        "offset_over_std": max(shifted),
+        "kind": _lattice_kind(grids, slopes, max(shifted)),
+        "certainty": 1.0,
+    }
+
+
+def _lattice_kind(grids: list[Any], slopes: list[float], shift: float) -> str:
+    same_scale = all(abs(slope - 1) < 0.01 for slope in slopes)
+    if same_scale:
+        return "offset" if shift > 0.1 else "same"
+    steps = [a[0] for a, _ in grids]
+    zero_based = all(abs(a[1]) < 16 * a[0] for a, _ in grids)
+    if zero_based and all(abs(step - 1) < 0.005 for step in steps):
+        return "not-normalized"
+    if zero_based and all(abs(step * 255 - 1) < 0.005 for step in steps):
+        return "partly-normalized"
+    twice = all(any(abs(a[0] / (b[0] * b[0] * k) - 1) < 0.01 for k in (1.0, 255.0)) for a, b in grids)
+    return "normalized-twice" if twice else "scale"
+
+
+def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
+    """Line through 99 quantiles of the two inputs; the sets are not paired, only alike."""
+    index = case.record.input_tensor
+    assert index is not None
+    curves = []
+    for statistics in (mine, other):
+        view = statistics.tensor(index)
+        if not view.count.sum():
+            return {}
+        bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
+        curves.append(np.array([bins.quantile(q) for q in np.arange(0.01, 1.0, 0.01)]))
+    y, x = curves
+    spread = float(((x - x.mean()) ** 2).sum())
+    if spread <= 0 or float(y.std()) <= 0:
+        return {}
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread
+    offset = float(y.mean() - slope * x.mean())
+    residual = float(((y - slope * x - offset) ** 2).sum())
+    certainty = 1.0 - residual / float(((y - y.mean()) ** 2).sum())
+    low, high = _slope_interval(mine.samples, other.samples)
+    if slope <= 0:
+        return {}
+    shift = abs(offset) / _std(case, other)
+    off_scale = (slope > 1.5 or slope < 1 / 1.5) and not low <= 1 <= high
+    kind = "scale" if off_scale else "offset" if shift > 0.5 else "same"
+    return {
+        "method": "quantiles",
+        "slope": slope,
+        "slope_low": low,
+        "slope_high": high,
+        "scale_mismatch": max(slope, 1 / slope),
+        "offset": offset,
+        "offset_over_std": shift,
+        "kind": kind if certainty > 0.9 else "unexplained" if off_scale else "same",
+        "certainty": certainty,
+    }
+
+
+def _slope_interval(mine: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
+    """95 % interval of the ratio of the sets' deviations, by a seeded bootstrap over samples."""
+    rng = np.random.default_rng(0)
+
+    def deviations(rows: NDArray[Any]) -> NDArray[np.float64]:
+        picks = rng.integers(0, len(rows), (_BOOTSTRAP, min(len(rows), 1024)))
+        means, squares = rows["mean"].astype(np.float64)[picks], rows["deviation"].astype(np.float64)[picks] ** 2
+        return np.sqrt(squares.mean(axis=1) + means.var(axis=1))
+
+    bottom = deviations(other)
+    ratios = deviations(mine) / np.where(bottom > 0, bottom, np.nan)
+    ratios = ratios[np.isfinite(ratios)]
+    if not ratios.size:
+        return 0.0, math.inf
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> Mapping[str, float | None]:
+    index = case.record.input_tensor
+    assert index is not None
+    a, b = mine.tensor(index), other.tensor(index)
+    if not case.record.image_input or len(a.mean) != 3 or not a.count.all() or not b.count.all():
+        return {}
+    scale = np.sqrt(b.m2 / b.count)
+    if not (scale > 0).all():
+        return {}
+    x = np.concatenate([a.mean / scale, np.sqrt(a.m2 / a.count) / scale])
+    x_flipped = np.concatenate([a.mean[::-1] / scale, np.sqrt(a.m2 / a.count)[::-1] / scale])
+    y = np.concatenate([b.mean / scale, np.ones(3)])
+    straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
+    flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)
+    return {
+        "flipped_distance_ratio": _quotient(float(np.linalg.norm(x - y)), float(np.linalg.norm(x_flipped - y))),
+        "flipped_feature_ratio": _quotient(straight, flipped),
+    }
+
+
+def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatistics) -> float | None:
+    if not count or not other.feature_count:
+        return None
+    return float(np.linalg.norm(total / count - other.feature_sum / other.feature_count))
+
+
+def _covariance(statistics: SetStatistics | None) -> NDArray[np.float64] | None:
+    if statistics is None or statistics.feature_count < 2:
+        return None
+    mean = statistics.feature_sum / statistics.feature_count
+    return statistics.feature_outer / statistics.feature_count - np.outer(mean, mean)
+
+
+def _trace(covariance: NDArray[np.float64] | None) -> float | None:
+    return None if covariance is None else float(np.trace(covariance))
+
+
+def _effective_rank(covariance: NDArray[np.float64] | None) -> float | None:
+    """exp(entropy) of the normalized spectrum (Roy and Vetterli 2007)."""
+    if covariance is None:
+        return None
+    spectrum = np.clip(np.linalg.eigvalsh(covariance), 0.0, None)
+    if spectrum.sum() <= 0:
+        return None
+    share = spectrum[spectrum > 0] / spectrum.sum()
+    return float(np.exp(-(share * np.log(share)).sum()))
+
+
+def _classes(statistics: SetStatistics | None) -> set[int]:
+    if statistics is None:
+        return set()
+    predicted = statistics.samples["class_float"]
+    return set(np.unique(predicted[predicted >= 0]).tolist())
+
+
+def _blank_share(samples: NDArray[Any]) -> float | None:
+    if not len(samples):
+        return None
+    deviation = samples["deviation"].astype(np.float64)
+    whole = math.sqrt(float((deviation**2).mean()) + float(samples["mean"].astype(np.float64).var()))
+    return float((deviation < BLANK * whole).mean()) if whole > 0 else 1.0
+
+
+def _clipped_share(tensors: tuple[TensorFacts, ...], role: Role) -> float | None:
+    rows = [getattr(tensor, role) for tensor in tensors]
+    known = [(r.clipping.share, r.rounding, r.values.count) for r in rows if r.clipping.share is not None]
+    total = sum(count for _, _, count in known if count)
+    return sum(share * count for share, _, count in known if count) / total if total else None
+
+
+def _median_fact(tensors: tuple[TensorFacts, ...], role: Role, name: str) -> float | None:
+    values = [getattr(getattr(t, role).values, name) for t in tensors if t.producer != "Input"]
+    known = [v for v in values if v is not None]
+    return float(np.median(known)) if known else None
+
+
+def _spread_ratio(case: Case, statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+    if validation is None or case.record.input_tensor is None:
+        return None
+    return _quotient(_std(case, statistics), _std(case, validation))
+
+
+def _std(case: Case, statistics: SetStatistics) -> float:
+    assert case.record.input_tensor is not None
+    view = statistics.tensor(case.record.input_tensor)
+    count = max(int(view.count.sum()), 1)
+    mean = float((view.count * view.mean).sum()) / count
+    return math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)
+
+
+def _quotient(a: float | None, b: float | None, floor: float = 0.0) -> float | None:
+    if a is None or b is None:
+        return None
+    bottom = max(b, floor)
+    return a / bottom if bottom > 0 else None

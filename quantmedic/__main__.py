@@ -1,0 +1,5 @@
+"""``python -m quantmedic``."""
+
+from quantmedic.cli import main
+
+main()

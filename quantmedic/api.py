@@ -1,0 +1,252 @@
+"""The public API: collect facts, judge them, write the report. The CLI is a thin shell over these functions."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import quantmedic
+from quantmedic.engine.case import Case
+from quantmedic.engine.derive import derive, display_histogram
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis import diagnose as _diagnose
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import Role
+from quantmedic.engine.repair import REPAIRS
+from quantmedic.engine.rule import RuleBase, load_rules
+
+Progress = Callable[[str, int, int | None], None]
+FORMATS = ("html", "markdown", "json")
+
+
+def diagnose(
+    float_model: str | Path,
+    quantized_model: str | Path,
+    *,
+    representative: Any = None,
+    validation: Any = None,
+    rules: RuleBase | None = None,
+    output: str | Path | None = None,
+    formats: Sequence[str] = FORMATS,
+    **options: Any,
+) -> Diagnosis:
+    """Find out why the quantized model is less accurate than the float one.
+
+    Args:
+        float_model: Path of the float ONNX model.
+        quantized_model: Path of its quantized counterpart.
+        representative: The data that calibrated it: ``.npz``, folder, ``module:function``, mapping or array.
+        validation: The data that it is judged on, in the same forms.
+        rules: Rules and thresholds; the built-in ones by default.
+        output: Folder for the report; None writes nothing.
+        formats: What to write there: html, markdown, json, png.
+        **options: Passed to ``collect``.
+
+    Returns:
+        The diagnosis: verdict, ranked causes with evidence and remedies, facts of all layers.
+
+    Raises:
+        QuantmedicError: A model, data set or rule cannot be used, or the report cannot be written.
+    """
+    base = rules or load_rulebase()
+    case = collect(float_model, quantized_model, representative=representative, validation=validation, **options)
+    diagnosis = judge(case, base)
+    if output is not None:
+        write_report(diagnosis, output, formats=formats, rules=base, case=case)
+    return diagnosis
+
+
+def collect(
+    float_model: str | Path,
+    quantized_model: str | Path,
+    *,
+    representative: Any = None,
+    validation: Any = None,
+    labels: str | Path | None = None,
+    metric: str | None = None,
+    metric_direction: str | None = None,
+    metric_output: str | None = None,
+    preprocessing: Mapping[Role, Any] | None = None,
+    samples: int | None = None,
+    batch_size: int = 8,
+    threads: int | None = None,
+    operator_error: bool = False,
+    progress: Progress = lambda stage, done, total: None,
+) -> Case:
+    """Run both models over the data and measure every tensor, once.
+
+    Args:
+        float_model: Path of the float ONNX model.
+        quantized_model: Path of its quantized counterpart.
+        representative: See ``diagnose``.
+        validation: See ``diagnose``.
+        labels: Labels of the validation data, where they are not part of it.
+        metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
+        metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
+        metric_output: Output that a built-in metric reads; the first by default.
+        preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
+        samples: At most this many samples of each set.
+        batch_size: Samples per run.
+        threads: Threads of the runtime; all cores by default.
+        operator_error: Also measure each quantized operator on float inputs, which costs one more run.
+        progress: Called with the data set's role, the samples done and their number where known.
+
+    Raises:
+        DataError: A data set does not fit the model, or none was given.
+        ModelError: A model cannot be read, or the two do not belong together.
+    """
+    from quantmedic.collectors.datasets import open_dataset
+    from quantmedic.collectors.from_onnx import Options, open_models
+    from quantmedic.collectors.from_onnx import collect as _collect
+    from quantmedic.collectors.metrics import load_metric
+    from quantmedic.collectors.preprocessing import Preprocessing
+
+    given: dict[Role, Any] = {}
+    if representative is not None:
+        given["representative"] = representative
+    if validation is not None:
+        given["validation"] = validation
+    if not given:
+        raise DataError(
+            "no data was given",
+            help="pass the calibration data with --representative, the evaluation data with --validation, or both",
+        )
+    models = open_models(Path(float_model), Path(quantized_model))
+    prepare = preprocessing or {}
+    datasets = {
+        role: open_dataset(
+            source,
+            models.input_specs,
+            preprocessing=prepare.get(role, Preprocessing()),
+            labels=labels if role == "validation" or "validation" not in given else None,
+            role=role,
+        )
+        for role, source in given.items()
+    }
+    labelled = any(dataset.labelled for dataset in datasets.values())
+    name = metric or ("top1" if labelled else None)
+    return _collect(
+        models,
+        datasets,
+        options=Options(samples, batch_size, threads or os.cpu_count() or 1, operator_error),
+        version=quantmedic.__version__,
+        metric=load_metric(name, metric_direction, output=metric_output) if name else None,
+        progress=progress,
+    )
+
+
+def judge(case: Case, rules: RuleBase | None = None) -> Diagnosis:
+    """Judge a measured case; needs neither models nor data."""
+    base = rules or load_rulebase()
+    facts = derive(case, base)
+    return _diagnose(
+        base,
+        facts,
+        repair=lambda name: REPAIRS[name](case, facts, base),
+        version=quantmedic.__version__,
+        warnings=_warnings(case),
+        run=_run(case),
+        histogram=lambda tensor: display_histogram(case, tensor),
+    )
+
+
+def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:
+    """The built-in rules, and those of the user's folders beside them.
+
+    Raises:
+        RuleError: A rule cannot be used; names file, line and the nearest known name.
+    """
+    return load_rules([_data_folder("rules"), *(Path(folder) for folder in folders)])
+
+
+def load_manuals(rules: RuleBase) -> dict[str, str]:
+    """Manual pages by rule id, general pages as ``general/NAME``; a user's page lies beside its rule.
+
+    A rule without a page gets a short one from its own words.
+    """
+    folder = _data_folder("manuals")
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    pages |= {
+        f"general/{path.stem}": path.read_text(encoding="utf-8") for path in sorted((folder / "general").glob("*.md"))
+    }
+    for rule in rules.rules:
+        beside = rule.path.with_suffix(".md") if rule.path is not None else None
+        if beside is not None and beside.is_file():
+            pages[rule.id] = beside.read_text(encoding="utf-8")
+        elif rule.id not in pages:
+            remedies = "\n".join(f"- {rules.remedies[name].title}" for name in rule.remedies)
+            pages[rule.id] = f"# {rule.name} ({rule.id})\n\n{rule.message}\n\n## What to do\n\n{remedies}\n"
+    return pages
+
+
+def write_report(
+    diagnosis: Diagnosis,
+    folder: str | Path,
+    *,
+    formats: Sequence[str] = FORMATS,
+    rules: RuleBase | None = None,
+    case: Case | None = None,
+) -> list[tuple[Path, int]]:
+    """Write the report, and the case file beside it; returns (path, bytes) of every file.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    from quantmedic.reports.write import write_report as _write
+
+    target = Path(folder)
+    written = [
+        (file.path, file.size) for file in _write(diagnosis, load_manuals(rules or load_rulebase()), target, formats)
+    ]
+    if case is not None:
+        save_case(case, target / "quantmedic.case")
+        written.append((target / "quantmedic.case", (target / "quantmedic.case").stat().st_size))
+    return written
+
+
+def save_case(case: Case, path: str | Path) -> None:
+    """Save a case to one file (zip of JSON and arrays)."""
+    from quantmedic.collectors.case_file import write_case
+
+    write_case(case, Path(path))
+
+
+def load_case(*paths: str | Path) -> Case:
+    """Open a case; several shards of the same models are merged as if measured in one pass.
+
+    Raises:
+        CaseError: A file cannot be read, or the shards do not belong together.
+    """
+    from quantmedic.collectors.case_file import read_case
+
+    case, *shards = [read_case(Path(path)) for path in paths]
+    for shard in shards:
+        case = case.merge(shard)
+    return case
+
+
+def _data_folder(name: str) -> Path:
+    return Path(str(files(f"quantmedic.{name}")))
+
+
+def _warnings(case: Case) -> list[str]:
+    record = case.record
+    warnings = list(record.notices)
+    if record.unmatched:
+        shown = ", ".join(record.unmatched[:5])
+        more = f" and {len(record.unmatched) - 5} more" if len(record.unmatched) > 5 else ""
+        warnings.append(
+            f"{len(record.unmatched)} operators have no twin in the float model and are not measured: {shown}{more}"
+        )
+    warnings += [
+        f"the {role} data was not read to its end: {d.seen} samples"
+        for role, d in record.datasets.items()
+        if not d.complete
+    ]
+    return warnings
+
+
+def _run(case: Case) -> dict[str, Any]:
+    data = {role: {"origin": d.origin, "samples": d.seen} for role, d in case.record.datasets.items()}
+    return {**case.record.run, "data": data, "unmatched": list(case.record.unmatched)}

@@ -1,0 +1,384 @@
+"""The command line: parses options, calls the API, prints. Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from quantmedic.engine.diagnosis import Diagnosis
+    from quantmedic.engine.rule import RuleBase
+
+_FORMATS = ("html", "markdown", "json", "png")
+_PREPARE = ("mean", "std", "scale", "layout", "channel-order", "resize")
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Group(click.Group):
+    """Shows commands in the order of use, and errors without a traceback."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_Group, context_settings=_CONTEXT)
+@click.version_option(package_name="quantmedic", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Find out why a quantized network lost accuracy, from measurements.
+
+    \b
+    Start here:
+      quantmedic demo
+      quantmedic diagnose float.onnx int8.onnx --representative rep.npz --validation val.npz -o report
+      quantmedic explain D005
+    """
+
+
+def _options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def apply(function: Any) -> Any:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return apply
+
+
+_data_options = _options(
+    click.option("--representative", "-r", metavar="DATA", help="Calibration data: .npz, folder, or module:function."),
+    click.option("--validation", "-v", metavar="DATA", help="Evaluation data, in the same forms."),
+    click.option("--labels", type=click.Path(path_type=Path), help="Labels of the evaluation data (.npy, .txt, .csv)."),
+    click.option("--metric", metavar="NAME", help="top1, top5, mae, rmse or module:function. [default: top1]"),
+    click.option("--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."),
+    click.option("--metric-output", metavar="NAME", help="Output that the metric reads. [default: the first]"),
+    click.option("--mean", multiple=True, metavar="[ROLE=]M,…", help="Subtract; ROLE: representative or validation."),
+    click.option("--std", multiple=True, metavar="[ROLE=]S,…", help="Divide by, after the mean."),
+    click.option("--scale", multiple=True, metavar="[ROLE=]X", help="Divide stored values by X first (255: 0…1)."),
+    click.option("--layout", multiple=True, metavar="[ROLE=]NCHW|NHWC", help="Layout of the stored arrays."),
+    click.option("--channel-order", multiple=True, metavar="[ROLE=]RGB|BGR", help="Channel order the network wants."),
+    click.option("--resize", multiple=True, metavar="[ROLE=]H,W", help="Resize image files."),
+    click.option("--samples", type=click.IntRange(1), help="At most this many samples of each set."),
+    click.option("--batch-size", type=click.IntRange(1), default=8, show_default=True, help="Samples per run."),
+    click.option("--threads", type=click.IntRange(1), help="Threads of the runtime. [default: all cores]"),
+    click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
+)
+_rule_options = _options(
+    click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat."),
+    click.option("--select", multiple=True, metavar="RULE", help="Judge only these: id, prefix, name or family."),
+    click.option("--ignore", multiple=True, metavar="RULE", help="Leave these out; they are listed as ignored."),
+    click.option("--threshold", multiple=True, metavar="NAME=VALUE", help="Override a threshold; repeat."),
+    click.option("--thresholds", "threshold_file", type=click.Path(path_type=Path), help="The same from a YAML file."),
+)
+_report_options = _options(
+    click.option(
+        "--format", "formats", multiple=True, type=click.Choice(_FORMATS), help="Repeat. [default: html markdown json]"
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="Print the verdict only."),
+    click.option("--verbose", is_flag=True, help="Print all layers."),
+)
+_output = click.option(
+    "--output", "-o", type=click.Path(path_type=Path), default="report", show_default=True, help="Folder of the report."
+)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
+@_output
+@_report_options
+def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbose: bool) -> None:
+    """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake.
+
+    \b
+    Examples:
+      quantmedic demo
+      quantmedic demo --healthy -o healthy-report
+    """
+    from quantmedic.demo import patient
+
+    models, options = patient(healthy=healthy)
+    rules = _rule_base((), (), (), (), None)
+    case = _collect(*models, **options)
+    _judge_and_write(case, rules, output, formats, quiet, verbose)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@_data_options
+@_rule_options
+@_output
+@_report_options
+def diagnose(
+    float_model: Path,
+    quantized_model: Path,
+    rule_folders: Sequence[Path],
+    select: Sequence[str],
+    ignore: Sequence[str],
+    threshold: Sequence[str],
+    threshold_file: Path | None,
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Measure both models on the data, judge the causes, write a report.
+
+    \b
+    Examples:
+      quantmedic diagnose float.onnx int8.onnx -r rep.npz -v val.npz -o report
+      quantmedic diagnose float.onnx int8.onnx -r calib/ -v images/ \\
+          --scale 255 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
+      quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
+    """
+    rules = _rule_base(rule_folders, select, ignore, threshold, threshold_file)
+    case = _collect(float_model, quantized_model, **_data(options))
+    _judge_and_write(case, rules, output, formats, quiet, verbose)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@_data_options
+@click.option("--output", "-o", type=click.Path(path_type=Path), default="quantmedic.case", show_default=True)
+def collect(float_model: Path, quantized_model: Path, output: Path, **options: Any) -> None:
+    """Measure only: write a case file that `report` judges later, without the models.
+
+    \b
+    Examples:
+      quantmedic collect float.onnx int8.onnx -v shard1.npz -o shard1.case
+      quantmedic report shard1.case shard2.case -o report
+    """
+    from quantmedic import save_case
+
+    case = _collect(float_model, quantized_model, **_data(options))
+    save_case(case, output)
+    click.echo(f"wrote {output} ({_size(output.stat().st_size)})")
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("cases", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CASE…")
+@_rule_options
+@_output
+@_report_options
+def report(
+    cases: Sequence[Path],
+    rule_folders: Sequence[Path],
+    select: Sequence[str],
+    ignore: Sequence[str],
+    threshold: Sequence[str],
+    threshold_file: Path | None,
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Judge a stored case again, or several shards of one, without models or data.
+
+    \b
+    Example:
+      quantmedic report quantmedic.case --threshold activation_zscore=8 -o report
+    """
+    from quantmedic import load_case
+
+    rules = _rule_base(rule_folders, select, ignore, threshold, threshold_file)
+    _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("code")
+@click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
+def explain(code: str, rule_folders: Sequence[Path]) -> None:
+    """Print the manual page of a rule, a cause, a fact or a general topic.
+
+    \b
+    Examples:
+      quantmedic explain D005
+      quantmedic explain activation-outliers
+      quantmedic explain data.rounding.sqnr_db
+      quantmedic explain gptq
+    """
+    from quantmedic.explain import explanation
+
+    _print_markdown(explanation(code, rule_folders))
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.option("--thresholds", "show_thresholds", is_flag=True, help="List the thresholds instead.")
+@click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
+def rules(show_thresholds: bool, rule_folders: Sequence[Path]) -> None:
+    """List the rules: id, severity, scope, name."""
+    from quantmedic import load_rulebase
+
+    base = load_rulebase(rule_folders)
+    if show_thresholds:
+        for t in base.thresholds.values():
+            click.echo(f"{t.name:32} {t.value:>9g} {t.unit or '':8} {t.description} ({t.source})")
+        return
+    for rule in sorted(base.rules, key=lambda rule: rule.id):
+        click.echo(f"{rule.id}  {rule.severity:6}  {rule.scope:8} {rule.name}")
+    click.echo(f"{len(base.rules)} rules; quantmedic explain CODE tells more")
+
+
+@cli.command(context_settings=_CONTEXT)
+def doctor() -> None:
+    """Show versions, optional packages and the CPU features that matter for integer kernels."""
+    from quantmedic.environment import environment_lines
+
+    for line in environment_lines():
+        click.echo(line)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for your shell.
+
+    \b
+    Example:
+      quantmedic completion bash > ~/.local/share/bash-completion/completions/quantmedic
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(cli, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source())
+
+
+def _data(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of ``quantmedic.collect``: the preprocessing ones are parsed into one value per role."""
+    from quantmedic.collectors.preprocessing import parse_preprocessing
+
+    declared = {name: options.pop(name.replace("-", "_")) for name in _PREPARE}
+    given = {name: values for name, values in declared.items() if values}
+    return {**options, "preprocessing": parse_preprocessing(given)}
+
+
+def _rule_base(
+    folders: Sequence[Path],
+    select: Sequence[str],
+    ignore: Sequence[str],
+    thresholds: Sequence[str],
+    threshold_file: Path | None,
+) -> "RuleBase":
+    from quantmedic import load_rulebase
+    from quantmedic.settings import apply_thresholds
+
+    base = apply_thresholds(load_rulebase(folders), threshold_file, thresholds)
+    return base.choose(select, ignore)
+
+
+def _collect(float_model: Path, quantized_model: Path, **options: Any) -> Any:
+    import quantmedic
+
+    with _progress() as progress:
+        return quantmedic.collect(float_model, quantized_model, progress=progress, **options)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar per data set on a terminal's stderr, with the time left."""
+    if not sys.stderr.isatty():
+        yield lambda stage, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(stage: str, done: int, total: int | None) -> None:
+            task = tasks.setdefault(stage, bars.add_task(stage, total=total) if stage not in tasks else None)
+            bars.update(task, completed=done)
+
+        yield show
+
+
+def _judge_and_write(
+    case: Any, rules: "RuleBase", output: Path, formats: Sequence[str], quiet: bool, verbose: bool
+) -> None:
+    from quantmedic import judge, write_report
+
+    diagnosis = judge(case, rules)
+    written = write_report(diagnosis, output, formats=formats or _FORMATS[:3], rules=rules, case=case)
+    _show(diagnosis, quiet, verbose)
+    main_files = [(path, size) for path, size in written if path.parent == output]
+    click.echo("wrote " + ", ".join(f"{path} ({_size(size)})" for path, size in main_files))
+
+
+def _show(diagnosis: "Diagnosis", quiet: bool, verbose: bool) -> None:
+    from quantmedic.reports.console import render_console, warning_lines
+
+    for line in warning_lines(diagnosis):
+        click.echo(line, err=True)
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+    text = render_console(
+        diagnosis,
+        verbosity="quiet" if quiet else "verbose" if verbose else "normal",
+        color=color,
+        ascii_only=not encoding.startswith("utf"),
+    )
+    click.echo(text, nl=False)
+    if not quiet:
+        click.echo("")
+
+
+def _print_markdown(text: str) -> None:
+    if not sys.stdout.isatty():
+        click.echo(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(width=100).print(Markdown(text))
+
+
+def _size(size: int) -> str:
+    return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Entry point: turns every error into one readable message and exit code 2."""
+    from quantmedic.engine.errors import QuantmedicError
+
+    try:
+        cli.main(args=arguments, prog_name="quantmedic", standalone_mode=False)
+    except QuantmedicError as error:
+        _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(2)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+    except Exception as error:
+        if os.environ.get("QUANTMEDIC_DEBUG"):
+            raise
+        _fail(
+            f"internal error: {type(error).__name__}: {error}\n"
+            "help: this is a defect of quantmedic; QUANTMEDIC_DEBUG=1 shows where, please report it"
+        )
+    sys.exit(0)
+
+
+def _fail(text: str) -> NoReturn:
+    head, _, rest = text.partition("\n")
+    click.echo(click.style("error: ", fg="red", bold=True) + head, err=True)
+    if rest:
+        click.echo(rest, err=True)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,383 @@
+"""The graphs of a report: geometry here, drawing in ``templates/chart.svg`` and ``templates/histogram.svg``.
+
+Error graphs are turned so that worse is up: whatever lies above the dashed red line is over its threshold.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from quantmedic.engine.diagnosis import Diagnosis, Histogram, LayerRow
+from quantmedic.engine.facts import ROLES, ErrorFacts, Role
+from quantmedic.reports.text import NAME_LIMIT, count, decibels, number, visible
+
+Metric = Literal["mse", "cosine", "sqnr_db"]
+METRICS: tuple[Metric, ...] = ("mse", "cosine", "sqnr_db")
+LABELS = {"mse": "MSE", "cosine": "cosine similarity", "sqnr_db": "SQNR"}
+AXES = {
+    "mse": "mean squared error (log scale)",
+    "cosine": "cosine similarity (1 = equal)",
+    "sqnr_db": "SQNR in dB",
+}
+LIMITS = {"mse": "quantize_error_mse", "cosine": "quantize_error_cosine", "sqnr_db": "quantize_error_sqnr_db"}
+NMSE_LIMIT = "quantize_error_nmse"
+PALETTE = {
+    "paper": "#ffffff",
+    "ink": "#1c2430",
+    "muted": "#5b6675",
+    "grid": "#e4e8ed",
+    "series": "#1f5fa8",
+    "local": "#9db7d5",
+    "flag": "#c0271d",
+}
+
+WIDTH, LEFT, RIGHT, TOP, HEIGHT = 600.0, 66.0, 14.0, 46.0, 190.0
+LABEL_STEP, LABEL_LIMIT, LABEL_ZONE, ALL_LABELS = 11.0, 26, 150.0, 40
+POINTS_SHOWN = 150
+HISTOGRAM_HEIGHT, HISTOGRAM_FOOT = 170.0, 52.0
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis."""
+
+    at: Annotated[float, "position"]
+    text: Annotated[str, "what is written"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One layer in an error graph."""
+
+    x: Annotated[float, "horizontal position"]
+    y: Annotated[float, "vertical position"]
+    tip: Annotated[str, "layer and value, shown under the pointer"]
+    layer: Annotated[str, "name of the layer"]
+    flagged: Annotated[bool, "over the threshold of this metric"]
+
+
+@dataclass(frozen=True)
+class AxisName:
+    """The name of a layer below the axis."""
+
+    x: Annotated[float, "position of the layer"]
+    at: Annotated[float, "position of the text, moved where names would overlap"]
+    text: Annotated[str, "topological index and name"]
+    flagged: Annotated[bool, "written in red"]
+
+
+@dataclass(frozen=True)
+class ErrorChart:
+    """Accumulated and rounding error of all layers, one metric on one data set."""
+
+    stem: Annotated[str, "file name without suffix"]
+    title: Annotated[str, "metric and data set"]
+    samples: Annotated[str, "samples measured"]
+    axis: Annotated[str, "label of the vertical axis"]
+    note: Annotated[str, "why there is no graph; empty where there is one"]
+    width: Annotated[float, "width of the drawing"]
+    height: Annotated[float, "height of the drawing"]
+    left: Annotated[float, "left end of the plot"]
+    right: Annotated[float, "right end of the plot"]
+    top: Annotated[float, "top of the plot"]
+    bottom: Annotated[float, "bottom of the plot"]
+    ticks: Annotated[tuple[Tick, ...], "marks of the vertical axis"]
+    limit: Annotated[float | None, "position of the threshold; None where it is infinite or unknown"]
+    limit_text: Annotated[str, "value of the threshold"]
+    line: Annotated[str, "points of the accumulated error"]
+    local: Annotated[str, "points of the rounding error"]
+    points: Annotated[tuple[Point, ...], "layers drawn as dots: the flagged, and all where there are few"]
+    names: Annotated[tuple[AxisName, ...], "names below the axis"]
+    summary: Annotated[str, "what the graph shows, for those who cannot see it"]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bin of a histogram."""
+
+    x: Annotated[float, "left end"]
+    y: Annotated[float, "top"]
+    width: Annotated[float, "width"]
+    height: Annotated[float, "height"]
+    outside: Annotated[bool, "beyond the range of the quantizer: these values are clipped"]
+    tip: Annotated[str, "range and count, shown under the pointer"]
+
+
+@dataclass(frozen=True)
+class HistogramChart:
+    """Distribution of a flagged tensor with the range of its quantizer."""
+
+    stem: Annotated[str, "file name without suffix"]
+    title: Annotated[str, "layer and data set"]
+    note: Annotated[str, "why there is no graph; empty where there is one"]
+    width: Annotated[float, "width of the drawing"]
+    height: Annotated[float, "height of the drawing"]
+    left: Annotated[float, "left end of the plot"]
+    right: Annotated[float, "right end of the plot"]
+    top: Annotated[float, "top of the plot"]
+    bottom: Annotated[float, "bottom of the plot"]
+    bars: Annotated[tuple[Bar, ...], "non-empty bins"]
+    ticks: Annotated[tuple[Tick, ...], "marks of the horizontal axis"]
+    counts: Annotated[tuple[Tick, ...], "marks of the vertical, logarithmic axis"]
+    limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"]
+    summary: Annotated[str, "what the graph shows, for those who cannot see it"]
+
+
+Chart = ErrorChart | HistogramChart
+
+
+def error_charts(diagnosis: Diagnosis) -> tuple[ErrorChart, ...]:
+    """The six error graphs, metric by metric, representative before validation."""
+    limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
+    rows = sorted(diagnosis.layers, key=lambda row: row.index)
+    return tuple(_error_chart(rows, metric, role, limits) for metric in METRICS for role in ROLES)
+
+
+def histogram_charts(histograms: Iterable[Histogram]) -> tuple[HistogramChart, ...]:
+    """One graph per histogram, numbered: layer names make no file names."""
+    return tuple(_histogram_chart(place, histogram) for place, histogram in enumerate(histograms, 1))
+
+
+def flagged_layers(
+    rows: Iterable[LayerRow], metric: Metric, role: Role, limits: Mapping[str, float]
+) -> tuple[str, ...]:
+    """Names of the layers whose accumulated error is over the threshold of one metric on one data set.
+
+    The graph of the MSE also flags what is over the threshold of its normalized form, the NMSE.
+    """
+    return tuple(row.name for row in rows if _over(_errors(row, role), metric, limits))
+
+
+def svg(chart: Chart, standalone: bool = True) -> str:
+    """Draw a graph: with its own colours for a file, or with those of the page that it is part of."""
+    from quantmedic.reports.templating import html_environment
+
+    template = "chart.svg" if isinstance(chart, ErrorChart) else "histogram.svg"
+    palette = PALETTE if standalone else {key: f"var(--chart-{key})" for key in PALETTE}
+    return html_environment().get_template(template).render(chart=chart, standalone=standalone, palette=palette)
+
+
+def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
+    """Round numbers from ``low`` to ``high``."""
+    span = high - low
+    if not span > 0:
+        return [low]
+    magnitude = 10 ** math.floor(math.log10(span / wanted))
+    step = next(magnitude * m for m in (1, 2, 2.5, 5, 10) if span / (magnitude * m) <= wanted)
+    return [n * step for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def spread(positions: Sequence[float], step: float, low: float, high: float) -> list[float]:
+    """Move ascending positions as little as needed to keep ``step`` between them within ``[low, high]``."""
+    moved: list[float] = []
+    for position in positions:
+        moved.append(max(position, moved[-1] + step if moved else low))
+    ceiling = high
+    for place in range(len(moved) - 1, -1, -1):
+        moved[place] = min(moved[place], ceiling)
+        ceiling = moved[place] - step
+    return moved
+
+
+def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: Mapping[str, float]) -> ErrorChart:
+    measured = [row for row in rows if _plottable(getattr(_errors(row, role), metric), metric)]
+    flagged = set(flagged_layers(measured, metric, role, limits))
+    width = max(WIDTH, LEFT + RIGHT + LABEL_STEP * (len(flagged) + 1))
+    left, right, bottom = LEFT, width - RIGHT, TOP + HEIGHT
+    limit = _drawable(limits.get(LIMITS[metric]), metric)
+    scale, marks = _vertical(measured, metric, role, limit)
+
+    def x(row: LayerRow) -> float:
+        first, last = rows[0].index, rows[-1].index
+        share = (row.index - first) / (last - first) if last > first else 0.5
+        return round(left + 8 + share * (right - left - 16), 1)
+
+    def path(error: str) -> str:
+        values = ((row, getattr(getattr(getattr(row, role), error), metric)) for row in rows)
+        return " ".join(f"{x(row)},{scale(value)}" for row, value in values if _plottable(value, metric))
+
+    points = [
+        Point(
+            x=x(row),
+            y=scale(getattr(_errors(row, role), metric)),
+            tip=f"{row.index} {visible(row.name, NAME_LIMIT)}: {_value(getattr(_errors(row, role), metric), metric)}",
+            layer=visible(row.name, NAME_LIMIT),
+            flagged=row.name in flagged,
+        )
+        for row in measured
+    ]
+    title = f"{LABELS[metric]} · {role}"
+    samples = max((getattr(row, role).samples or 0 for row in measured), default=0)
+    return ErrorChart(
+        stem=f"{'sqnr' if metric == 'sqnr_db' else metric}-{role}",
+        title=title,
+        samples=f"n = {samples}" if samples else "",
+        axis=AXES[metric],
+        note="" if measured else f"not measured on the {role} set",
+        width=width,
+        height=bottom + LABEL_ZONE,
+        left=left,
+        right=right,
+        top=TOP,
+        bottom=bottom,
+        ticks=tuple(Tick(scale(at), text) for at, text in marks),
+        limit=None if limit is None else scale(limit),
+        limit_text=f"threshold {_value(limit, metric)}" if limit is not None else "no threshold",
+        line=path("accumulated"),
+        local=path("rounding"),
+        points=tuple(p for p in points if p.flagged or len(points) <= POINTS_SHOWN),
+        names=_names(measured, flagged, x, left + 6, right - 2),
+        summary=f"{title}: {len(flagged)} of {len(measured)} layers over the threshold",
+    )
+
+
+def _errors(row: LayerRow, role: Role) -> ErrorFacts:
+    return getattr(row, role).accumulated
+
+
+def _plottable(value: float | None, metric: Metric) -> bool:
+    """A number, or the infinity that an exact result has."""
+    if value is None or math.isnan(value):
+        return False
+    return math.isfinite(value) or metric == "sqnr_db"
+
+
+def _over(errors: ErrorFacts, metric: Metric, limits: Mapping[str, float]) -> bool:
+    value, limit = getattr(errors, metric), limits.get(LIMITS[metric])
+    if metric == "mse":
+        return _above(value, limit) or _above(errors.nmse, limits.get(NMSE_LIMIT))
+    return _above(limit, value)
+
+
+def _above(value: float | None, limit: float | None) -> bool:
+    return value is not None and limit is not None and value > limit
+
+
+def _drawable(limit: float | None, metric: Metric) -> float | None:
+    """A threshold that can be drawn as a line, else None."""
+    if limit is None or not math.isfinite(limit) or (metric == "mse" and limit <= 0):
+        return None
+    return limit
+
+
+def _value(value: float | None, metric: Metric) -> str:
+    return decibels(value) if metric == "sqnr_db" else number(value, 5 if metric == "cosine" else 3)
+
+
+def _vertical(
+    rows: Sequence[LayerRow], metric: Metric, role: Role, limit: float | None
+) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    """Map from values to positions, worse up, and the marks of the axis."""
+    errors = [getattr(getattr(row, role), kind) for row in rows for kind in ("accumulated", "rounding")]
+    values = [value for e in errors if (value := getattr(e, metric)) is not None and math.isfinite(value)]
+    values += [limit] if limit is not None else []
+    if metric == "mse":
+        return _log_axis([value for value in values if value > 0])
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    pad = 0.06 * (high - low) or 0.5
+    best = min(high + pad, 1.0) if metric == "cosine" else high + pad
+    worst = low - pad
+    marks = [(at, _mark(at, low, high)) for at in ticks(worst, best)]
+    return _place(worst, best), marks
+
+
+def _log_axis(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    low = math.floor(math.log10(min(values, default=1e-3)))
+    high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
+    place = _place(float(high), float(low))
+    every = max(1, math.ceil((high - low) / 6))
+    marks = [(10.0**exponent, f"1e{exponent}") for exponent in range(low, high + 1, every)]
+    return lambda value: place(math.log10(value) if value > 0 else low), marks
+
+
+def _place(top: float, bottom: float) -> Callable[[float], float]:
+    """Linear map that puts ``top`` at the top of the plot; values beyond the ends are drawn at the ends."""
+
+    def place(value: float) -> float:
+        share = (value - bottom) / (top - bottom)
+        return round(TOP + HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
+
+    return place
+
+
+def _mark(at: float, low: float, high: float) -> str:
+    decimals = max(0, 1 - math.floor(math.log10(high - low or 1.0)))
+    return f"{at + 0.0:.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{at + 0.0:.0f}"
+
+
+def _names(
+    rows: Sequence[LayerRow], flagged: set[str], x: Callable[[LayerRow], float], low: float, high: float
+) -> tuple[AxisName, ...]:
+    """All flagged names, and of the others as many as have room: all up to ALL_LABELS layers."""
+    others = [row for row in rows if row.name not in flagged]
+    room = int((high - low) / LABEL_STEP) - len(flagged)
+    wanted = len(others) if len(rows) <= ALL_LABELS else min(room, ALL_LABELS - len(flagged))
+    kept = others[:: math.ceil(len(others) / wanted)] if wanted > 0 else []
+    written = [row for row in rows if row.name in flagged or row in kept]
+    places = spread([x(row) for row in written], LABEL_STEP, low, high)
+    return tuple(
+        AxisName(x(row), round(at, 1), f"{visible(row.name, LABEL_LIMIT)}  {row.index}", row.name in flagged)
+        for row, at in zip(written, places, strict=True)
+    )
+
+
+def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
+    left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, TOP + HISTOGRAM_HEIGHT
+    drawable = len(histogram.edges) == len(histogram.counts) + 1 and any(histogram.counts)
+    ends = [*histogram.edges, *(limit for limit in (histogram.low, histogram.high) if limit is not None)]
+    finite = [end for end in ends if math.isfinite(end)] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
+    decades = max(1, math.ceil(math.log10(max(histogram.counts, default=1) or 1)))
+
+    def x(value: float) -> float:
+        share = (min(max(value, low), high) - low) / (high - low or 1.0)
+        return round(left + share * (right - left), 1)
+
+    def y(value: float) -> float:
+        return round(bottom - (bottom - top) * (math.log10(value) + 0.3) / (decades + 0.3), 1)
+
+    title = f"{visible(histogram.layer, 56)} · {histogram.dataset}"
+    return HistogramChart(
+        stem=f"histogram-{place}",
+        title=title,
+        note="" if drawable else "not measured",
+        width=WIDTH,
+        height=bottom + HISTOGRAM_FOOT,
+        left=left,
+        right=right,
+        top=top,
+        bottom=bottom,
+        bars=_bars(histogram, x, y, bottom) if drawable else (),
+        ticks=tuple(Tick(x(at), _mark(at, low, high)) for at in ticks(low, high, 8)),
+        counts=tuple(Tick(y(10**e), f"1e{e}") for e in range(0, decades + 1, max(1, math.ceil(decades / 5)))),
+        limits=tuple(
+            Tick(x(limit), number(limit))
+            for limit in (histogram.low, histogram.high)
+            if limit is not None and math.isfinite(limit)
+        ),
+        summary=f"distribution of {title}, quantizer range {number(histogram.low)} to {number(histogram.high)}",
+    )
+
+
+def _bars(
+    histogram: Histogram, x: Callable[[float], float], y: Callable[[float], float], bottom: float
+) -> tuple[Bar, ...]:
+    bars = []
+    for start, end, size in zip(histogram.edges, histogram.edges[1:], histogram.counts, strict=False):
+        if not size:
+            continue
+        outside = (histogram.low is not None and end <= histogram.low) or (
+            histogram.high is not None and start >= histogram.high
+        )
+        bars.append(
+            Bar(
+                x=x(start),
+                y=y(size),
+                width=round(max(x(end) - x(start), 0.8), 1),
+                height=round(bottom - y(size), 1),
+                outside=outside,
+                tip=f"{number(start)} … {number(end)}: {count(size, 'value')}",
+            )
+        )
+    return tuple(bars)

@@ -1,0 +1,187 @@
+"""The terminal report: the same story in a hundred columns of plain text."""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.reports.cards import CauseCard, EvidenceLine, RemedyCard
+from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.tables import LayerTable, RuleLine
+from quantmedic.reports.text import count, escaped, visible
+
+Verbosity = Literal["quiet", "normal", "verbose"]
+Paint = Callable[[str, str], str]
+WIDTH = 100
+NAME_LIMIT = 48
+SNIPPET_LIMIT = 400
+NOT_JUDGED_SHOWN = 4
+NOTICES_SHOWN = 3
+ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
+STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "degraded": "1;31",
+    "not-comparable": "1;33",
+    "healthy": "1;32",
+    "high": "31",
+    "medium": "33",
+    "help": "36",
+}
+WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
+
+
+def render_console(
+    diagnosis: Diagnosis, *, verbosity: Verbosity = "normal", color: bool = False, ascii_only: bool = False
+) -> str:
+    """Text for the terminal, the same bytes for the same diagnosis.
+
+    Args:
+        diagnosis: What to show.
+        verbosity: ``quiet`` prints verdict and drop alone, ``verbose`` every layer and every subject.
+        color: Use the colours of the terminal.
+        ascii_only: Write no character beyond ASCII.
+    """
+    paint = _paint if color else _plain
+    text = "\n".join(_inert(line) for line in _lines(diagnosis, verbosity, paint)) + "\n"
+    return _ascii(text) if ascii_only else text
+
+
+def warning_lines(diagnosis: Diagnosis) -> list[str]:
+    """One line per judged cause: what is wrong, and the manual page that tells what to do."""
+    return [
+        f"WARNING {visible(cause.rules[0] if cause.rules else '?')} {visible(cause.cause)}: "
+        f"{visible(cause.message.strip(), 300)}; see {visible(cause.manual)}.html"
+        for cause in diagnosis.causes
+    ]
+
+
+def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    context = build_context(diagnosis, {})
+    yield from _headline(context, paint)
+    if verbosity == "quiet":
+        return
+    yield from _wrapped(context.drop_text)
+    for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
+        yield from _wrapped(f"warning: {notice}", indent=2)
+    for card in context.causes:
+        yield ""
+        yield from _cause(card, verbosity, paint)
+    if diagnosis.advice:
+        yield ""
+        yield "no rule names a cause; read in this order:"
+        yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in diagnosis.advice)
+    yield ""
+    yield from _rules(context, verbosity, paint)
+    if verbosity == "verbose":
+        yield ""
+        yield from _layers(context.layers)
+
+
+def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
+    verdict = paint(context.verdict.upper(), context.verdict)
+    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {paint(context.gate, 'bold')}".rstrip()
+    yield paint(f"{context.model_text}   {context.samples_text}", "dim")
+    yield ""
+    if drop := context.drop:
+        change = paint(f"drop {drop.change}", "bold")
+        yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
+    yield from _wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
+
+
+def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    gains = ", ".join(f"{gain.kind} {gain.text}" for gain in card.gains)
+    title = paint(f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", "bold")
+    yield "   ".join(part for part in (title, paint(card.severity, card.severity), card.scope, gains) if part)
+    yield from _wrapped(card.message, indent=3, hang=0)
+    verbose = verbosity == "verbose"
+    worst, others = _worst(card)
+    yield from _evidence([*worst, *others] if verbose else worst)
+    if (hidden := len({line.subject for line in others}) + card.more_subjects) and not verbose:
+        yield f"     {hidden} more (-v)"
+    if verbose:
+        yield from _evidence(card.more_evidence)
+    if card.explains:
+        yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
+    for remedy in card.remedies if verbose else card.remedies[:1]:
+        yield from _help(remedy, paint)
+    if len(card.remedies) > 1 and not verbose:
+        yield f"         {count(len(card.remedies) - 1, 'other remedy').replace('remedys', 'remedies')} (-v)"
+
+
+def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
+    """Evidence of the worst subject, and that of the others on the card."""
+    first = card.evidence[0].subject if card.evidence else ""
+    return [e for e in card.evidence if e.subject == first], [e for e in card.evidence if e.subject != first]
+
+
+def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
+    for line in lines:
+        subject = visible(line.subject, NAME_LIMIT - 12)
+        yield f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {line.threshold:<10}  {subject}".rstrip()
+
+
+def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
+    label, *rest = _wrapped(f"help: {remedy.title}: {remedy.changes}; costs {remedy.cost}", indent=3, hang=6)
+    yield label.replace("help:", paint("help:", "help"), 1)
+    yield from rest
+    for snippet in remedy.snippets:
+        if snippet.preferred:
+            yield from (f"         {visible(line, SNIPPET_LIMIT)}" for line in snippet.code.splitlines())
+
+
+def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
+    total = f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
+    yield paint(total, "bold")
+    shown = context.not_judged if verbosity == "verbose" else context.not_judged[:NOT_JUDGED_SHOWN]
+    for line in shown:
+        yield from _not_judged(line)
+    if len(context.not_judged) > len(shown):
+        yield f"  {len(context.not_judged) - len(shown)} more (-v)"
+
+
+def _not_judged(line: RuleLine) -> Iterator[str]:
+    missing = visible(line.missing[0], NAME_LIMIT) if line.missing else "a fact"
+    more = f" and {len(line.missing) - 1} more" if len(line.missing) > 1 else ""
+    yield f"  {line.rule} {visible(line.name, NAME_LIMIT):<36} needs {missing}{more}"
+    yield from _wrapped(line.hint, indent=7)
+
+
+def _layers(table: LayerTable) -> Iterator[str]:
+    yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>12}  findings"
+    for row in table.rows:
+        flags = " ".join([*(["degraded"] if row.degraded else []), *row.findings])
+        accumulated = getattr(row, table.judged_on)
+        where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
+        yield f"{where} {row.rounding:>12} {accumulated:>12}  {flags}".rstrip()
+    if table.left_out:
+        yield f"       {table.left_out} more in report.json"
+
+
+def _wrapped(text: str, indent: int = 0, hang: int = 2) -> list[str]:
+    """Text in lines of at most ``WIDTH`` columns."""
+    first, later = " " * indent, " " * (indent + hang)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=True
+    )
+
+
+def _paint(text: str, style: str) -> str:
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if text and style in STYLES else text
+
+
+def _plain(text: str, style: str) -> str:
+    return text
+
+
+def _inert(line: str) -> str:
+    """A line that no continuous integration takes for a command of its own."""
+    return WORKFLOW_COMMAND.sub(lambda match: (match[1] or "") + f"\\u{ord(match[0][-1]):04x}", line)
+
+
+def _ascii(text: str) -> str:
+    for char, plain in ASCII.items():
+        text = text.replace(char, plain)
+    return "".join(char if char.isascii() else escaped(char) for char in text)

@@ -1,0 +1,263 @@
+"""The context of a report: every variable that templates and the console may use, documented and preformatted."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.facts import MetricFacts
+from quantmedic.reports.cards import CauseCard, Gain, cause_cards
+from quantmedic.reports.charts import ErrorChart, HistogramChart, error_charts, histogram_charts
+from quantmedic.reports.tables import (
+    DatasetTable,
+    FactLine,
+    LayerTable,
+    OutputLine,
+    RuleLine,
+    ThresholdLine,
+    dataset_table,
+    fact_lines,
+    layer_table,
+    output_lines,
+    rule_lines,
+    run_lines,
+    threshold_lines,
+)
+from quantmedic.reports.text import (
+    NOT_MEASURED,
+    SHARE_METRICS,
+    count,
+    metric_change,
+    metric_label,
+    metric_value,
+    name,
+    number,
+    percent,
+    visible,
+)
+
+GENERAL = "general"
+VERDICTS = {
+    "healthy": "No cause of medium or high severity was found.",
+    "degraded": "Quantization costs accuracy.",
+    "not-comparable": "The two models cannot be compared as they are.",
+}
+STRENGTHS = {
+    "proven": "The drop is proven: its whole 95 % interval lies above zero.",
+    "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
+    "not-measured": "The drop in accuracy was not measured: the validation set has no labels.",
+}
+
+
+@dataclass(frozen=True)
+class Drop:
+    """The task metric of both models and what lies between."""
+
+    metric: Annotated[str, "name of the metric"]
+    float_value: Annotated[str, "metric of the float model"]
+    quantized_value: Annotated[str, "metric of the quantized model"]
+    change: Annotated[str, "size of the drop, worse is positive"]
+    low: Annotated[str, "lower end of its 95 % interval"]
+    high: Annotated[str, "upper end of its 95 % interval"]
+    interval: Annotated[str, "both ends with one unit"]
+    samples: Annotated[str, "samples that it was measured on"]
+    dataset: Annotated[str, "data set that it was measured on"]
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What to do first."""
+
+    title: Annotated[str, "name of the remedy, or of the manual page to read"]
+    detail: Annotated[str, "what it changes"]
+    gain: Annotated[Gain | None, "what it brings; None where nothing measured or predicted it"]
+    code: Annotated[str, "code of the cause that it repairs; empty where a general page is meant"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of the manual."""
+
+    code: Annotated[str, "path inside the manual folder without suffix"]
+    anchor: Annotated[str, "id of the page where it is embedded"]
+    title: Annotated[str, "first heading"]
+    text: Annotated[str, "the page in Markdown"]
+
+
+@dataclass(frozen=True)
+class ReportContext:
+    """All that a report shows."""
+
+    title: Annotated[str, "file name of the quantized model"]
+    model_text: Annotated[str, "format, size and coverage of the model in one line"]
+    samples_text: Annotated[str, "samples of both data sets in one line"]
+    version: Annotated[str, "version of quantmedic"]
+    verdict: Annotated[str, "healthy, degraded or not-comparable"]
+    verdict_text: Annotated[str, "the verdict as a sentence"]
+    gate: Annotated[str, "verdict of the gate; empty where none was asked for"]
+    drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
+    strength_text: Annotated[str, "how sure the drop is, as a sentence"]
+    drop_text: Annotated[str, "what its size advises, as a sentence; empty where it was not measured"]
+    first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
+    counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, warnings"]
+    warnings: Annotated[tuple[str, ...], "notices of the collectors"]
+    causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
+    advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
+    charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
+    histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
+    layers: Annotated[LayerTable, "the layer table"]
+    datasets: Annotated[DatasetTable, "both data sets side by side"]
+    outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
+    not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
+    passed: Annotated[tuple[RuleLine, ...], "rules that found nothing"]
+    not_applicable: Annotated[tuple[RuleLine, ...], "rules without a subject in this model"]
+    ignored: Annotated[tuple[RuleLine, ...], "rules that the user switched off"]
+    thresholds: Annotated[tuple[ThresholdLine, ...], "thresholds in force"]
+    model: Annotated[tuple[FactLine, ...], "facts of the model"]
+    run: Annotated[tuple[tuple[str, str], ...], "versions, options, names and hashes that gave these facts"]
+    pages: Annotated[tuple[Page, ...], "manual pages of the rules that fired and of the advice"]
+
+
+def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportContext:
+    """Everything that a report shows of a diagnosis.
+
+    Args:
+        diagnosis: What to show.
+        manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
+    """
+    causes = cause_cards(diagnosis, manuals)
+    advice = _pages([f"{GENERAL}/{stem}" for stem in diagnosis.advice], manuals)
+    return ReportContext(
+        title=name(diagnosis.model.name),
+        model_text=_model_text(diagnosis),
+        samples_text=_samples_text(diagnosis),
+        version=visible(diagnosis.quantmedic_version),
+        verdict=diagnosis.verdict,
+        verdict_text=_verdict_text(diagnosis),
+        gate=visible(diagnosis.gate or ""),
+        drop=_drop(diagnosis.metrics),
+        strength_text=STRENGTHS[diagnosis.evidence_strength.statement],
+        drop_text=_drop_text(diagnosis),
+        first=_first(diagnosis, causes, advice),
+        counts=_counts(diagnosis),
+        warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
+        causes=causes,
+        advice=advice,
+        charts=error_charts(diagnosis),
+        histograms=histogram_charts(diagnosis.histograms),
+        layers=layer_table(diagnosis),
+        datasets=dataset_table(diagnosis.datasets),
+        outputs=output_lines(diagnosis.outputs),
+        not_judged=rule_lines(diagnosis.not_judged, manuals),
+        passed=rule_lines(diagnosis.passed, manuals),
+        not_applicable=rule_lines(diagnosis.not_applicable, manuals),
+        ignored=rule_lines(diagnosis.ignored, manuals),
+        thresholds=threshold_lines(diagnosis.thresholds),
+        model=fact_lines(diagnosis.model),
+        run=run_lines(diagnosis.run),
+        pages=_pages(_fired(diagnosis), manuals) + advice,
+    )
+
+
+def page_title(code: str, text: str) -> str:
+    """First heading of a manual page, else its code."""
+    heading = next((line for line in text.splitlines() if line.startswith("# ")), "")
+    return visible(heading.removeprefix("# ").strip() or code, 200)
+
+
+def anchor(code: str) -> str:
+    """Id of a manual page embedded in the report."""
+    return f"manual-{code.replace('/', '-')}"
+
+
+def _pages(codes: Iterable[str], manuals: Mapping[str, str]) -> tuple[Page, ...]:
+    return tuple(
+        Page(code, anchor(code), page_title(code, manuals[code]), manuals[code])
+        for code in dict.fromkeys(codes)
+        if code in manuals
+    )
+
+
+def _fired(diagnosis: Diagnosis) -> list[str]:
+    """Codes of all rules that fired, absorbed ones included, in the order of the causes."""
+    return [code for cause in diagnosis.causes for code in (*cause.rules, *(found.rule for found in cause.absorbs))]
+
+
+def _verdict_text(diagnosis: Diagnosis) -> str:
+    if diagnosis.verdict == "degraded" and not diagnosis.causes:
+        return "Quantization costs accuracy, and no rule found out why."
+    return VERDICTS[diagnosis.verdict]
+
+
+def _model_text(diagnosis: Diagnosis) -> str:
+    model = diagnosis.model
+    kind = " ".join(visible(part) for part in (model.framework, model.format) if part)
+    covered = f"{percent(model.quantized_share, 0)} quantized" if model.quantized_share is not None else ""
+    return ", ".join(part for part in (kind, count(len(diagnosis.layers), "layer"), covered) if part)
+
+
+def _samples_text(diagnosis: Diagnosis) -> str:
+    parts = [
+        f"{dataset.role} {number(dataset.samples)}{' labelled' if dataset.labelled else ''}"
+        for dataset in diagnosis.datasets
+    ]
+    return ", ".join(parts) or f"data sets {NOT_MEASURED}"
+
+
+def _drop(metrics: MetricFacts) -> Drop | None:
+    if metrics.drop is None:
+        return None
+    low, high = (metric_change(value, metrics.name) for value in (metrics.drop_low, metrics.drop_high))
+    unit = " points" if metrics.name in SHARE_METRICS else ""
+    return Drop(
+        metric=metric_label(metrics.name),
+        float_value=metric_value(metrics.float_value, metrics.name),
+        quantized_value=metric_value(metrics.quantized_value, metrics.name),
+        change=metric_change(metrics.drop, metrics.name),
+        low=low,
+        high=high,
+        interval=NOT_MEASURED if NOT_MEASURED in (low, high) else f"{low.removesuffix(unit)} … {high}",
+        samples=number(metrics.samples),
+        dataset=metrics.dataset or NOT_MEASURED,
+    )
+
+
+def _drop_text(diagnosis: Diagnosis) -> str:
+    limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
+    large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
+    unit = "points" if diagnosis.metrics.name in SHARE_METRICS else "percent"
+    match diagnosis.drop_class:
+        case "large":
+            return f"More than {large} {unit} are lost: suspect settings and data before any single layer."
+        case "moderate":
+            return f"Between {moderate} and {large} {unit} are lost: tune the calibration first."
+        case "small":
+            return f"At most {moderate} {unit} are lost: repair the few worst layers, or accept it."
+        case "none":
+            return "No loss stands out from the noise of the measurement."
+    return ""
+
+
+def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
+    if diagnosis.verdict == "healthy":
+        return None
+    if causes:
+        remedy = next(iter(causes[0].remedies), None)
+        gain = next(iter(causes[0].gains), None)
+        title, detail = (remedy.title, remedy.changes) if remedy else (causes[0].cause, causes[0].message)
+        return FirstStep(title, detail, gain, causes[0].code)
+    if advice:
+        return FirstStep(advice[0].title, "No rule names the cause; this page says where to look first.", None, "")
+    return None
+
+
+def _counts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    flagged = sum(row.degraded is True for row in diagnosis.layers)
+    return (
+        count(len(diagnosis.layers), "layer"),
+        f"{flagged} flagged",
+        count(len(diagnosis.causes), "cause"),
+        f"{len(diagnosis.passed)} passed",
+        f"{len(diagnosis.not_judged)} not judged",
+        count(len(diagnosis.warnings), "warning"),
+    )

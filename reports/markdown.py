@@ -1,0 +1,9 @@
+"""The Markdown report: the same story for tickets and pull requests."""
+
+from quantmedic.reports.context import ReportContext
+from quantmedic.reports.templating import markdown_environment, template_variables
+
+
+def render_markdown(context: ReportContext) -> str:
+    """``report.md``: links the manual's Markdown pages and shows the graphs beside it."""
+    return markdown_environment().get_template("report.md").render(**template_variables(context))

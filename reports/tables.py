@@ -1,0 +1,261 @@
+"""The tables of a report: layers, data sets, outputs, rules, thresholds and the run."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from quantmedic.engine.diagnosis import Diagnosis, LayerRow, RuleNote
+from quantmedic.engine.facts import ROLES, DatasetFacts, Facts, OutputFacts, RelationFacts, Role, nested_facts
+from quantmedic.engine.rule import Threshold
+from quantmedic.reports.text import NOT_MEASURED, decibels, field_info, measure, name, number, visible
+
+LAYERS_SHOWN = 200
+RELATIONS = {
+    "same": "both sets were prepared alike",
+    "scale": "the representative inputs are scaled differently",
+    "offset": "the representative inputs are shifted",
+    "not-normalized": "the representative inputs are raw: their normalization is missing",
+    "normalized-twice": "the representative inputs were normalized twice",
+    "partly-normalized": "the representative inputs are scaled, but mean and deviation are missing",
+    "unexplained": "the two sets differ in a way that no common mistake explains",
+}
+
+
+@dataclass(frozen=True)
+class LayerLine:
+    """One row of the layer table."""
+
+    index: Annotated[int, "topological index"]
+    name: Annotated[str, "name of the layer in the float model"]
+    quantized_name: Annotated[str, "its name in the quantized model where it differs, else empty"]
+    op_type: Annotated[str, "operator type"]
+    executed_as: Annotated[str, "integer or float kernel"]
+    bits: Annotated[str, "bits of the output"]
+    weight: Annotated[str, "bits and granularity of the weights"]
+    weight_sqnr: Annotated[str, "rounding SQNR of the weights"]
+    rounding: Annotated[str, "rounding SQNR of the output"]
+    representative: Annotated[str, "accumulated SQNR on the representative set"]
+    validation: Annotated[str, "accumulated SQNR on the validation set"]
+    worst_channel: Annotated[str, "accumulated SQNR of the worst channel"]
+    range: Annotated[str, "smallest and largest float value"]
+    degraded: Annotated[bool, "accumulated error is over a threshold"]
+    findings: Annotated[tuple[str, ...], "codes of the rules that flagged it"]
+
+
+@dataclass(frozen=True)
+class LayerTable:
+    """The layers shown, and how many there are."""
+
+    rows: Annotated[tuple[LayerLine, ...], "rows in topological order, or worst first where some are left out"]
+    total: Annotated[int, "layers of the model"]
+    left_out: Annotated[int, "layers that are only in report.json"]
+    judged_on: Annotated[str, "data set of rounding and worst channel"]
+
+
+@dataclass(frozen=True)
+class FactLine:
+    """One fact of two data sets side by side, or of the model alone."""
+
+    label: Annotated[str, "name of the fact"]
+    description: Annotated[str, "formula of the fact, from the glossary"]
+    values: Annotated[tuple[str, ...], "one value per column"]
+
+
+@dataclass(frozen=True)
+class DatasetTable:
+    """Representative and validation set side by side."""
+
+    roles: Annotated[tuple[str, ...], "column headings"]
+    rows: Annotated[tuple[FactLine, ...], "facts that were measured on at least one set"]
+    unmeasured: Annotated[tuple[str, ...], "names of the facts measured on neither"]
+    relation: Annotated[str, "how the two sets relate, one sentence"]
+    relation_rows: Annotated[tuple[FactLine, ...], "the numbers behind that sentence"]
+
+
+@dataclass(frozen=True)
+class OutputLine:
+    """One output of the network."""
+
+    name: Annotated[str, "name of the output"]
+    representative: Annotated[str, "accumulated SQNR on the representative set"]
+    validation: Annotated[str, "accumulated SQNR on the validation set"]
+    levels: Annotated[str, "codes that its range spans"]
+    distinct: Annotated[str, "codes in use"]
+    worst_column: Annotated[str, "codes in use in the poorest column"]
+    step: Annotated[str, "step of its integer grid"]
+    margin: Annotated[str, "median distance of the two best scores"]
+    ties: Annotated[str, "share of samples whose two best scores are equal"]
+
+
+@dataclass(frozen=True)
+class RuleLine:
+    """A rule that named no cause."""
+
+    rule: Annotated[str, "code"]
+    name: Annotated[str, "name"]
+    judged: Annotated[int, "subjects judged"]
+    unknown: Annotated[int, "subjects that could not be judged"]
+    missing: Annotated[tuple[str, ...], "facts that were not measured"]
+    hint: Annotated[str, "how to supply them, empty where unknown"]
+    manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
+
+
+@dataclass(frozen=True)
+class ThresholdLine:
+    """One threshold in force."""
+
+    name: Annotated[str, "name"]
+    value: Annotated[str, "value with unit"]
+    source: Annotated[str, "where the value comes from"]
+    description: Annotated[str, "what it decides"]
+
+
+def judged_role(diagnosis: Diagnosis) -> Role:
+    """The data set that layer facts rest on: validation where it was measured, else representative."""
+    measured = any(row.validation.accumulated.sqnr_db is not None for row in diagnosis.layers)
+    return "validation" if measured else "representative"
+
+
+def layer_table(diagnosis: Diagnosis) -> LayerTable:
+    """All layers in topological order, or the worst ones by accumulated SQNR where there are too many."""
+    role = judged_role(diagnosis)
+    rows = sorted(diagnosis.layers, key=lambda row: row.index)
+    if len(rows) > LAYERS_SHOWN:
+        rows = sorted(rows, key=lambda row: _goodness(getattr(row, role).accumulated.sqnr_db))[:LAYERS_SHOWN]
+    return LayerTable(
+        rows=tuple(_layer(row, role) for row in rows),
+        total=len(diagnosis.layers),
+        left_out=len(diagnosis.layers) - len(rows),
+        judged_on=role,
+    )
+
+
+def dataset_table(datasets: Sequence[DatasetFacts]) -> DatasetTable:
+    """Facts of both sets in one table; what neither has is only named."""
+    by_role = {dataset.role: dataset for dataset in datasets}
+    columns = [by_role.get(role, DatasetFacts()) for role in ROLES]
+    fields = [f for f, info in DatasetFacts.model_fields.items() if f != "role" and not nested_facts(info.annotation)]
+    measured = [f for f in fields if any(getattr(column, f) is not None for column in columns)]
+    relation = next((d.relation for d in datasets if d.relation != RelationFacts()), None)
+    return DatasetTable(
+        roles=ROLES,
+        rows=tuple(_fact_line(DatasetFacts, f, [getattr(column, f) for column in columns]) for f in measured),
+        unmeasured=tuple(_label(f) for f in fields if f not in measured),
+        relation=RELATIONS.get(relation.kind or "", NOT_MEASURED) if relation else NOT_MEASURED,
+        relation_rows=fact_lines(relation) if relation else (),
+    )
+
+
+def fact_lines(facts: Facts) -> tuple[FactLine, ...]:
+    """The measured fields of one view, nested ones left out."""
+    values = {f: getattr(facts, f) for f in type(facts).model_fields}
+    return tuple(
+        _fact_line(type(facts), f, [value])
+        for f, value in values.items()
+        if value is not None and not isinstance(value, Facts)
+    )
+
+
+def output_lines(outputs: Iterable[OutputFacts]) -> tuple[OutputLine, ...]:
+    """One line per output of the network."""
+    return tuple(
+        OutputLine(
+            name=name(output.name),
+            representative=decibels(output.tensor.representative.accumulated.sqnr_db),
+            validation=decibels(output.tensor.validation.accumulated.sqnr_db),
+            levels=number(output.levels),
+            distinct=number(output.distinct_levels),
+            worst_column=number(output.distinct_levels_worst_column),
+            step=number(output.step),
+            margin=number(output.margin_median),
+            ties=number(output.tie_share),
+        )
+        for output in outputs
+    )
+
+
+def rule_lines(notes: Iterable[RuleNote], pages: Iterable[str]) -> tuple[RuleLine, ...]:
+    """Rules that passed, were not judged, did not apply or were ignored."""
+    known = set(pages)
+    return tuple(
+        RuleLine(
+            rule=visible(note.rule),
+            name=name(note.name),
+            judged=note.judged,
+            unknown=note.unknown,
+            missing=tuple(visible(path) for path in note.missing),
+            hint=visible((note.hint or "").strip()),
+            manual=f"manual/{note.rule}" if note.rule in known else "",
+        )
+        for note in notes
+    )
+
+
+def threshold_lines(thresholds: Iterable[Threshold]) -> tuple[ThresholdLine, ...]:
+    """All thresholds in force."""
+    return tuple(
+        ThresholdLine(
+            name=visible(t.name),
+            value=f"{number(t.value)} {t.unit}" if t.unit else number(t.value),
+            source=visible(t.source),
+            description=visible(t.description.strip()),
+        )
+        for t in thresholds
+    )
+
+
+def run_lines(run: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str], ...]:
+    """Nested entries of the run as flat pairs of key and value."""
+    lines: list[tuple[str, str]] = []
+    for key, value in run.items():
+        label = visible(f"{prefix}{key}")
+        if isinstance(value, Mapping):
+            lines += run_lines(value, f"{label} · ")
+        else:
+            lines.append((label, measure(value)))
+    return tuple(lines)
+
+
+def _layer(row: LayerRow, role: Role) -> LayerLine:
+    errors = getattr(row, role)
+    shown = row.float_name or row.name
+    return LayerLine(
+        index=row.index,
+        name=name(shown),
+        quantized_name=name(row.quantized_name) if row.quantized_name not in (None, shown) else "",
+        op_type=visible(row.op_type),
+        executed_as=row.executed_as or NOT_MEASURED,
+        bits=number(row.bits),
+        weight=_weight(row),
+        weight_sqnr=decibels(row.weight_sqnr_db),
+        rounding=decibels(errors.rounding.sqnr_db),
+        representative=decibels(row.representative.accumulated.sqnr_db),
+        validation=decibels(row.validation.accumulated.sqnr_db),
+        worst_channel=decibels(errors.accumulated.worst_channel_sqnr_db),
+        range=NOT_MEASURED if row.min is None else f"{number(row.min)} … {number(row.max)}",
+        degraded=row.degraded is True,
+        findings=tuple(visible(code) for code in row.findings),
+    )
+
+
+def _weight(row: LayerRow) -> str:
+    if row.weight_bits is None:
+        return NOT_MEASURED
+    return f"{row.weight_bits} {visible(row.weight_granularity or '').replace('_', '-')}".strip()
+
+
+def _goodness(sqnr_db: float | None) -> float:
+    """Sort key, worst first: NaN before all numbers, not measured after them."""
+    if sqnr_db is None:
+        return math.inf
+    return -math.inf if math.isnan(sqnr_db) else sqnr_db
+
+
+def _fact_line(cls: type[Facts], field: str, values: Iterable[Any]) -> FactLine:
+    info = field_info(cls.model_fields[field])
+    return FactLine(_label(field), info.description, tuple(measure(value, info.unit) for value in values))
+
+
+def _label(field: str) -> str:
+    return field.replace("_", " ")

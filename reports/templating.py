@@ -1,0 +1,82 @@
+"""Jinja environments: whatever a template prints is escaped for its format; a misspelt variable is an error."""
+
+import re
+from dataclasses import fields
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+from markupsafe import Markup
+
+from quantmedic.reports.context import ReportContext
+from quantmedic.reports.text import NOT_MEASURED, visible
+
+TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
+PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
+MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+class Safe(str):
+    """Markdown that is written as it is."""
+
+
+@cache
+def html_environment() -> jinja2.Environment:
+    """Environment of the HTML pages and the SVG graphs."""
+    from quantmedic.reports.charts import svg
+
+    environment = jinja2.Environment(
+        loader=TEMPLATES,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["NOT_MEASURED"] = NOT_MEASURED
+    environment.filters["svg"] = lambda chart: Markup(svg(chart, standalone=False))
+    environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
+    return environment
+
+
+@cache
+def markdown_environment() -> jinja2.Environment:
+    """Environment of the Markdown report: every value is escaped unless a filter made it safe."""
+    environment = jinja2.Environment(
+        loader=TEMPLATES,
+        autoescape=False,
+        finalize=escape_markdown,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"code": code_span, "fence": code_fence, "url": lambda path: Safe(quote(path)), "made": Safe}
+    return environment
+
+
+def escape_markdown(value: Any) -> Any:
+    """Text that Markdown shows literally, on one line, also inside a table cell."""
+    if not isinstance(value, str) or isinstance(value, Safe):
+        return value
+    text = visible(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return Safe(MARKUP.sub(r"\\\1", text))
+
+
+def code_span(value: str) -> Safe:
+    """A name as code where that needs no escaping, else as escaped text."""
+    return Safe(f"`{value}`") if PLAIN_CODE.fullmatch(value) and value.strip() else Safe(escape_markdown(value))
+
+
+def code_fence(value: str, indent: int = 0) -> Safe:
+    """Text as a fenced block whose fence does not occur in it."""
+    longest = max((len(run) for run in re.findall(r"`+", value)), default=0)
+    fence = "`" * max(3, longest + 1)
+    lines = [f"{fence}python", *(visible(line) for line in value.splitlines()), fence]
+    return Safe("\n".join(" " * indent + line for line in lines))
+
+
+def template_variables(context: ReportContext) -> dict[str, Any]:
+    """The fields of a context by name, not copied."""
+    return {f.name: getattr(context, f.name) for f in fields(context)}

@@ -1,0 +1,143 @@
+"""Names, numbers and facts as people read them: one way for every format."""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic.fields import FieldInfo
+
+from quantmedic.engine.facts import SCOPES, fact_paths
+
+NOT_MEASURED = "not measured"
+NAME_LIMIT = 120
+UNITS_SHOWN = ("bits", "levels", "steps", "codes", "σ", "bytes")
+METRIC_LABELS = {"top1": "top-1", "top5": "top-5", "mae": "MAE", "rmse": "RMSE"}
+SHARE_METRICS = ("top1", "top5")
+
+
+@dataclass(frozen=True)
+class FactInfo:
+    """What the glossary says about one fact."""
+
+    description: Annotated[str, "formula or meaning"]
+    unit: Annotated[str | None, "unit, None for counts, names and flags"]
+
+
+def visible(text: str, limit: int | None = None) -> str:
+    """Show control, bidi and other unprintable characters as ``\\uXXXX``; shorten in the middle beyond ``limit``."""
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in text)
+    if limit is None or len(shown) <= limit:
+        return shown
+    head = (limit - 1) // 2
+    return f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
+
+
+def escaped(char: str) -> str:
+    """A character as the escape that Python and JSON read back."""
+    code = ord(char)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def name(text: str | None) -> str:
+    """A name from a model: visible and of bounded length."""
+    return NOT_MEASURED if text is None else visible(text, NAME_LIMIT)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number to ``digits`` significant digits; counts stay exact."""
+    if value is None:
+        return NOT_MEASURED
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "∞" if value > 0 else "-∞"
+    rounded = float(f"{value:.{digits}g}")
+    if 1000 <= abs(rounded) < 1e6:
+        return f"{rounded:.0f}"
+    text = f"{value:.{digits}g}"
+    mantissa, has_exponent, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if has_exponent else text
+
+
+def decibels(value: float | None, sign: str = "") -> str:
+    """A level with one decimal; ``sign="+"`` shows the sign of gains."""
+    if value is None or not math.isfinite(value):
+        return number(value) + (" dB" if value is not None and math.isinf(value) else "")
+    return f"{round(value, 1) + 0.0:{sign}.1f} dB"
+
+
+def percent(value: float | None, decimals: int = 2) -> str:
+    """A share as percent."""
+    return _scaled(value, decimals, "%")
+
+
+def points(value: float | None) -> str:
+    """A difference of shares as percent points."""
+    return _scaled(value, 2, "points")
+
+
+def metric_value(value: float | None, metric: str | None) -> str:
+    """The task metric: percent where it is a share, else four significant digits."""
+    return percent(value) if metric in SHARE_METRICS else number(value, 4)
+
+
+def metric_change(value: float | None, metric: str | None) -> str:
+    """A change of the task metric: percent points where it is a share, else four significant digits."""
+    return points(value) if metric in SHARE_METRICS else number(value, 4)
+
+
+def metric_label(metric: str | None) -> str:
+    """How the task metric is called in reports."""
+    return METRIC_LABELS.get(metric or "", name(metric))
+
+
+def measure(value: Any, unit: str | None = None) -> str:
+    """Any value of a fact, with its unit where that helps."""
+    match value:
+        case None:
+            return NOT_MEASURED
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return name(value)
+        case tuple() | list():
+            return ", ".join(measure(item, unit) for item in value) or "none"
+        case int() | float() if unit == "dB":
+            return decibels(value)
+        case int() | float():
+            return f"{number(value)} {unit}" if unit in UNITS_SHOWN else number(value)
+    return visible(str(value), NAME_LIMIT)
+
+
+def count(size: int, noun: str) -> str:
+    """``1 layer``, ``2 layers``."""
+    return f"{size} {noun}" if size == 1 else f"{size} {noun}s"
+
+
+@cache
+def glossary() -> dict[str, FactInfo]:
+    """Every path that a rule may name, of any scope."""
+    paths: dict[str, FactInfo] = {}
+    for scope in SCOPES:
+        for path, info in fact_paths(scope).items():
+            paths.setdefault(path, field_info(info))
+    return paths
+
+
+def field_info(field: FieldInfo) -> FactInfo:
+    """Glossary entry of the field of a class of facts."""
+    extra = field.json_schema_extra
+    unit = extra.get("unit") if isinstance(extra, dict) else None
+    return FactInfo(field.description or "", unit if isinstance(unit, str) else None)
+
+
+def fact_info(path: str) -> FactInfo:
+    """Glossary entry of a path; an empty one where the path is unknown."""
+    return glossary().get(path, FactInfo("", None))
+
+
+def _scaled(value: float | None, decimals: int, unit: str) -> str:
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return f"{round(100 * value, decimals) + 0.0:.{decimals}f} {unit}"

@@ -1,0 +1,146 @@
+"""Write a report: everything into a temporary folder first, then each file into its place."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
+from quantmedic.reports.charts import Chart, svg
+from quantmedic.reports.context import ReportContext, build_context
+
+FORMATS = ("html", "markdown", "json", "png")
+PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
+OWN_GRAPH = re.compile(r"((mse|cosine|sqnr)-(representative|validation)|histogram-\d+)\.(svg|png)")
+INDEX = "index.html"
+
+
+@dataclass(frozen=True)
+class Written:
+    """One file of a report."""
+
+    path: Path
+    size: int
+
+
+def write_report(
+    diagnosis: Diagnosis, manuals: Mapping[str, str], folder: Path, formats: Iterable[str] = ("html", "json")
+) -> list[Written]:
+    """Write the report in the formats asked for, and the manual pages that it links to.
+
+    Files that are not part of a report stay where they are. A graph of an earlier report that this one does not have
+    is removed, since it would be taken for part of this one.
+
+    Args:
+        diagnosis: What to report.
+        manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
+        folder: Where to write; made if it does not exist.
+        formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures).
+
+    Returns:
+        The files, reports first.
+
+    Raises:
+        OutputError: The folder cannot be written; nothing is left half-written.
+        QuantmedicError: A format is unknown, or ``png`` needs a package that is not installed.
+    """
+    wanted = list(dict.fromkeys(formats))
+    files = dict(_files(diagnosis, manuals, wanted))
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _place(files, folder)
+    except OSError as error:
+        if made:
+            _remove_if_empty(folder)
+        where = f"{error.filename or folder}: {error.strerror or error}"
+        raise OutputError("cannot write the report", where=where, help="choose another folder with --output") from error
+
+
+def _files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Path and content of every file, reports first."""
+    from quantmedic.reports.html import render_index
+    from quantmedic.reports.json import render_json
+    from quantmedic.reports.markdown import render_markdown
+
+    _check(formats, manuals)
+    context = build_context(diagnosis, manuals)
+    if "html" in formats:
+        yield INDEX, render_index(context).encode()
+    if "markdown" in formats:
+        yield "report.md", render_markdown(context).encode()
+    if "json" in formats:
+        yield "report.json", render_json(diagnosis).encode()
+    yield from _graphs(context, formats)
+    yield from _manual(manuals, INDEX if "html" in formats else None)
+
+
+def _check(formats: list[str], manuals: Mapping[str, str]) -> None:
+    for unknown in set(formats) - set(FORMATS):
+        raise QuantmedicError(f"unknown report format {unknown!r}", help=f"known formats: {', '.join(FORMATS)}")
+    for code in manuals:
+        if not PAGE_NAME.fullmatch(code):
+            raise RuleError(f"manual page {code!r} cannot be a file name", help="use letters, digits and hyphens")
+
+
+def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
+    charts: tuple[Chart, ...] = (*context.charts, *context.histograms)
+    for chart in charts:
+        if chart.note:
+            continue
+        if "html" in formats or "markdown" in formats:
+            yield f"graphs/{chart.stem}.svg", svg(chart).encode()
+        if "png" in formats:
+            yield f"graphs/{chart.stem}.png", _png(chart)
+
+
+def _png(chart: Chart) -> bytes:
+    try:
+        import resvg_py
+    except ImportError as error:
+        raise QuantmedicError(
+            "PNG graphs need a package that is not installed", help="pip install 'quantmedic[png]'"
+        ) from error
+    return bytes(resvg_py.svg_to_bytes(svg_string=svg(chart), zoom=2))
+
+
+def _manual(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
+    from quantmedic.reports.html import render_manual_page
+    from quantmedic.reports.manual import glossary_page
+
+    for code, text in sorted({**manuals, "glossary": glossary_page()}.items()):
+        yield f"manual/{code}.html", render_manual_page(code, text, report).encode()
+        yield f"manual/{code}.md", text.encode()
+
+
+def _place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
+    """Write to a temporary folder on the same disk, then move file by file."""
+    temporary = Path(tempfile.mkdtemp(prefix=".quantmedic-", dir=folder))
+    try:
+        for path, content in files.items():
+            (temporary / path).parent.mkdir(parents=True, exist_ok=True)
+            (temporary / path).write_bytes(content)
+        for path in files:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(temporary / path, folder / path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    _remove_stale_graphs(folder / "graphs", files)
+    return [Written(folder / path, len(content)) for path, content in files.items()]
+
+
+def _remove_stale_graphs(graphs: Path, files: Mapping[str, bytes]) -> None:
+    for path in graphs.iterdir() if graphs.is_dir() else ():
+        if OWN_GRAPH.fullmatch(path.name) and f"graphs/{path.name}" not in files:
+            path.unlink()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return

@@ -1,0 +1,421 @@
+"""A case that looks like a real one, judged by a small rule base, and its hostile and healthy sisters."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose
+from quantmedic.engine.facts import (
+    CaseFacts,
+    ClippingFacts,
+    DatasetFacts,
+    DistributionFacts,
+    ErrorFacts,
+    LayerFacts,
+    MetricFacts,
+    ModelFacts,
+    OutputFacts,
+    QuantizerFacts,
+    RelationFacts,
+    TensorDataFacts,
+    TensorFacts,
+    WeightFacts,
+)
+from quantmedic.engine.rule import Remedy, Rule, RuleBase, Snippet, Threshold
+
+HOSTILE_NAMES = (
+    "</script>",
+    "<script>alert(1)</script>",
+    "{{7*7}}",
+    "{% raw %}",
+    "\"'><img src=x onerror=alert(1)>",
+    "nul\x00name",
+    "bidi\u202ename",
+    "line\n::error::owned",
+    "::error::owned",
+    "##[error]owned",
+    "]]>",
+    "a|b`c`*d*_e_[f](javascript:alert(1))",
+    "esc\x1b[31mred",
+    "snow☃man 層",
+    "x" * 10_000,
+)
+COSINE_LIMIT, SQNR_LIMIT = 0.99, 20.0
+
+
+def errors(sqnr_db: float) -> ErrorFacts:
+    """Consistent errors of a tensor of unit power."""
+    nmse = 10 ** (-sqnr_db / 10)
+    return ErrorFacts(
+        mse=nmse,
+        nmse=nmse,
+        sqnr_db=sqnr_db,
+        cosine=1 / math.sqrt(1 + nmse),
+        mean=0.0,
+        std=math.sqrt(nmse),
+        max=4 * math.sqrt(nmse),
+        worst_channel_sqnr_db=sqnr_db - 6.5,
+        worst_channel=3,
+    )
+
+
+def data_facts(role: str, sqnr_db: float, absmax: float) -> TensorDataFacts:
+    return TensorDataFacts(
+        dataset=role,
+        values=DistributionFacts(
+            samples=32 if role == "representative" else 5000,
+            min=-absmax / 3,
+            max=absmax,
+            absmax=absmax,
+            mean=0.1,
+            std=absmax / 9,
+            zscore_max=absmax * 2.1,
+        ),
+        rounding=errors(sqnr_db + 14),
+        accumulated=errors(sqnr_db),
+        clipping=ClippingFacts(share=0.001),
+    )
+
+
+def layer(index: int, name: str, sqnr_db: float, ratio: float, roles: tuple[str, ...]) -> LayerFacts:
+    """One convolution whose weights have channels of unequal range."""
+    absmax = 3.0 + index % 4
+    data = {role: data_facts(role, sqnr_db - (1.5 if role == "validation" else 0), absmax) for role in roles}
+    judged = data[roles[-1]] if roles else TensorDataFacts()
+    sqnr, cosine = judged.accumulated.sqnr_db, judged.accumulated.cosine
+    return LayerFacts(
+        name=name,
+        float_name=name,
+        quantized_name=f"{name}_quant",
+        op_type="Conv" if index % 3 else "Add",
+        index=index,
+        executed_as="integer",
+        weight=WeightFacts(
+            channel_range_ratio=ratio,
+            quantizer=QuantizerFacts(bits=8, granularity="per_tensor"),
+            rounding=errors(40 - math.log2(ratio) * 3),
+        ),
+        output=TensorFacts(
+            name=f"{name}_out",
+            float_name=f"{name}_out",
+            producer="Conv",
+            producer_name=name,
+            quantizer=QuantizerFacts(bits=8, scale=absmax / 127, zero_point=0, low=-absmax, high=absmax),
+            data=judged,
+            **data,
+        ),
+        degraded=None if sqnr is None else sqnr < SQNR_LIMIT or cosine < COSINE_LIMIT,
+    )
+
+
+def rule_base() -> RuleBase:
+    per_channel = Remedy(
+        id="per-channel-weights",
+        title="Per-channel weights",
+        changes="one scale per output channel instead of one per tensor",
+        cost="none at run time; needs opset 13",
+        unsafe="the int32 bias of a narrow channel would overflow",
+        snippets=(
+            Snippet(toolchain="Sony MCT", code="# kernels are per-channel by default\nTARGET = {layers}"),
+            Snippet(
+                toolchain="ONNX Runtime",
+                code='quantize_static(\n    "float.onnx", "int8.onnx", reader,\n    per_channel=True,\n'
+                '    extra_options={{"QDQOpTypePerChannelSupportToAxis": {{"MatMul": 1}}}},\n)',
+                note="Layers concerned: one scale now serves the whole tensor.",
+            ),
+        ),
+    )
+    equalize = Remedy(
+        id="cross-layer-equalization",
+        title="Cross-layer equalization",
+        changes="moves scale between neighbouring layers until their channels match",
+        cost="none at run time, some effort",
+        unsafe="another operator than ReLU stands between the layers",
+        snippets=(Snippet(toolchain="AIMET", code="equalize_model(model)"),),
+    )
+    more = Remedy(
+        id="more-samples",
+        title="More representative samples",
+        changes="ranges are estimated from 100 to 500 samples of all classes",
+        cost="a longer calibration",
+        unsafe="the samples differ from what the network sees in the field",
+    )
+    exclude = Remedy(
+        id="keep-layers-float",
+        title="Keep the named layers in float",
+        changes="removes the quantizers around them",
+        cost="latency on integer hardware",
+        unsafe="errors only pass through them",
+        snippets=(Snippet(toolchain="ONNX Runtime", code="quantize_static(..., nodes_to_exclude={layers})"),),
+    )
+    rules = (
+        Rule.model_validate(
+            {
+                "id": "W001",
+                "name": "channel-range-imbalance",
+                "cause": "channel-range-imbalance",
+                "scope": "layer",
+                "severity": "high",
+                "confidence": 0.9,
+                "when": {
+                    "all": [
+                        {"fact": "weight.quantizer.granularity", "is": "per_tensor"},
+                        {"fact": "weight.channel_range_ratio", "gt": "$weight_channel_range_ratio"},
+                        {"fact": "output.data.accumulated.sqnr_db", "lt": "$quantize_error_sqnr_db"},
+                    ]
+                },
+                "message": "one scale serves weight channels whose ranges differ {weight.channel_range_ratio:.0f}x",
+                "remedies": ["per-channel-weights", "cross-layer-equalization"],
+            }
+        ),
+        Rule.model_validate(
+            {
+                "id": "D001",
+                "name": "too-few-samples",
+                "cause": "too-few-samples",
+                "scope": "dataset",
+                "severity": "medium",
+                "confidence": 0.7,
+                "when": {"fact": "range_growth", "gt": "$range_growth"},
+                "message": "ranges still widen at the end of the set",
+                "remedies": ["more-samples"],
+                "repair": "recalibrate",
+            }
+        ),
+        Rule.model_validate(
+            {
+                "id": "A001",
+                "name": "activation-outliers",
+                "cause": "activation-outliers",
+                "scope": "tensor",
+                "severity": "low",
+                "confidence": 0.6,
+                "when": {"fact": "data.values.zscore_max", "gt": 12.5},
+                "message": "the largest value lies {data.values.zscore_max:.1f} deviations from the mean",
+                "remedies": ["keep-layers-float"],
+            }
+        ),
+        Rule.model_validate(
+            {
+                "id": "R002",
+                "name": "simulator-differs-from-device",
+                "cause": "simulator-differs-from-device",
+                "scope": "model",
+                "severity": "high",
+                "confidence": 0.8,
+                "when": {"fact": "cpu_vnni", "is": False},
+                "message": "the device differs",
+                "remedies": ["more-samples"],
+            }
+        ),
+        Rule.model_validate(
+            {
+                "id": "S001",
+                "name": "not-quantized-at-all",
+                "cause": "not-quantized",
+                "scope": "model",
+                "severity": "high",
+                "confidence": 1.0,
+                "when": {"fact": "quantized_share", "lt": 0.5},
+                "message": "nothing is quantized",
+                "remedies": ["more-samples"],
+            }
+        ),
+    )
+    table = {
+        "quantize_error_mse": (math.inf, "value²", "default", "accumulated MSE above which a layer counts as degraded"),
+        "quantize_error_cosine": (COSINE_LIMIT, "ratio", "default", "cosine below which a layer counts as degraded"),
+        "quantize_error_sqnr_db": (SQNR_LIMIT, "dB", "default", "SQNR below which a layer counts as degraded"),
+        "weight_channel_range_ratio": (16, "ratio", "computed: 19 dB in the worst channel", "widest over narrowest"),
+        "range_growth": (0.05, "ratio", "quantmedic.toml", "growth of ranges"),
+        "drop_large": (0.04, "share", "field experience", "drop that points at settings or data"),
+        "drop_moderate": (0.015, "share", "field experience", "drop that points at calibration"),
+        "degrade_layer_ratio": (0.5, "share", "default", "share of degraded layers that points at global causes"),
+    }
+    thresholds = {
+        name: Threshold(name=name, value=value, unit=unit, source=source, description=text)
+        for name, (value, unit, source, text) in table.items()
+    }
+    return RuleBase(
+        rules=rules,
+        thresholds=thresholds,
+        remedies={remedy.id: remedy for remedy in (per_channel, equalize, more, exclude)},
+        hints={"cpu_vnni": "run on the target, or pass --device-outputs FILE"},
+    )
+
+
+def case_facts(
+    names: tuple[str, ...], *, roles: tuple[str, ...] = ("representative", "validation"), sound: bool = False
+) -> CaseFacts:
+    """Facts of a chain of layers; ``sound`` ones have nothing to blame."""
+    bad = () if sound else (4, 7, 8, 11, len(names) - 1)
+    layers = tuple(
+        layer(
+            index,
+            name,
+            (46 if sound else 40) - 18 * index / len(names) - (17 if index in bad else 0) + 2 * math.sin(index * 1.7),
+            max(148.0 - 2 * index, 40.0) if index in bad else 2.0 + index % 3,
+            roles,
+        )
+        for index, name in enumerate(names)
+    )
+    metric = MetricFacts(
+        name="top1",
+        higher_is_better=True,
+        dataset="validation",
+        samples=5000,
+        float_value=0.7188,
+        quantized_value=0.7176 if sound else 0.6412,
+        drop=0.0012 if sound else 0.0776,
+        drop_low=-0.0021 if sound else 0.0691,
+        drop_high=0.0046 if sound else 0.086,
+        relative_drop=0.0012 / 0.7188 if sound else 0.0776 / 0.7188,
+    )
+    datasets = tuple(
+        DatasetFacts(
+            role=role,
+            samples=32 if role == "representative" else 5000,
+            labelled=role == "validation",
+            unique_share=1.0,
+            blank_share=0.0,
+            min=-2.1179,
+            max=2.64,
+            mean=(0.4854, 0.4561, 0.4063),
+            std=(0.2291, 0.2243, 0.2252),
+            range_growth=0.01 if sound or role == "validation" else 0.112,
+            relation=RelationFacts(method="lattice", slope=1.0, offset=0.0, kind="same", certainty=1.0)
+            if role == "representative"
+            else RelationFacts(),
+        )
+        for role in roles
+    )
+    model = ModelFacts(
+        name="mobilenet_v2_int8.onnx",
+        framework="onnx",
+        format="QDQ",
+        toolchain="onnx.quantize",
+        opset=17,
+        operators=len(names),
+        quantized_share=1.0,
+        bytes_float=14_000_000,
+        bytes_quantized=3_650_000,
+        degraded_layers=sum(row.degraded is True for row in layers),
+        degraded_share=sum(row.degraded is True for row in layers) / len(layers),
+        metric=metric if "validation" in roles else MetricFacts(),
+    )
+    outputs = (
+        OutputFacts(
+            name=f"{names[-1]}_out",
+            tensor=layers[-1].output,
+            is_integer=True,
+            step=0.118,
+            distinct_levels=118,
+            distinct_levels_worst_column=21,
+            margin_median=1.92,
+            tie_share=0.0134,
+        ),
+    )
+    return CaseFacts(
+        model=model,
+        datasets=datasets,
+        layers=layers,
+        tensors=tuple(row.output for row in layers),
+        outputs=outputs,
+    )
+
+
+def histogram(tensor: TensorFacts) -> Histogram:
+    """Bell with a few values far out."""
+    edges = tuple(round(-6 + 0.3125 * step, 4) for step in range(65))
+    counts = tuple(
+        int(2e6 * math.exp(-((left + 0.15) ** 2) / 1.6)) + (7 if left > 11 else 0) for left in edges[:-1]
+    )
+    return Histogram(
+        layer=tensor.producer_name or "?", dataset="validation", edges=edges, counts=counts, low=-9.2, high=9.13
+    )
+
+
+def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
+    """Diagnosis of facts; the outliers vanish when more samples are taken."""
+    repaired = facts.model_copy(
+        update={
+            "tensors": (),
+            "datasets": tuple(d.model_copy(update={"range_growth": 0.0}) for d in facts.datasets),
+        }
+    )
+    return diagnose(
+        base or rule_base(),
+        facts,
+        lambda repair: repaired,
+        version="0.1.0",
+        warnings=("2 tensors were not observed: exposing them changed the output",),
+        run={
+            "versions": {"onnxruntime": "1.31.1", "onnx": "1.23.2"},
+            "float model": {"name": "mobilenet_v2.onnx", "sha256": "6b1d" * 16},
+            "options": ["--metric", "top1"],
+        },
+        histogram=histogram,
+    )
+
+
+def mobilenet_names(blocks: int = 17) -> tuple[str, ...]:
+    parts = tuple(f"features.{block}.conv.{part}" for block in range(1, blocks + 1) for part in ("0.0", "1.0", "2"))
+    return ("features.0.0", *parts, "classifier.1")
+
+
+def gains(diagnosis: Diagnosis) -> Diagnosis:
+    """The same with gains, as trials will measure them."""
+    first, *rest = diagnosis.causes
+    lead = first.model_copy(
+        update={"measured_gain_db": 12.4, "measured_gain_metric": 0.069, "predicted_gain_db": 11.8}
+    )
+    rest = [rest[0].model_copy(update={"predicted_gain_db": 1.9}), *rest[1:]] if rest else []
+    return diagnosis.model_copy(update={"causes": (lead, *rest)})
+
+
+@pytest.fixture(scope="session")
+def diagnosis() -> Diagnosis:
+    """A network of 53 layers that lost 7.76 points."""
+    return gains(judge(case_facts(mobilenet_names())))
+
+
+@pytest.fixture(scope="session")
+def healthy() -> Diagnosis:
+    """A network that lost nothing measurable."""
+    return judge(case_facts(mobilenet_names(4), sound=True))
+
+
+@pytest.fixture(scope="session")
+def hostile() -> Diagnosis:
+    """A network whose names attack every format."""
+    facts = case_facts((*HOSTILE_NAMES, *HOSTILE_NAMES[:3]))
+    return judge(facts.model_copy(update={"model": facts.model.model_copy(update={"name": HOSTILE_NAMES[1]})}))
+
+
+@pytest.fixture(scope="session")
+def judged() -> Callable[[CaseFacts], Diagnosis]:
+    """Judges facts of a test's own."""
+    return judge
+
+
+@pytest.fixture(scope="session")
+def case() -> Callable[..., CaseFacts]:
+    """Builds facts from layer names."""
+    return case_facts
+
+
+@pytest.fixture(scope="session")
+def manuals() -> dict[str, str]:
+    """Pages of the manual, one of them with everything that a page may hold."""
+    return {
+        "W001": "# W001 channel-range-imbalance\n\nA per-tensor scale is set by the widest channel. Channels 148 times "
+        "narrower keep two levels. See [too few samples](D001.md) and [preprocessing](general/preprocessing.md).\n\n"
+        "## What to do\n\n| ratio | worst channel |\n|--:|--:|\n| 16 | 19 dB |\n| 64 | 10 dB |\n\n"
+        "1. Give every channel its own scale.\n2. Or equalize the channels first.\n\n"
+        "```yaml fires\nweight: {quantizer: {granularity: per_tensor}, channel_range_ratio: 37.2}\n```\n\n"
+        "References: [arXiv:1806.08342](https://arxiv.org/abs/1806.08342).\n",
+        "D001": "# D001 too-few-samples\n\nBack to [the weights](W001.md#what-to-do).\n",
+        "general/preprocessing": "# Preprocessing\n\nBoth pipelines must be alike, see [W001](../W001.md).\n",
+        "general/calibration-search": "# Search for a calibration method\n\nTry them all.\n",
+    }
