@@ -29,6 +29,7 @@ import argparse
 import gzip
 import hashlib
 import json
+import shutil
 import sys
 import time
 import warnings
@@ -52,7 +53,7 @@ DATASET = Path("/usr/share/datasets/fashion-mnist")
 LICENCE_TEXT = Path("/usr/share/doc/dataset-fashion-mnist/copyright")
 
 SEED = 20240
-EPOCHS = 5
+EPOCHS = 4
 BATCH = 128
 LABEL_SMOOTHING = 0.05
 RANGE_LIMIT = 3.0
@@ -65,6 +66,9 @@ REPRESENTATIVE_COUNT = 160
 HEALTHY_COUNT = 500
 VALIDATION_COUNT = 512
 CLASSES = 10
+
+MODELS = ["float.onnx", "int8.onnx", "int8_healthy.onnx"]
+ARRAYS = ["representative.npz", "representative_healthy.npz", "validation.npz"]
 
 # The quantizer settings both int8 models share, as recorded in demo.json.
 RECIPE = {
@@ -343,11 +347,11 @@ def score(logits, reference, labels):
     }
 
 
-def score_models(output, names, images, labels):
+def score_models(output, images, labels):
     """Score every model file against the first one, the float model."""
-    logits = {name: run_model(output / name, images) for name in names}
-    reference = logits[names[0]]
-    return {name: score(logits[name], reference, labels) for name in names}
+    logits = {name: run_model(output / name, images) for name in MODELS}
+    reference = logits[MODELS[0]]
+    return {name: score(logits[name], reference, labels) for name in MODELS}
 
 
 # ---------------------------------------------------------------- assembly
@@ -385,7 +389,6 @@ def describe_model(name, array, spec, note, full, small):
 
 def describe(output, full, small, epochs, parameters):
     """Return the content of demo.json."""
-    files = sorted(p for p in output.iterdir() if p.suffix in (".onnx", ".npz"))
     return {
         "preprocessing_formula": "(pixel / scale - mean) / std, float32",
         "models": {
@@ -445,18 +448,21 @@ def describe(output, full, small, epochs, parameters):
             "numpy": np.__version__,
         },
         "sha256": {
-            p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files
+            name: hashlib.sha256((output / name).read_bytes()).hexdigest()
+            for name in MODELS + ARRAYS
         },
     }
 
 
 def report(title, scores):
+    """Print one line per model."""
     print(title)
     for name, row in scores.items():
         print(f"  {name:20s} {row}")
 
 
 def parse_arguments(argv):
+    """Read the command line."""
     parser = argparse.ArgumentParser(description="Build the quantmedic demo patient.")
     parser.add_argument("--output", type=Path, required=True, help="folder to fill")
     parser.add_argument("--dataset", type=Path, default=DATASET)
@@ -465,6 +471,7 @@ def parse_arguments(argv):
 
 
 def main(argv=None):
+    """Build every file of the demo."""
     arguments = parse_arguments(argv)
     output = arguments.output
     output.mkdir(parents=True, exist_ok=True)
@@ -487,15 +494,16 @@ def main(argv=None):
     quantize(float_model, output / "int8_healthy.onnx",
              output / "representative_healthy.npz", NORMALISED)
 
-    names = ["float.onnx", "int8.onnx", "int8_healthy.onnx"]
-    full = score_models(output, names, *test_split)
-    small = score_models(output, names, *validation)
+    full = score_models(output, *test_split)
+    small = score_models(output, *validation)
     report("full test set, 10000 images", full)
     report("shipped validation set", small)
 
-    (output / "LICENCE.fashion-mnist.txt").write_text(LICENCE_TEXT.read_text())
+    shutil.copyfile(LICENCE_TEXT, output / "LICENCE.fashion-mnist.txt")
     content = describe(output, full, small, arguments.epochs, parameters)
-    (output / "demo.json").write_text(json.dumps(content, indent=2) + "\n")
+    (output / "demo.json").write_text(
+        json.dumps(content, indent=2) + "\n", encoding="utf-8"
+    )
     return 0
 
 

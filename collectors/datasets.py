@@ -7,6 +7,7 @@ them into batches.
 import csv
 import hashlib
 import importlib
+import math
 import re
 import sys
 import zipfile
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import chain, groupby
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, Protocol, TypeVar
 
 import numpy as np
@@ -438,8 +440,8 @@ class _Input:
             if shape[1] == want[3] and shape[3] != want[3]:
                 return f"axis 1 has {shape[1]} entries: NCHW", f"pass --layout {self.role}=NCHW"
         if self.from_images and len(want) == 4:
-            sides = [side for side in want[1:] if side is not None and side > 4]
-            size = "x".join(map(str, sides)) if len(sides) == 2 else "HEIGHTxWIDTH"
+            sides = want[2:] if (layout_of(want) or self.preferred) == "NCHW" else want[1:3]
+            size = "HEIGHTxWIDTH" if None in sides else "x".join(map(str, sides))
             return None, f"pass --resize {self.role}={size}"
         if len(shape) != len(want):
             return f"{len(shape)} axes, the model takes {len(want)}", "save one array with all samples along axis 0"
@@ -794,7 +796,7 @@ class _FunctionSource:
     def __init__(self, function: Callable[[], Any], origin: str, inputs: Sequence[InputSpec], role: Role):
         self.origin = origin
         self._function, self._inputs, self._role = function, inputs, role
-        self._calls = 0
+        self._returned: Any = None
         pieces = self._call()
         first = next(pieces)
         self._ahead: Iterator[_Piece] | None = chain((first,), pieces)
@@ -813,8 +815,6 @@ class _FunctionSource:
 
     def _call(self) -> Iterator[_Piece]:
         """One pass: batches that hold samples, of which there is at least one, all labelled or none."""
-        self._calls += 1
-        again = self._calls > 1
         labelled: bool | None = None
         for number, item in enumerate(self._items()):
             piece = self._piece(item, f"batch {number}")
@@ -825,18 +825,20 @@ class _FunctionSource:
             labelled = piece.labels is not None
             yield piece
         if labelled is None:
-            raise self._error(
-                "the function yielded no samples" + (" when it was called again" if again else ""),
-                f"call {self._calls}",
-                "return a new iterator at every call: a generator that is kept and returned again is exhausted"
-                if again
-                else "yield at least one batch",
-            )
+            raise self._error("the function yielded no samples", [], "yield at least one batch")
 
     def _items(self) -> Iterator[Any]:
         """What the function yields; whatever it raises becomes a `DataError`."""
         try:
-            yield from self._function()
+            returned = self._function()
+            if returned is self._returned and isinstance(returned, Iterator):
+                raise self._error(
+                    "the function returned the iterator of an earlier call, which is used up",
+                    f"{type(returned).__name__} object",
+                    "make a new iterator at every call: the data are read several times",
+                )
+            self._returned = returned
+            yield from returned
         except QuantmedicError:
             raise
         except (Exception, SystemExit) as error:
@@ -972,6 +974,8 @@ def _member_column(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) 
         shape, fortran, dtype = _npy_header(member, str(path), name)
         header = member.tell()
     found = _Found(path.name, name, shape, dtype)
+    if header + math.prod(shape) * dtype.itemsize != info.file_size:
+        raise _damaged(path, f"{name} has another length than its header says")
     if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
         with path.open("rb") as file:
             file.seek(info.header_offset + 26)
@@ -1024,7 +1028,7 @@ def _npy_header(file: IO[bytes], path: str, name: str) -> tuple[tuple[int, ...],
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-    except ValueError as error:
+    except (ValueError, TokenError) as error:
         raise DataError(
             "array cannot be read",
             where=[f"{path}  {name}", f"cause  {error}"],
@@ -1040,7 +1044,7 @@ def _damage_reported(path: Path) -> Iterator[None]:
     """Context in which a damaged archive raises `DataError`."""
     try:
         yield
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
         raise _damaged(path, error) from error
     except (NotImplementedError, RuntimeError) as error:
         raise DataError(
@@ -1210,9 +1214,9 @@ def _objects_refused(found: _Found) -> DataError:
     )
 
 
-def _damaged(path: Path, error: BaseException) -> DataError:
+def _damaged(path: Path, error: object) -> DataError:
     return DataError(
-        "archive is damaged or was cut off",
+        "file is damaged or was cut off",
         where=[str(path), f"cause  {error}"],
-        help="copy or create the file again; `python -m zipfile -t FILE` tests it",
+        help="copy the file again, or create it anew",
     )

@@ -272,7 +272,7 @@ def _cause(findings: list[Finding], base: RuleBase, facts: CaseFacts) -> CauseRe
             for name in layers
         ),
         message=lead.message,
-        evidence=tuple(_row(e) for finding in ordered for e in finding.evidence if e.op not in ("known",)),
+        evidence=tuple(_row(e) for finding in ordered for e in finding.evidence if _tells(e)),
         predicted_gain_db=_predicted_gain(ordered, facts),
         remedies=tuple(base.remedies[name] for name in dict.fromkeys(r for f in ordered for r in f.rule.remedies)),
         manual=f"manual/{lead.rule.id}",
@@ -288,6 +288,11 @@ def _excess(finding: Finding) -> float:
         high, low = (e.value, e.threshold) if e.op in ("gt", "ge") else (e.threshold, e.value)
         factors.append(abs(high) / abs(low) if low else abs(high))
     return max(factors, default=0.0)
+
+
+def _tells(evidence: Evidence) -> bool:
+    """A measurement, not a selector: neither "is measured" nor the subject's own name."""
+    return evidence.op != "known" and evidence.value != evidence.subject
 
 
 def _is_number(value: Any) -> bool:

@@ -134,7 +134,8 @@ def _decide(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool
         return _compare(node, read(node.fact), base), [node]
     if isinstance(node, Not):
         verdict, used = _decide(node.not_, read, base)
-        return (None if verdict is None else not verdict), used
+        # What an exclusion rests on is no evidence for the rule; what it lacks must be named.
+        return (None, used) if verdict is None else (not verdict, [])
     decisive = isinstance(node, Any_)
     parts = [_decide(part, read, base) for part in (node.any if decisive else node.all)]
     if any(verdict is decisive for verdict, _ in parts):

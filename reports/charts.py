@@ -33,9 +33,9 @@ PALETTE = {
 }
 
 WIDTH, LEFT, RIGHT, TOP, HEIGHT = 600.0, 66.0, 14.0, 46.0, 190.0
-LABEL_STEP, LABEL_LIMIT, LABEL_ZONE, ALL_LABELS = 11.0, 26, 150.0, 40
+LABEL_STEP, LABEL_LIMIT, LABEL_LETTER, ALL_LABELS = 11.0, 26, 5.6, 40
 POINTS_SHOWN = 150
-HISTOGRAM_HEIGHT, HISTOGRAM_FOOT = 170.0, 52.0
+HISTOGRAM_HEIGHT, HISTOGRAM_FOOT, HISTOGRAMS_SHOWN = 170.0, 52.0, 24
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,9 @@ def error_charts(diagnosis: Diagnosis) -> tuple[ErrorChart, ...]:
     return tuple(_error_chart(rows, metric, role, limits) for metric in METRICS for role in ROLES)
 
 
-def histogram_charts(histograms: Iterable[Histogram]) -> tuple[HistogramChart, ...]:
-    """One graph per histogram, numbered: layer names make no file names."""
-    return tuple(_histogram_chart(place, histogram) for place, histogram in enumerate(histograms, 1))
+def histogram_charts(histograms: Sequence[Histogram]) -> tuple[HistogramChart, ...]:
+    """The first histograms, numbered: layer names make no file names."""
+    return tuple(_histogram_chart(place, histogram) for place, histogram in enumerate(histograms[:HISTOGRAMS_SHOWN], 1))
 
 
 def flagged_layers(
@@ -158,14 +158,17 @@ def svg(chart: Chart, standalone: bool = True) -> str:
     return html_environment().get_template(template).render(chart=chart, standalone=standalone, palette=palette)
 
 
-def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """Round numbers from ``low`` to ``high``."""
+def ticks(low: float, high: float, wanted: int = 6) -> list[tuple[float, str]]:
+    """Round numbers from ``low`` to ``high``, each with its text."""
     span = high - low
     if not span > 0:
-        return [low]
-    magnitude = 10 ** math.floor(math.log10(span / wanted))
-    step = next(magnitude * m for m in (1, 2, 2.5, 5, 10) if span / (magnitude * m) <= wanted)
-    return [n * step for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+        return [(low, number(low))]
+    magnitude = math.floor(math.log10(span / wanted))
+    factor = next(f for f in (1.0, 2.0, 2.5, 5.0, 10.0) if span / (f * 10.0**magnitude) <= wanted)
+    step = factor * 10.0**magnitude
+    decimals = max(0, -magnitude + (factor == 2.5) - (factor == 10))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [(n * step, f"{n * step + 0.0:.{decimals}f}") for n in range(first, last + 1)]
 
 
 def spread(positions: Sequence[float], step: float, low: float, high: float) -> list[float]:
@@ -207,6 +210,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         )
         for row in measured
     ]
+    names = _names(measured, flagged, x, left + 6, right - 2)
     title = f"{LABELS[metric]} · {role}"
     samples = max((getattr(row, role).samples or 0 for row in measured), default=0)
     return ErrorChart(
@@ -216,7 +220,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         axis=AXES[metric],
         note="" if measured else f"not measured on the {role} set",
         width=width,
-        height=bottom + LABEL_ZONE,
+        height=round(bottom + 24 + LABEL_LETTER * max((len(label.text) for label in names), default=0), 1),
         left=left,
         right=right,
         top=TOP,
@@ -227,7 +231,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         line=path("accumulated"),
         local=path("rounding"),
         points=tuple(p for p in points if p.flagged or len(points) <= POINTS_SHOWN),
-        names=_names(measured, flagged, x, left + 6, right - 2),
+        names=names,
         summary=f"{title}: {len(flagged)} of {len(measured)} layers over the threshold",
     )
 
@@ -278,8 +282,7 @@ def _vertical(
     pad = 0.06 * (high - low) or 0.5
     best = min(high + pad, 1.0) if metric == "cosine" else high + pad
     worst = low - pad
-    marks = [(at, _mark(at, low, high)) for at in ticks(worst, best)]
-    return _place(worst, best), marks
+    return _place(worst, best), ticks(worst, best)
 
 
 def _log_axis(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
@@ -301,11 +304,6 @@ def _place(top: float, bottom: float) -> Callable[[float], float]:
     return place
 
 
-def _mark(at: float, low: float, high: float) -> str:
-    decimals = max(0, 1 - math.floor(math.log10(high - low or 1.0)))
-    return f"{at + 0.0:.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{at + 0.0:.0f}"
-
-
 def _names(
     rows: Sequence[LayerRow], flagged: set[str], x: Callable[[LayerRow], float], low: float, high: float
 ) -> tuple[AxisName, ...]:
@@ -313,11 +311,11 @@ def _names(
     others = [row for row in rows if row.name not in flagged]
     room = int((high - low) / LABEL_STEP) - len(flagged)
     wanted = len(others) if len(rows) <= ALL_LABELS else min(room, ALL_LABELS - len(flagged))
-    kept = others[:: math.ceil(len(others) / wanted)] if wanted > 0 else []
-    written = [row for row in rows if row.name in flagged or row in kept]
+    kept = {row.index for row in others[:: math.ceil(len(others) / wanted)]} if wanted > 0 else set()
+    written = [row for row in rows if row.name in flagged or row.index in kept]
     places = spread([x(row) for row in written], LABEL_STEP, low, high)
     return tuple(
-        AxisName(x(row), round(at, 1), f"{visible(row.name, LABEL_LIMIT)}  {row.index}", row.name in flagged)
+        AxisName(x(row), round(at, 1), f"{visible(row.name, LABEL_LIMIT)} · {row.index}", row.name in flagged)
         for row, at in zip(written, places, strict=True)
     )
 
@@ -349,7 +347,7 @@ def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
         top=top,
         bottom=bottom,
         bars=_bars(histogram, x, y, bottom) if drawable else (),
-        ticks=tuple(Tick(x(at), _mark(at, low, high)) for at in ticks(low, high, 8)),
+        ticks=tuple(Tick(x(at), text) for at, text in ticks(low, high, 8)),
         counts=tuple(Tick(y(10**e), f"1e{e}") for e in range(0, decades + 1, max(1, math.ceil(decades / 5)))),
         limits=tuple(
             Tick(x(limit), number(limit))

@@ -150,12 +150,12 @@ def _not_judged(line: RuleLine) -> Iterator[str]:
 
 
 def _layers(table: LayerTable) -> Iterator[str]:
-    yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>12}  findings"
+    yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>14}  findings (SQNR in dB)"
     for row in table.rows:
         flags = " ".join([*(["degraded"] if row.degraded else []), *row.findings])
         accumulated = getattr(row, table.judged_on)
         where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
-        yield f"{where} {row.rounding:>12} {accumulated:>12}  {flags}".rstrip()
+        yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
     if table.left_out:
         yield f"       {table.left_out} more in report.json"
 

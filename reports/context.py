@@ -7,7 +7,7 @@ from typing import Annotated
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import MetricFacts
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
-from quantmedic.reports.charts import ErrorChart, HistogramChart, error_charts, histogram_charts
+from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
 from quantmedic.reports.tables import (
     DatasetTable,
     FactLine,
@@ -105,6 +105,7 @@ class ReportContext:
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
     histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
+    more_histograms: Annotated[int, "histograms that are only in report.json"]
     layers: Annotated[LayerTable, "the layer table"]
     datasets: Annotated[DatasetTable, "both data sets side by side"]
     outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
@@ -145,6 +146,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         advice=advice,
         charts=error_charts(diagnosis),
         histograms=histogram_charts(diagnosis.histograms),
+        more_histograms=max(0, len(diagnosis.histograms) - HISTOGRAMS_SHOWN),
         layers=layer_table(diagnosis),
         datasets=dataset_table(diagnosis.datasets),
         outputs=output_lines(diagnosis.outputs),

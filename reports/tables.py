@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from quantmedic.engine.diagnosis import Diagnosis, LayerRow, RuleNote
 from quantmedic.engine.facts import ROLES, DatasetFacts, Facts, OutputFacts, RelationFacts, Role, nested_facts
 from quantmedic.engine.rule import Threshold
-from quantmedic.reports.text import NOT_MEASURED, decibels, field_info, measure, name, number, visible
+from quantmedic.reports.text import NOT_MEASURED, field_info, level, measure, name, number, visible
 
 LAYERS_SHOWN = 200
 RELATIONS = {
@@ -28,16 +28,16 @@ class LayerLine:
 
     index: Annotated[int, "topological index"]
     name: Annotated[str, "name of the layer in the float model"]
-    quantized_name: Annotated[str, "its name in the quantized model where it differs, else empty"]
+    quantized_name: Annotated[str, "its name in the quantized model; empty where that is the float name with a suffix"]
     op_type: Annotated[str, "operator type"]
     executed_as: Annotated[str, "integer or float kernel"]
     bits: Annotated[str, "bits of the output"]
     weight: Annotated[str, "bits and granularity of the weights"]
-    weight_sqnr: Annotated[str, "rounding SQNR of the weights"]
-    rounding: Annotated[str, "rounding SQNR of the output"]
-    representative: Annotated[str, "accumulated SQNR on the representative set"]
-    validation: Annotated[str, "accumulated SQNR on the validation set"]
-    worst_channel: Annotated[str, "accumulated SQNR of the worst channel"]
+    weight_sqnr: Annotated[str, "rounding SQNR of the weights in dB"]
+    rounding: Annotated[str, "rounding SQNR of the output in dB"]
+    representative: Annotated[str, "accumulated SQNR on the representative set in dB"]
+    validation: Annotated[str, "accumulated SQNR on the validation set in dB"]
+    worst_channel: Annotated[str, "accumulated SQNR of the worst channel in dB"]
     range: Annotated[str, "smallest and largest float value"]
     degraded: Annotated[bool, "accumulated error is over a threshold"]
     findings: Annotated[tuple[str, ...], "codes of the rules that flagged it"]
@@ -78,8 +78,8 @@ class OutputLine:
     """One output of the network."""
 
     name: Annotated[str, "name of the output"]
-    representative: Annotated[str, "accumulated SQNR on the representative set"]
-    validation: Annotated[str, "accumulated SQNR on the validation set"]
+    representative: Annotated[str, "accumulated SQNR on the representative set in dB"]
+    validation: Annotated[str, "accumulated SQNR on the validation set in dB"]
     levels: Annotated[str, "codes that its range spans"]
     distinct: Annotated[str, "codes in use"]
     worst_column: Annotated[str, "codes in use in the poorest column"]
@@ -162,8 +162,8 @@ def output_lines(outputs: Iterable[OutputFacts]) -> tuple[OutputLine, ...]:
     return tuple(
         OutputLine(
             name=name(output.name),
-            representative=decibels(output.tensor.representative.accumulated.sqnr_db),
-            validation=decibels(output.tensor.validation.accumulated.sqnr_db),
+            representative=level(output.tensor.representative.accumulated.sqnr_db),
+            validation=level(output.tensor.validation.accumulated.sqnr_db),
             levels=number(output.levels),
             distinct=number(output.distinct_levels),
             worst_column=number(output.distinct_levels_worst_column),
@@ -223,16 +223,16 @@ def _layer(row: LayerRow, role: Role) -> LayerLine:
     return LayerLine(
         index=row.index,
         name=name(shown),
-        quantized_name=name(row.quantized_name) if row.quantized_name not in (None, shown) else "",
+        quantized_name="" if (row.quantized_name or "").startswith(shown) else name(row.quantized_name),
         op_type=visible(row.op_type),
         executed_as=row.executed_as or NOT_MEASURED,
         bits=number(row.bits),
         weight=_weight(row),
-        weight_sqnr=decibels(row.weight_sqnr_db),
-        rounding=decibels(errors.rounding.sqnr_db),
-        representative=decibels(row.representative.accumulated.sqnr_db),
-        validation=decibels(row.validation.accumulated.sqnr_db),
-        worst_channel=decibels(errors.accumulated.worst_channel_sqnr_db),
+        weight_sqnr=level(row.weight_sqnr_db),
+        rounding=level(errors.rounding.sqnr_db),
+        representative=level(row.representative.accumulated.sqnr_db),
+        validation=level(row.validation.accumulated.sqnr_db),
+        worst_channel=level(errors.accumulated.worst_channel_sqnr_db),
         range=NOT_MEASURED if row.min is None else f"{number(row.min)} … {number(row.max)}",
         degraded=row.degraded is True,
         findings=tuple(visible(code) for code in row.findings),

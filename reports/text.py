@@ -60,11 +60,16 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{mantissa}e{int(exponent)}" if has_exponent else text
 
 
-def decibels(value: float | None, sign: str = "") -> str:
-    """A level with one decimal; ``sign="+"`` shows the sign of gains."""
+def level(value: float | None, sign: str = "") -> str:
+    """A level in dB with one decimal, for columns that name the unit; ``sign="+"`` shows the sign of gains."""
     if value is None or not math.isfinite(value):
-        return number(value) + (" dB" if value is not None and math.isinf(value) else "")
-    return f"{round(value, 1) + 0.0:{sign}.1f} dB"
+        return number(value)
+    return f"{round(value, 1) + 0.0:{sign}.1f}"
+
+
+def decibels(value: float | None, sign: str = "") -> str:
+    """A level with its unit."""
+    return NOT_MEASURED if value is None else f"{level(value, sign)} dB"
 
 
 def percent(value: float | None, decimals: int = 2) -> str:

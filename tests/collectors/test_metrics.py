@@ -15,7 +15,10 @@ SMALL = st.floats(-1e3, 1e3)
 SCORES = hnp.arrays(np.float32, st.tuples(st.integers(1, 20), st.integers(7, 12)), elements=st.integers(-3, 3))
 
 
-def pairs(elements=SMALL, shape=st.integers(2, 40)):
+LENGTHS = st.integers(2, 40)
+
+
+def pairs(elements=SMALL, shape=LENGTHS):
     return hnp.arrays(np.float64, st.tuples(st.just(2), shape), elements=elements)
 
 

@@ -1,0 +1,702 @@
+"""Data sets: every kind of source, real files, and what users are told when something does not fit."""
+
+import hashlib
+import pickle
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantmedic.collectors.datasets import Batch, InputSpec, open_dataset
+from quantmedic.collectors.preprocessing import Preprocessing
+from quantmedic.engine.errors import DataError
+
+F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
+IMAGE = InputSpec("image", (None, 3, 6, 5), F32)
+VECTOR = InputSpec("x", (None, 2), F32)
+TWO = (InputSpec("a", (None, 2), F32), InputSpec("b", (None, 3), F32))
+
+
+def opened(source: Any, *specs: InputSpec, **options: Any):
+    return open_dataset(source, specs or (VECTOR,), **({"role": "validation"} | options))
+
+
+def everything(dataset, size: int = 4, limit: int | None = None) -> Batch:
+    batches = list(dataset.batches(size, limit))
+    assert all(0 < batch.samples <= size for batch in batches)
+    labels = None if batches[0].labels is None else np.concatenate([batch.labels for batch in batches])
+    return Batch({k: np.concatenate([b.inputs[k] for b in batches]) for k in batches[0].inputs}, labels)
+
+
+def refusal(*args: Any, **options: Any) -> str:
+    """The message for data that are refused at once or in the first pass."""
+    with pytest.raises(DataError) as error:
+        list(opened(*args, **options).batches(4))
+    assert error.value.help, "every refusal names a next step"
+    return str(error.value)
+
+
+def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+
+@pytest.fixture(params=["savez", "savez_compressed", "fortran", "folder", "mapping"])
+def two_inputs(request, tmp_path) -> Any:
+    """Ten labelled samples for two inputs, in every form in which whole arrays come."""
+    arrays = {"a": numbers(10, 2), "b": -numbers(10, 3), "labels": np.arange(10)}
+    if request.param == "mapping":
+        return arrays
+    if request.param == "folder":
+        for name, array in arrays.items():
+            np.save(tmp_path / f"{name}.npy", array)
+        return tmp_path
+    if request.param == "fortran":
+        arrays["a"] = np.asfortranarray(arrays["a"])
+    save = np.savez if request.param == "savez" else np.savez_compressed
+    save(tmp_path / "val.npz", **arrays)
+    return str(tmp_path / "val.npz")
+
+
+# --- whole arrays
+
+
+@pytest.mark.parametrize("size", [1, 3, 10, 64])
+def test_every_form_gives_the_same_samples(two_inputs, size):
+    dataset = opened(two_inputs, *TWO)
+    assert (dataset.samples, dataset.labelled, dataset.notices) == (10, True, [])
+    for _ in range(2):
+        found = everything(dataset, size)
+        np.testing.assert_array_equal(found.inputs["a"], numbers(10, 2))
+        np.testing.assert_array_equal(found.inputs["b"], -numbers(10, 3))
+        assert found.labels.tolist() == list(range(10))
+
+
+@given(st.integers(1, 30), st.integers(1, 12), st.none() | st.integers(1, 40))
+def test_limit_counts_samples(samples, size, limit):
+    dataset = opened(numbers(samples, 2))
+    found = everything(dataset, size, limit)
+    np.testing.assert_array_equal(found.inputs["x"], numbers(samples, 2)[:limit])
+
+
+def test_only_array_fits_the_only_input_whatever_its_name(tmp_path):
+    np.savez(tmp_path / "a.npz", features=numbers(3, 2), labels=[1, 2, 3])
+    np.save(tmp_path / "a.npy", numbers(3, 2))
+    assert opened(tmp_path / "a.npz").labelled
+    np.testing.assert_array_equal(everything(opened(tmp_path / "a.npy")).inputs["x"], numbers(3, 2))
+
+
+def test_labels_may_be_a_model_input():
+    specs = (VECTOR, InputSpec("labels", (None,), I64))
+    dataset = opened({"x": numbers(3, 2), "labels": np.arange(3)}, *specs)
+    assert not dataset.labelled
+    assert everything(dataset).inputs["labels"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_memory_is_that_of_a_batch(tmp_path, save):
+    save(tmp_path / "big.npz", x=np.zeros((2000, 2, 1000), np.float32))
+    dataset = opened(tmp_path / "big.npz", InputSpec("x", (None, 2, 1000), F32))
+    tracemalloc.start()
+    try:
+        assert sum(batch.samples for batch in dataset.batches(10)) == 2000
+        assert tracemalloc.get_traced_memory()[1] < 2e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_batches_do_not_copy_arrays_in_memory():
+    source = numbers(8, 2)
+    batch = next(opened(source).batches(4))
+    assert np.shares_memory(batch.inputs["x"], source)
+
+
+def test_batches_of_files_are_writable_and_aligned(two_inputs):
+    for batch in opened(two_inputs, *TWO).batches(3):
+        assert all(array.flags.aligned and array.flags.c_contiguous for array in batch.inputs.values())
+
+
+def test_nan_is_data():
+    x = np.array([[np.nan, np.inf]], np.float32)
+    np.testing.assert_array_equal(everything(opened(x)).inputs["x"], x)
+
+
+# --- types
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, ">f4"])
+def test_floats_are_cast(dtype):
+    found = everything(opened(numbers(4, 2, dtype=dtype))).inputs["x"]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, numbers(4, 2))
+
+
+@pytest.mark.parametrize(("have", "want"), [(np.int32, np.int64), (np.int64, np.int32), (np.uint8, np.int32)])
+def test_integers_arrive_unchanged_and_without_preprocessing(have, want):
+    spec = InputSpec("ids", (None, 2), np.dtype(want))
+    dataset = opened(numbers(4, 2, dtype=have), spec, preprocessing=Preprocessing(scale=255))
+    found = everything(dataset).inputs["ids"]
+    assert found.dtype == want
+    np.testing.assert_array_equal(found, numbers(4, 2))
+    assert "the model takes integers" in dataset.notices[0]
+
+
+def test_integers_that_do_not_fit_are_refused():
+    spec = InputSpec("ids", (None, 1), np.dtype(np.int32))
+    text = refusal(np.array([[2**31]]), spec)
+    assert "2147483648" in text and "int32" in text
+
+
+def test_bytes_for_floats_need_a_declaration():
+    pixels = numbers(2, 3, 6, 5, dtype=np.uint8)
+    text = refusal({"image": pixels}, IMAGE)
+    assert "uint8" in text and "float32" in text and "--scale validation=255" in text
+    assert "no preprocessing" in refusal({"image": pixels}, IMAGE, preprocessing=Preprocessing(layout="NCHW"))
+    dataset = opened({"image": pixels}, IMAGE, preprocessing=Preprocessing(scale=255, mean=(0.5,)))
+    np.testing.assert_allclose(everything(dataset).inputs["image"], pixels / 255 - 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([["a", "b"]]), "are not numbers"),
+        (np.array([[1j, 2]]), "are not numbers"),
+        (np.array([[None, 1]]), "Python objects"),
+        (np.zeros((2, 2), "datetime64[s]"), "are not numbers"),
+    ],
+)
+def test_what_is_not_a_number_is_refused(array, message):
+    assert message in refusal(array)
+
+
+def test_floats_for_token_ids_are_refused():
+    assert "the model takes integers" in refusal(numbers(3, 2), InputSpec("ids", (None, 2), I64))
+
+
+def test_string_inputs_and_scalars_of_a_model_are_refused():
+    assert "cannot hold" in refusal(numbers(3, 2), InputSpec("text", (None, 2), np.dtype(object)))
+    assert "no sample axis" in refusal(numbers(3, 2), InputSpec("rate", (), F32))
+
+
+# --- shapes and layouts
+
+
+def test_layout_is_suggested_never_guessed():
+    text = refusal({"image": numbers(7, 6, 5, 3)}, IMAGE)
+    assert text.splitlines() == [
+        "validation data do not fit the model input",
+        "  array  image  (7, 6, 5, 3)",
+        "  model  image  (N, 3, 6, 5)",
+        "  note: the last axis has 3 entries: NHWC",
+        "help: pass --layout validation=NHWC",
+    ]
+    last = InputSpec("image", (None, None, None, 3), F32)
+    assert "--layout representative=NCHW" in refusal(numbers(7, 3, 6, 5), last, role="representative")
+
+
+@pytest.mark.parametrize(
+    ("shape", "stored", "expected"),
+    [
+        ((None, 3, 6, 5), "NHWC", (2, 3, 6, 5)),
+        ((None, None, None, None), "NHWC", (2, 3, 6, 5)),
+        ((None, 6, 5, 3), "NHWC", (2, 6, 5, 3)),
+    ],
+)
+def test_declared_layout_is_brought_into_the_models(shape, stored, expected):
+    pixels = numbers(2, 6, 5, 3)
+    declared = Preprocessing(mean=(1, 2, 3), layout=stored)
+    found = everything(opened(pixels, InputSpec("image", shape, F32), preprocessing=declared)).inputs["image"]
+    wanted = pixels - [1, 2, 3]
+    assert found.shape == expected
+    np.testing.assert_array_equal(found, wanted if expected[3] == 3 else wanted.transpose(0, 3, 1, 2))
+
+
+def test_channels_of_a_channels_last_model_need_no_layout():
+    spec = InputSpec("image", (None, 6, 5, 3), F32)
+    dataset = opened(numbers(2, 6, 5, 3), spec, preprocessing=Preprocessing(mean=(0, 1, 2)))
+    np.testing.assert_array_equal(everything(dataset).inputs["image"], numbers(2, 6, 5, 3) - [0, 1, 2])
+
+
+def test_means_that_do_not_fit_name_the_array():
+    text = refusal({"image": numbers(2, 3, 6, 5)}, IMAGE, preprocessing=Preprocessing(mean=(1, 2)))
+    assert "mean has another number of channels" in text and "image" in text and "validation=NHWC" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "advice"),
+    [
+        ((3, 6, 5), "without a sample axis"),
+        ((90,), "1 axes, the model takes 4"),
+        ((2, 3, 9, 9), "preprocess the samples"),
+        ((0, 3, 6, 5), "hold no samples"),
+        ((), "no sample axis"),
+    ],
+)
+def test_wrong_shapes(tmp_path, shape, advice):
+    np.savez(tmp_path / "val.npz", image=np.zeros(shape, np.float32))
+    text = refusal(tmp_path / "val.npz", IMAGE)
+    assert advice in text and "val.npz" in text and "image" in text
+
+
+def test_empty_dynamic_axis_is_refused():
+    assert "are empty" in refusal(np.zeros((3, 0), np.float32), InputSpec("x", (None, None), F32))
+
+
+# --- names and counts
+
+
+def test_missing_and_extra_inputs_are_listed_with_near_names(tmp_path):
+    np.savez(tmp_path / "val.npz", input_a=numbers(3, 2), c=numbers(3, 3))
+    specs = (InputSpec("input_A", (None, 2), F32), TWO[1])
+    text = refusal(tmp_path / "val.npz", *specs)
+    assert "missing  input_A, did you mean input_a?" in text
+    assert "missing  b" in text and "extra    c" in text
+    assert "input_A, b" in text.splitlines()[-1]
+
+
+def test_sample_counts_must_agree(tmp_path):
+    assert "different numbers of samples" in refusal({"a": numbers(3, 2), "b": numbers(4, 3)}, *TWO)
+    np.savez(tmp_path / "val.npz", x=numbers(3, 2), labels=[0, 1])
+    text = refusal(tmp_path / "val.npz")
+    assert "different numbers of samples" in text and "(2,)" in text
+
+
+# --- damaged and foreign files
+
+
+def test_missing_file_names_its_neighbour(tmp_path):
+    np.savez(tmp_path / "validation.npz", x=numbers(3, 2))
+    assert "did you mean" in refusal(tmp_path / "validaton.npz")
+    assert "cannot be found" in refusal(tmp_path / "nowhere" / "a.npz")
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(numbers(3, 2)))
+    assert "never loaded" in refusal(tmp_path / "a.pkl")
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", x=np.array([[1], [1, 2]], object))
+        text = refusal(tmp_path / "a.npz")
+        assert "Python objects" in text and "a.npz  x" in text
+
+
+def test_text_is_not_an_archive(tmp_path):
+    (tmp_path / "a.csv").write_text("1,2\n")
+    assert "not an .npz archive" in refusal(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_cut_off_archive(tmp_path, save):
+    save(tmp_path / "a.npz", x=np.random.default_rng(0).random((500, 2)))
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[: len(whole) // 2])
+    assert "damaged or was cut off" in refusal(tmp_path / "a.npz")
+
+
+def test_damage_inside_a_compressed_archive(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).random((5000, 2)))
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 50] = bytes(50)
+    (tmp_path / "a.npz").write_bytes(data)
+    assert "damaged or was cut off" in refusal(tmp_path / "a.npz")
+
+
+def test_cut_off_array(tmp_path):
+    np.save(tmp_path / "a.npy", numbers(100, 2))
+    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:300])
+    assert "a.npy" in refusal(tmp_path / "a.npy")
+
+
+def test_archive_of_something_else(tmp_path):
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("data.pkl", b"")
+    assert "holds no arrays" in refusal(tmp_path / "model.pt")
+
+
+# --- folders
+
+
+def test_one_sample_per_file_sorted_by_name(tmp_path):
+    for i, shape in enumerate([(2,), (1, 2), (2,)]):
+        np.save(tmp_path / f"s{i}.npy", np.full(shape, i, np.float32))
+    np.save(tmp_path / "labels.npy", [5, 6, 7])
+    dataset = opened(tmp_path)
+    assert (dataset.samples, dataset.labelled, dataset.origin) == (3, True, tmp_path.name + "/")
+    found = everything(dataset, 2)
+    assert found.inputs["x"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert found.labels.tolist() == [5, 6, 7]
+
+
+def test_samples_of_different_length_stay_apart(tmp_path):
+    for i, length in enumerate([2, 2, 3, 3, 3]):
+        np.save(tmp_path / f"s{i}.npy", np.zeros(length, np.float32))
+    dataset = opened(tmp_path, InputSpec("x", (None, None), F32))
+    assert [batch.inputs["x"].shape for batch in dataset.batches(2)] == [(2, 2), (2, 3), (1, 3)]
+
+
+def test_file_with_several_samples_is_named(tmp_path):
+    np.save(tmp_path / "s0.npy", numbers(1, 2))
+    np.save(tmp_path / "s1.npy", numbers(3, 2))
+    text = refusal(tmp_path)
+    assert "s1.npy" in text and "x.npy" in text
+
+
+def test_file_of_another_shape_is_named(tmp_path):
+    np.save(tmp_path / "s0.npy", numbers(1, 2))
+    np.save(tmp_path / "s1.npy", numbers(1, 3))
+    assert "s1.npy" in refusal(tmp_path)
+
+
+def test_folder_without_data(tmp_path):
+    (tmp_path / "README").write_text("nothing")
+    assert "neither .npy files nor images" in refusal(tmp_path)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """Writes small colour images; returns their pixels by relative path."""
+    Image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+
+    def write(*names: str, size: tuple[int, int] = (6, 5)) -> dict[str, np.ndarray]:
+        pixels = {name: rng.integers(0, 256, (*size, 3), np.uint8) for name in names}
+        for name, array in pixels.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(array).save(path)
+        return pixels
+
+    return write
+
+
+SCALED = Preprocessing(scale=255)
+
+
+def test_flat_folder_of_images(tmp_path, pictures):
+    pixels = pictures("b.png", "a.png", "c.bmp")
+    (tmp_path / "notes.txt").write_text("ignored")
+    (tmp_path / ".hidden.png").write_text("ignored")
+    declared = Preprocessing((0.1, 0.2, 0.3), (0.5, 0.6, 0.7), 255, channel_order="BGR")
+    dataset = opened(tmp_path, IMAGE, preprocessing=declared)
+    assert (dataset.samples, dataset.labelled) == (3, False)
+    rows = np.stack([pixels[name] for name in ("a.png", "b.png", "c.bmp")])[..., ::-1]
+    expected = ((rows / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.6, 0.7]).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(everything(dataset, 2).inputs["image"], expected, atol=1e-5)
+
+
+def test_class_folders_give_sorted_labels(tmp_path, pictures):
+    pictures("dog/1.png", "cat/2.png", "cat/deep/1.png", "eel/x.jpg")
+    dataset = opened(tmp_path, IMAGE, preprocessing=SCALED)
+    assert everything(dataset).labels.tolist() == [0, 0, 1, 2]
+    assert dataset.notices == []
+
+
+def test_numbered_class_folders_are_pointed_out(tmp_path, pictures):
+    pictures("2/a.png", "10/a.png")
+    dataset = opened(tmp_path, IMAGE, preprocessing=SCALED)
+    assert everything(dataset).labels.tolist() == [0, 1]
+    assert "alphabetical order (10, 2" in dataset.notices[0]
+
+
+def test_images_for_a_channels_last_integer_model(tmp_path, pictures):
+    pixels = pictures("a.png")
+    spec = InputSpec("image", (1, 6, 5, 3), np.dtype(np.uint8))
+    np.testing.assert_array_equal(everything(opened(tmp_path, spec), 1).inputs["image"][0], pixels["a.png"])
+
+
+def test_layout_of_images_is_that_of_the_model_where_its_shape_leaves_it_open(tmp_path, pictures):
+    pictures("a.png")
+    spec = InputSpec("image", (None,) * 4, F32)
+    for layout, shape in ((None, (1, 3, 6, 5)), ("NHWC", (1, 6, 5, 3))):
+        declared = Preprocessing(scale=1, layout=layout)
+        assert everything(opened(tmp_path, spec, preprocessing=declared)).inputs["image"].shape == shape
+
+
+def test_images_of_another_size(tmp_path, pictures):
+    pictures("a.png")
+    pictures("b.png", size=(8, 8))
+    text = refusal(tmp_path, IMAGE, preprocessing=SCALED)
+    assert "b.png" in text and "--resize validation=6x5" in text
+    resized = Preprocessing(scale=255, resize=(6, 5))
+    assert everything(opened(tmp_path, IMAGE, preprocessing=resized)).samples == 2
+
+
+def test_images_need_a_declaration(tmp_path, pictures):
+    pictures("a.png")
+    assert "no preprocessing is declared" in refusal(tmp_path, IMAGE)
+    assert "no preprocessing is declared" in refusal(tmp_path, IMAGE, preprocessing=Preprocessing(resize=(6, 5)))
+
+
+def test_images_beside_class_folders(tmp_path, pictures):
+    pictures("a.png", "cat/b.png")
+    assert "beside and inside" in refusal(tmp_path, IMAGE, preprocessing=SCALED)
+
+
+def test_images_fit_one_input_of_four_axes(tmp_path, pictures):
+    pictures("a.png")
+    assert "one input of four axes" in refusal(tmp_path, *TWO, preprocessing=SCALED)
+
+
+def test_images_without_pillow(tmp_path, pictures, monkeypatch):
+    pictures("a.png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert "pip install 'quantmedic[images]'" in refusal(tmp_path, IMAGE, preprocessing=SCALED)
+
+
+def test_resize_and_channel_order_of_arrays_are_reported():
+    dataset = opened(numbers(2, 3, 6, 5), IMAGE, preprocessing=Preprocessing(resize=(6, 5), channel_order="BGR"))
+    assert "image files only" in dataset.notices[0]
+
+
+# --- functions
+
+
+@pytest.mark.parametrize(
+    ("item", "labelled"),
+    [
+        (numbers(3, 2), False),
+        ([numbers(3, 2)], False),
+        ({"x": numbers(3, 2)}, False),
+        ({"x": numbers(3, 2), "labels": [1, 2, 3]}, True),
+        ((numbers(3, 2), [1, 2, 3]), True),
+        ([numbers(3, 2), np.array([1, 2, 3])], True),
+        (({"x": numbers(3, 2)}, [1, 2, 3]), True),
+        ((numbers(3, 2), None), False),
+    ],
+)
+def test_forms_of_a_batch(item, labelled):
+    dataset = opened(lambda: iter([item, item]))
+    assert (dataset.samples, dataset.labelled, dataset.content_hash()) == (None, labelled, None)
+    for _ in range(2):
+        found = everything(dataset, 4)
+        np.testing.assert_array_equal(found.inputs["x"], np.concatenate([numbers(3, 2)] * 2))
+        assert found.labels is None or found.labels.tolist() == [1, 2, 3, 1, 2, 3]
+
+
+def test_two_arrays_are_the_two_inputs_of_a_model():
+    a, b = numbers(3, 2), numbers(3, 3)
+    assert not opened(lambda: [(a, b)], *TWO).labelled
+    dataset = opened(lambda: [((a, b), [0, 1, 2])], *TWO)
+    np.testing.assert_array_equal(everything(dataset).inputs["b"], b)
+    assert dataset.labelled
+
+
+def test_iterables_are_batches_and_huge_ones_are_cut():
+    class Loader:
+        def __iter__(self):
+            return iter([numbers(10, 2)])
+
+    assert [batch.samples for batch in opened(Loader()).batches(4)] == [4, 4, 2]
+
+
+def test_function_runs_once_per_pass():
+    calls = []
+
+    def load():
+        calls.append(1)
+        yield numbers(2, 2)
+
+    dataset = opened(load)
+    for _ in range(3):
+        list(dataset.batches(2))
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("read", [1, 2])
+def test_iterator_that_is_kept_cannot_be_read_twice(read):
+    generator = (numbers(2, 2) for _ in range(3))
+    dataset = opened(lambda: generator)
+    passed = dataset.batches(2)
+    for _ in range(read):
+        next(passed)
+    with pytest.raises(DataError, match="iterator of an earlier call") as error:
+        list(dataset.batches(2))
+    assert "new iterator at every call" in error.value.help
+
+
+def test_function_that_has_nothing_left():
+    left = [numbers(2, 2)]
+    dataset = opened(lambda: iter([left.pop()] if left else []))
+    list(dataset.batches(2))
+    with pytest.raises(DataError, match="yielded no samples"):
+        list(dataset.batches(2))
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        (lambda: [], "yielded no samples"),
+        (lambda: [np.zeros((0, 2))], "yielded no samples"),
+        (lambda: None, "TypeError"),
+        (lambda n: [n], "called without arguments"),
+        (lambda: [numbers(2, 2), {}["x"]], "KeyError"),
+        (lambda: [(numbers(2, 2), [1])], "differ in length"),
+        (lambda: [(numbers(2, 2), [1, 2]), numbers(2, 2)], "others none"),
+        (lambda: [(numbers(2, 2), ["a", "b"])], "labels are not numbers"),
+        (lambda: [(numbers(2, 2),) * 3], "3 arrays, the model takes 1"),
+        (lambda: [numbers(2, 2), numbers(2, 3)], "batch 1"),
+        (lambda: [{"y": 1, "z": 2}], "missing"),
+        (lambda: [1.5], "single number"),
+        (lambda: [[[1], [1, 2]], 1], "batch"),
+        (iter([]), "not the generator"),
+        (5, "kind that is not known"),
+    ],
+)
+def test_functions_that_fail(load, message):
+    assert message in refusal(load)
+
+
+def test_sys_exit_in_a_function_is_an_error():
+    assert "SystemExit" in refusal(lambda: sys.exit(0))
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes ``own_loader.py`` into the current directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    sys.modules.pop("own_loader", None)
+
+    def write(text: str) -> None:
+        (tmp_path / "own_loader.py").write_text("import numpy as np\n" + text)
+
+    yield write
+    sys.modules.pop("own_loader", None)
+
+
+def test_module_and_function(module):
+    module("def batches():\n    yield np.ones((3, 2)), [1, 0, 1]\n")
+    dataset = opened("own_loader:batches")
+    assert (dataset.origin, dataset.labelled) == ("own_loader:batches", True)
+    assert everything(dataset).labels.tolist() == [1, 0, 1]
+
+
+def test_module_that_fails(module):
+    module("raise OSError('no camera')\n")
+    assert "no camera" in refusal("own_loader:batches")
+    module("def batch(): pass\n")
+    assert "did you mean batch?" in refusal("own_loader:batches")
+
+
+# --- labels in a file of their own
+
+
+@pytest.mark.parametrize("name", ["l.npy", "l.npz", "other.npz", "l.txt", "l.csv"])
+def test_kinds_of_label_files(tmp_path, name):
+    path = tmp_path / name
+    if name == "l.npy":
+        np.save(path, [3, 1, 2])
+    elif name.endswith(".npz"):
+        np.savez(path, **{"labels" if name == "l.npz" else "y": [3, 1, 2]})
+    else:
+        path.write_text("label\n3\n1\n\n2\n" if name == "l.csv" else "3\n1\n2")
+    found = everything(opened(numbers(3, 2), labels=path))
+    assert found.labels.tolist() == [3, 1, 2]
+    assert found.labels.dtype.kind == "i"
+
+
+def test_labels_may_be_numbers_or_an_array(tmp_path):
+    (tmp_path / "l.txt").write_text("0.5\n-1e3\n2\n")
+    assert everything(opened(numbers(3, 2), labels=tmp_path / "l.txt")).labels.tolist() == [0.5, -1000, 2]
+    assert everything(opened(numbers(3, 2), labels=np.array([[1], [2], [3]]))).labels.tolist() == [1, 2, 3]
+
+
+def test_label_file_wins_and_says_so():
+    dataset = opened({"x": numbers(2, 2), "labels": np.array([0, 0])}, labels=np.array([1, 2]))
+    assert everything(dataset).labels.tolist() == [1, 2]
+    assert "not those of" in dataset.notices[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("1\n2\n", "2 labels"), ("1,2\n3,4\n5,6\n", "l.csv:1"), ("a\n1\nb\n", "l.csv:3"), (b"\xff\xfe\x00", "not text")],
+)
+def test_bad_label_files(tmp_path, content, message):
+    (tmp_path / "l.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    text = refusal(numbers(3, 2), labels=tmp_path / "l.csv")
+    assert message in text and "l.csv" in text
+
+
+def test_missing_and_ambiguous_label_files(tmp_path):
+    assert "labels cannot be found" in refusal(numbers(3, 2), labels=tmp_path / "l.npy")
+    np.savez(tmp_path / "l.npz", a=[1], b=[2])
+    assert "none named labels" in refusal(numbers(3, 2), labels=tmp_path / "l.npz")
+    (tmp_path / "l.json").write_text("[]")
+    assert "kind that is not known" in refusal(numbers(3, 2), labels=tmp_path / "l.json")
+
+
+@pytest.mark.parametrize(("count", "message"), [(3, "at least 4"), (6, "5 samples")])
+def test_labels_for_a_function_are_counted_in_the_pass(count, message):
+    dataset = opened(lambda: [numbers(2, 2), numbers(2, 2), numbers(1, 2)], labels=np.arange(count))
+    assert dataset.labelled
+    with pytest.raises(DataError, match="another number of labels") as error:
+        list(dataset.batches(2))
+    assert message in str(error.value)
+    assert everything(dataset, 2, limit=2).labels.tolist() == [0, 1]
+
+
+# --- models with a fixed batch
+
+
+def test_fixed_batch_of_one():
+    dataset = opened(numbers(3, 2), InputSpec("x", (1, 2), F32))
+    assert [batch.samples for batch in dataset.batches(32)] == [1, 1, 1]
+    assert dataset.notices == []
+
+
+@pytest.mark.parametrize("source", [numbers(10, 2), lambda: [numbers(7, 2), numbers(3, 2)]])
+def test_fixed_batch_drops_the_rest_with_a_notice(source):
+    dataset = opened(source, InputSpec("x", (4, 2), F32))
+    for _ in range(2):
+        assert [batch.samples for batch in dataset.batches(1)] == [4, 4]
+    assert dataset.notices == ["validation data: 2 samples were left out, the model takes exactly 4 at a time"]
+
+
+def test_fixed_batch_larger_than_the_set():
+    assert "fixed batch of 4" in refusal(numbers(3, 2), InputSpec("x", (4, 2), F32))
+    assert "fixed batch of 4" in refusal(lambda: [numbers(3, 2)], InputSpec("x", (4, 2), F32))
+
+
+def test_inputs_with_different_fixed_batches():
+    specs = (InputSpec("a", (4, 2), F32), InputSpec("b", (2, 3), F32))
+    assert "different fixed first axes" in refusal({"a": numbers(4, 2), "b": numbers(4, 3)}, *specs)
+
+
+def test_wrong_use_is_a_value_error():
+    with pytest.raises(ValueError):
+        opened(numbers(3, 2)).batches(0)
+    with pytest.raises(ValueError):
+        open_dataset(numbers(3, 2), (), role="validation")
+
+
+# --- identity
+
+
+def test_hash_of_a_file_is_its_checksum(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=numbers(3, 2))
+    assert opened(path).content_hash() == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert opened(path, labels=np.arange(3)).content_hash() != opened(path).content_hash()
+
+
+def test_hash_follows_content(tmp_path, pictures):
+    pictures("a.png", "b.png")
+    first = opened(tmp_path, IMAGE, preprocessing=SCALED).content_hash()
+    assert opened(tmp_path, IMAGE, preprocessing=SCALED).content_hash() == first
+    (tmp_path / "a.png").rename(tmp_path / "c.png")
+    assert opened(tmp_path, IMAGE, preprocessing=SCALED).content_hash() != first
+    memory = {opened(array).content_hash() for array in (numbers(3, 2), numbers(3, 2), numbers(4, 2), -numbers(3, 2))}
+    assert len(memory) == 3
+
+
+def test_origin_hides_the_folder(tmp_path):
+    np.savez(tmp_path / "val.npz", x=numbers(3, 2))
+    dataset = opened(tmp_path / "val.npz")
+    assert dataset.origin == "val.npz"
+    assert dataset.role == "validation"
+    assert str(Path(tmp_path)) not in dataset.origin

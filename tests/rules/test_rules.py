@@ -1,0 +1,366 @@
+"""The rule base as a whole: every rule, remedy, threshold and hint, checked against its manual page."""
+
+import re
+import string
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quantmedic.engine.evaluate import evaluate, render_message
+from quantmedic.engine.facts import SCOPES, CaseFacts, fact_paths
+from quantmedic.engine.rule import (
+    All,
+    Any_,
+    Condition,
+    Rule,
+    RuleBase,
+    load_rules,
+    message_fields,
+)
+
+RULES_FOLDER = Path(str(files("quantmedic.rules")))
+MANUALS = Path(str(files("quantmedic.manuals")))
+BASE = load_rules([RULES_FOLDER])
+RULES = {rule.id: rule for rule in BASE.rules}
+HEADINGS = ["What it is", "Why it hurts", "How it was measured", "What to do", "Examples", "References"]
+EXAMPLE = re.compile(r"^```yaml (fires|silent)\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+NUMERIC = ("gt", "ge", "lt", "le")
+GENERAL = {
+    "threshold-error-method",
+    "bias-correction",
+    "mixed-precision-images",
+    "hessian-scores",
+    "gptq",
+    "qat",
+    "leave-layers-in-float",
+    "calibration-search",
+    "representative-data",
+    "preprocessing",
+}
+TOOLCHAINS = {
+    "onnxruntime",
+    "Sony MCT",
+    "ai-edge-quantizer",
+    "Intel Neural Compressor",
+    "NNCF",
+    "torchao",
+    "AIMET",
+    "Horizon OpenExplorer",
+}
+#: Thresholds that the engine and the collectors read themselves.
+ENGINE_THRESHOLDS = {
+    "quantize_error_mse",
+    "quantize_error_nmse",
+    "quantize_error_cosine",
+    "quantize_error_sqnr_db",
+    "degrade_layer_ratio",
+    "drop_large",
+    "drop_moderate",
+}
+#: Facts of structure, which every case holds.
+ALWAYS_KNOWN = {"role", "op_type", "is_last"}
+
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+every_remedy = pytest.mark.parametrize("remedy", BASE.remedies.values(), ids=list(BASE.remedies))
+
+
+def page(rule: Rule) -> str:
+    return (MANUALS / f"{rule.id}.md").read_text(encoding="utf-8")
+
+
+def examples(verdict: str) -> list[Any]:
+    found = []
+    for rule in RULES.values():
+        for number, (kind, text) in enumerate(EXAMPLE.findall(page(rule))):
+            if kind == verdict:
+                found.append(pytest.param(rule, yaml.safe_load(text), id=f"{rule.id}-{number}"))
+    return found
+
+
+def case(rule: Rule, facts: dict[str, Any]) -> CaseFacts:
+    """The facts of an example as a case with one subject of the rule's scope."""
+    if rule.scope == "model":
+        return CaseFacts.model_validate({"model": facts})
+    own = {key: value for key, value in facts.items() if key != "model"}
+    return CaseFacts.model_validate({"model": facts.get("model", {}), f"{rule.scope}s": [own]})
+
+
+def judge(rule: Rule, facts: dict[str, Any], base: RuleBase = BASE) -> Any:
+    (result,) = evaluate(base.model_copy(update={"rules": (rule,)}), case(rule, facts))
+    return result
+
+
+def without(facts: dict[str, Any], path: str) -> dict[str, Any]:
+    """A copy of nested facts that lacks one dotted path."""
+    head, _, rest = path.partition(".")
+    if not rest:
+        return {key: value for key, value in facts.items() if key != head}
+    return facts | {head: without(facts.get(head) or {}, rest)}
+
+
+def positive(node: Any) -> list[Condition]:
+    """Conditions that stand under no negation."""
+    if isinstance(node, Condition):
+        return [node]
+    parts = node.all if isinstance(node, All) else node.any if isinstance(node, Any_) else ()
+    return [condition for part in parts for condition in positive(part)]
+
+
+def test_ids_names_and_files_are_unique() -> None:
+    paths = sorted(RULES_FOLDER.rglob("[A-Z][0-9][0-9][0-9].yaml"))
+    assert sorted(path.stem for path in paths) == sorted(RULES)
+    assert len({rule.name for rule in BASE.rules}) == len(BASE.rules)
+
+
+@every_rule
+def test_rule_stands_in_its_family(rule: Rule) -> None:
+    assert rule.path is not None
+    assert rule.path.stem == rule.id
+    assert rule.path.parent.name == rule.family
+
+
+@every_rule
+def test_name_is_a_defect(rule: Rule) -> None:
+    for name in (rule.name, rule.cause):
+        assert not re.match(r"(use|prefer|avoid|enable|disable|add|set|fix)-", name), f"{name} names a fix"
+
+
+@every_rule
+def test_message_states_the_problem(rule: Rule) -> None:
+    assert not rule.message.endswith(".")
+    assert rule.message[0].islower() or rule.message[0] == "{"
+    assert not re.search(r"\b(use|should|try|please|enable|disable)\b", rule.message), "a message holds no advice"
+
+
+@every_rule
+def test_message_renders_without_and_with_facts(rule: Rule) -> None:
+    assert "not measured" in render_message(rule.message, lambda path: None) or not message_fields(rule.message)
+    for kind, text in EXAMPLE.findall(page(rule)):
+        if kind == "fires":
+            (finding,) = judge(rule, yaml.safe_load(text)).findings
+            assert finding.message
+            assert "{" not in finding.message
+
+
+@every_rule
+def test_family_of_data_set_rules_names_its_repair(rule: Rule) -> None:
+    assert (rule.repair == "recalibrate") == (rule.family == "data")
+
+
+@every_rule
+def test_page_has_title_headings_and_both_verdicts(rule: Rule) -> None:
+    text = page(rule)
+    assert text.startswith(f"# {rule.name} ({rule.id})\n")
+    assert re.findall(r"^## (.+)$", text, re.M) == HEADINGS
+    assert {kind for kind, _ in EXAMPLE.findall(text)} == {"fires", "silent"}
+    assert re.search(r"^When not to:", text, re.M), "the page says when not to follow it"
+
+
+@every_rule
+def test_page_names_every_threshold(rule: Rule) -> None:
+    text = page(rule)
+    missing = {c.threshold for c in positive(rule.when) if c.threshold and f"`{c.threshold}`" not in text}
+    assert not missing, f"explain these thresholds under 'How it was measured': {missing}"
+
+
+@pytest.mark.parametrize("rule, facts", examples("fires"))
+def test_example_fires(rule: Rule, facts: dict[str, Any]) -> None:
+    assert judge(rule, facts).verdict == "fired"
+
+
+@pytest.mark.parametrize("rule, facts", examples("silent"))
+def test_example_is_silent_by_decision(rule: Rule, facts: dict[str, Any]) -> None:
+    result = judge(rule, facts)
+    assert result.verdict == "passed", f"{result.verdict}: {[u.missing for u in result.unknown]}"
+
+
+@pytest.mark.parametrize("rule, facts", examples("fires"))
+def test_missing_fact_is_no_finding(rule: Rule, facts: dict[str, Any]) -> None:
+    """Without a number that it rests on, a rule is not judged; where it asks ``known``, it may also pass."""
+    (finding,) = judge(rule, facts).findings
+    required = {condition.fact for condition in positive(rule.when)}
+    asked = {condition.fact for condition in rule.conditions() if condition.op == "known"}
+    for evidence in finding.evidence:
+        if evidence.op in NUMERIC and evidence.fact in required:
+            result = judge(rule, without(facts, evidence.fact))
+            expected = ("not-judged", "passed") if evidence.fact in asked else ("not-judged",)
+            assert result.verdict in expected, f"{rule.id} without {evidence.fact}: {result.verdict}"
+            for unknown in result.unknown:
+                assert evidence.fact in unknown.missing
+
+
+@every_rule
+def test_nothing_is_found_on_an_empty_case(rule: Rule) -> None:
+    assert not judge(rule, {}).findings
+
+
+@every_rule
+def test_every_fact_that_may_be_missing_has_a_hint(rule: Rule) -> None:
+    facts = {condition.fact for condition in rule.conditions()} - ALWAYS_KNOWN
+    missing = {fact for fact in facts if BASE.hint(fact) is None}
+    assert not missing, f"say in hints.yaml how to supply {missing}"
+
+
+def test_hints_are_of_use() -> None:
+    for path in ("representative.x", "validation.x", "relation.x", "model.metric.x", "data.operator.x"):
+        assert BASE.hint(path)
+    known = {prefix for scope in SCOPES for prefix in _prefixes(scope)}
+    assert set(BASE.hints) <= known, f"no fact begins with {set(BASE.hints) - known}"
+    assert all(hint[0].islower() and not hint.endswith(".") for hint in BASE.hints.values())
+
+
+def test_every_threshold_has_a_source_and_is_used() -> None:
+    used = {condition.threshold for rule in BASE.rules for condition in rule.conditions() if condition.threshold}
+    assert set(BASE.thresholds) == used | ENGINE_THRESHOLDS
+    for threshold in BASE.thresholds.values():
+        assert threshold.source and threshold.description and threshold.unit
+
+
+def test_every_remedy_is_used() -> None:
+    assert set(BASE.remedies) == {name for rule in BASE.rules for name in rule.remedies}
+
+
+@every_remedy
+def test_remedy_says_what_it_costs_and_when_it_is_unsafe(remedy: Any) -> None:
+    for text in (remedy.title, remedy.changes, remedy.cost, remedy.unsafe):
+        assert text
+        assert not text.endswith(".")
+        assert "{" not in text
+
+
+@every_remedy
+def test_snippets_render(remedy: Any) -> None:
+    for snippet in remedy.snippets:
+        assert snippet.toolchain in TOOLCHAINS
+        fields = {name for _, name, _, _ in string.Formatter().parse(snippet.code) if name is not None}
+        assert fields <= {"layers", "tensors"}
+        code = snippet.code.format(layers='["/a/Conv", "b"]', tensors='["t"]')
+        assert "{{" not in code
+        assert "{layers}" not in code
+        assert not snippet.note or "{" not in snippet.note
+        if snippet.toolchain == "Horizon OpenExplorer":
+            assert snippet.note.startswith("from public documentation")
+            yaml.safe_load(code)
+        elif "=" in code and not code.startswith('"'):
+            compile(
+                code.replace("(...,", "(*rest,").replace("...,", "*rest,").replace("...", "*rest"), remedy.id, "exec"
+            )
+
+
+def test_general_pages() -> None:
+    assert {path.stem for path in (MANUALS / "general").glob("*.md")} == GENERAL
+    for stem in GENERAL:
+        text = (MANUALS / "general" / f"{stem}.md").read_text(encoding="utf-8")
+        assert re.match(r"# \S", text)
+        assert "\n## References\n" in text
+
+
+def test_index_lists_every_page() -> None:
+    text = (MANUALS / "index.md").read_text(encoding="utf-8")
+    for rule in BASE.rules:
+        assert f"[{rule.id}]({rule.id}.md) {rule.name}" in " ".join(text.split())
+    for stem in GENERAL:
+        assert f"(general/{stem}.md)" in text
+
+
+@pytest.mark.parametrize("path", sorted(MANUALS.rglob("*.md")), ids=lambda path: path.stem)
+def test_links_and_line_length(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for link in LINK.findall(text):
+        assert (path.parent / link).is_file(), f"{path.name} links to {link}"
+    assert all(len(line) <= 120 for line in text.splitlines())
+
+
+def test_healthy_network_gives_no_verdict() -> None:
+    """An 8-bit Swish network as measured: long tails, few negative levels, and nothing wrong with it."""
+    tensors = [
+        {"producer": "Mul", "negative_levels": 5.4, "range_excess_bits": 0.96, "z": 22.6, "tail": 9e-5, "db": 32.3},
+        {"producer": "Relu", "negative_levels": 0.0, "range_excess_bits": 0.36, "z": 12.6, "tail": 4e-3, "db": 40.4},
+        {"producer": "Conv", "negative_levels": 107, "range_excess_bits": 1.02, "z": 10.5, "tail": 2e-4, "db": 33.1},
+    ]
+    views = [
+        {
+            "producer": row["producer"],
+            "quantizer": {"scale": 0.05, "bits": 8, "granularity": "per_tensor"},
+            "negative_levels": row["negative_levels"],
+            "range_excess_bits": row["range_excess_bits"],
+            "data": {
+                "values": {
+                    "zscore_max": row["z"],
+                    "tail_share": row["tail"],
+                    "range_inflation_bits": row["range_excess_bits"],
+                    "negative_share": 0.5,
+                    "absmax": 6.0,
+                },
+                "rounding": {"sqnr_db": row["db"], "rmse_over_scale": 0.29},
+                "clipping": {"share": 0.0, "energy_share": 0.01},
+                "predicted_best_gain_db": 1.5,
+            },
+        }
+        for row in tensors
+    ]
+    facts = CaseFacts.model_validate(
+        {
+            "model": {
+                "compute_operators": 13,
+                "quantized_share": 1.0,
+                "matched_share": 1.0,
+                "input_nonfinite": False,
+                "output_sqnr_db": 25.7,
+                "rounding_sqnr_min_db": 30.3,
+                "weight_sqnr_min_db": 38.0,
+                "sqnr_worst_step_db": 3.0,
+            },
+            "datasets": [
+                {
+                    "role": "representative",
+                    "samples": 500,
+                    "unique_share": 1.0,
+                    "blank_share": 0.0,
+                    "nonfinite_samples": 0,
+                    "range_growth": 0.022,
+                    "halves_disagreement": 0.03,
+                    "feature_spread": 1.0,
+                    "clipped_share": 0.0,
+                    "relation": {"kind": "same", "method": "lattice", "scale_mismatch": 1.0, "certainty": 1.0},
+                },
+                {
+                    "role": "validation",
+                    "samples": 512,
+                    "nonfinite_samples": 0,
+                    "clipped_share": 1e-5,
+                    "clipped_share_ratio": 11.0,
+                },
+            ],
+            "tensors": views,
+            "layers": [
+                {
+                    "op_type": "Conv",
+                    "is_last": True,
+                    "weight": {
+                        "quantizer": {"granularity": "per_tensor", "bits": 8},
+                        "channel_range_ratio": 9.0,
+                        "rounding": {"worst_channel_sqnr_db": 25.0},
+                    },
+                    "bias": {"bits": 32, "overflowing_channels": 0, "rounding": {"sqnr_db": 70.0}},
+                    "output": views[2],
+                }
+            ],
+            "outputs": [{"is_integer": False}],
+        }
+    )
+    results = evaluate(BASE, facts)
+    assert not [finding.message for result in results for finding in result.findings]
+    assert not [(result.rule.id, result.unknown) for result in results if result.verdict == "not-judged"]
+
+
+def _prefixes(scope: Any) -> set[str]:
+    prefixes: set[str] = set()
+    for path in fact_paths(scope):
+        parts = path.split(".")
+        prefixes |= {path, *(".".join(parts[:end]) + "." for end in range(1, len(parts)))}
+    return prefixes
