@@ -166,9 +166,7 @@ class InvertedResidual(nn.Module):
     def __init__(self, channels, expanded):
         super().__init__()
         self.expand = ConvBlock(channels, expanded, 1, act=nn.SiLU)
-        self.depthwise = ConvBlock(
-            expanded, expanded, 3, groups=expanded, act=nn.SiLU
-        )
+        self.depthwise = ConvBlock(expanded, expanded, 3, groups=expanded, act=nn.SiLU)
         self.project = ConvBlock(expanded, channels, 1)
 
     def forward(self, x):
@@ -264,7 +262,8 @@ def train(images, labels, epochs):
             schedule.step()
             total += loss.item()
         seconds = time.monotonic() - started
-        print(f"epoch {epoch + 1}: loss {total / steps:.4f}, {seconds:.0f} s", flush=True)
+        line = f"epoch {epoch + 1}: loss {total / steps:.4f}, {seconds:.0f} s"
+        print(line, flush=True)
     return network.to(memory_format=torch.contiguous_format).eval()
 
 
@@ -416,8 +415,16 @@ def describe(output, full, small, epochs, parameters):
             "validation_512": small["float.onnx"],
         },
         "classes": [
-            "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-            "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+            "T-shirt/top",
+            "Trouser",
+            "Pullover",
+            "Dress",
+            "Coat",
+            "Sandal",
+            "Shirt",
+            "Sneaker",
+            "Bag",
+            "Ankle boot",
         ],
         "dataset": {
             "name": "Fashion-MNIST",
@@ -489,10 +496,15 @@ def main(argv=None):
     parameters = sum(p.numel() for p in network.parameters())
 
     float_model = output / "float.onnx"
-    quantize(float_model, output / "int8.onnx",
-             output / "representative.npz", FORGOTTEN)
-    quantize(float_model, output / "int8_healthy.onnx",
-             output / "representative_healthy.npz", NORMALISED)
+    quantize(
+        float_model, output / "int8.onnx", output / "representative.npz", FORGOTTEN
+    )
+    quantize(
+        float_model,
+        output / "int8_healthy.onnx",
+        output / "representative_healthy.npz",
+        NORMALISED,
+    )
 
     full = score_models(output, *test_split)
     small = score_models(output, *validation)

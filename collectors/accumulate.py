@@ -66,6 +66,8 @@ class SetAccumulator:
     def outputs(self, floats: list[Array], quantized: list[Array], names: list[str]) -> None:
         """Predictions, margins, ties and the task metric of this batch."""
         rows = self._rows[-1]
+        for key, arrays in (("bad_float", floats), ("bad_quantized", quantized)):
+            rows[key] = np.logical_or.reduce([_nonfinite_rows(array, len(rows)) for array in arrays])
         scores, other = _scores(floats[0], len(rows)), _scores(quantized[0], len(rows))
         if scores is not None and other is not None:
             rows["class_float"], rows["class_quantized"] = scores.argmax(axis=1), other.argmax(axis=1)
@@ -158,6 +160,15 @@ def _as_rows(x: Array, axis: int | None) -> NDArray[np.float32]:
         return values.reshape(x.shape[0], 1, -1)
     outer = int(np.prod(x.shape[:axis], dtype=np.int64))
     return values.reshape(outer, x.shape[axis], -1)
+
+
+def _nonfinite_rows(output: Array, n: int) -> NDArray[np.bool_]:
+    """Samples with a non-finite value in an output; all of them where its rows are no samples."""
+    if output.dtype.kind != "f":
+        return np.zeros(n, np.bool_)
+    if output.ndim == 0 or output.shape[0] != n:
+        return np.full(n, not np.isfinite(output).all())
+    return np.logical_not(np.isfinite(output.reshape(n, -1)).all(axis=1))
 
 
 def _scores(output: Array, n: int) -> NDArray[np.float32] | None:

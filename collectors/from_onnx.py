@@ -330,10 +330,12 @@ class _Observer:
         """Inputs under the names of one graph; both name them alike or list them in the same order."""
         wanted = graph.inputs
         arrays = list(batch.inputs.values())
-        return {
+        feed = {
             name: batch.inputs[name] if name in batch.inputs else arrays[position]
             for position, name in enumerate(wanted)
         }
+        scalars = [value.name for value in _graph_inputs(graph) if not value.type.tensor_type.shape.dim]
+        return {name: array.reshape(()) if name in scalars else array for name, array in feed.items()}
 
     def _run(self, batch: Batch) -> tuple[dict[str, Array], list[Array], tuple[list[Array], list[Array]]]:
         """Float tensors by name, what each tap shows, and both models' outputs."""
@@ -362,6 +364,8 @@ def _graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
 def _input_spec(value: onnx.ValueInfoProto) -> InputSpec:
     tensor = value.type.tensor_type
     shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim)
+    # A scalar input is one number per sample: a data set holds them as a vector, fed one by one.
+    shape = shape or (1,)
     return InputSpec(value.name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
 
 

@@ -498,7 +498,7 @@ def _packed_weights(graph: Graph, node: onnx.NodeProto) -> str:
 def _join_dynamic(graph: Graph) -> None:
     """Fold what rescales the int32 result of a dynamically quantized product (Cast, Mul, bias Add) into the product."""
     consumers = graph.consumers
-    dropped = set()
+    dropped: set[int] = set()
     for op in graph.operators:
         if op.node.op_type not in ("MatMulInteger", "ConvInteger"):
             continue

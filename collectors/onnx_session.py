@@ -4,6 +4,7 @@ import copy
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,8 +84,9 @@ def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
     for x, y in zip(a, b, strict=True):
         if x.dtype.kind != "f" or not x.size:
             continue
-        top = float(np.nanmax(np.abs(x)))
-        ratios.append(float(np.nanmax(np.abs(y - x))) / top if top > 0 else 0.0)
+        before, after = x.astype(np.float64), y.astype(np.float64)
+        top = float(np.nanmax(np.abs(before)))
+        ratios.append(float(np.nanmax(np.abs(after - before))) / top if top > 0 else 0.0)
     return max(ratios)
 
 
@@ -168,7 +170,7 @@ def isolate_operators(graph: Graph, taps: Sequence[Tap]) -> tuple[onnx.ModelProt
         scale, zero = _constants_of(tap.quantizer, i)
         model.graph.initializer.extend([scale, zero])
         domain = "com.microsoft" if tap.quantizer.bits == 16 and graph.opset < 21 else ""
-        axis = {} if tap.quantizer.axis is None else {"axis": tap.quantizer.axis}
+        axis: dict[str, Any] = {} if tap.quantizer.axis is None else {"axis": tap.quantizer.axis}
         prologue.append(
             onnx.helper.make_node("QuantizeLinear", [inputs[i], scale.name, zero.name], [codes], domain=domain, **axis)
         )

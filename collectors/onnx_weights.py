@@ -160,14 +160,14 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     weight = weight_of(op, graph)
     if stored is None or weight is None:
         return BiasFacts()
-    original = _bias_of(twin, float_graph) if twin is not None else None
-    same = original is not None and original.values is not None and stored.values is not None
-    same = same and original.values.shape == stored.values.shape
-    floats = original.values if same and original is not None else stored.values
+    original = _bias_of(twin, float_graph)
+    twin_values = original.values if original is not None else None
+    comparable = twin_values is not None and stored.values is not None and twin_values.shape == stored.values.shape
+    floats = twin_values if comparable else stored.values
     if floats is None:
         return BiasFacts()
     rounding = ErrorFacts()
-    if same and stored.quantizer is not None and stored.values is not None:
+    if comparable and stored.quantizer is not None and stored.values is not None:
         rounding = error_facts(floats, stored.values, None, None)
     step = _bias_step(op, graph, weight, stored)
     if step is None:

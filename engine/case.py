@@ -30,6 +30,8 @@ SAMPLE_DTYPE = np.dtype(
         ("deviation", "f4"),
         ("saturated", "f4"),
         ("nonfinite", "i4"),
+        ("bad_float", "i1"),
+        ("bad_quantized", "i1"),
         ("label", "i4"),
         ("class_float", "i4"),
         ("class_quantized", "i4"),

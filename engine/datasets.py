@@ -1,7 +1,6 @@
 """Facts of the data sets and of the task metric, from the sample tables and the first input's statistics."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -237,7 +236,7 @@ def _slope_interval(mine: NDArray[Any], other: NDArray[Any]) -> tuple[float, flo
     return float(low), float(high)
 
 
-def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> Mapping[str, float | None]:
+def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
     index = case.record.input_tensor
     assert index is not None
     a, b = mine.tensor(index), other.tensor(index)

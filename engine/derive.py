@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from quantmedic.engine.facts import (
     DistributionFacts,
     ErrorFacts,
     LayerFacts,
+    MetricFacts,
     ModelFacts,
     OperandFacts,
     OutputFacts,
@@ -47,7 +48,7 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     layers = tuple(_layer_facts(op, tensors, base) for op in case.record.operators)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
-        model=_model_facts(case, layers, tensors, outputs),
+        model=_model_facts(case, base, layers, tensors, outputs),
         datasets=tuple(dataset_facts(case, role, tensors) for role in ROLES),
         layers=layers,
         tensors=tensors,
@@ -113,18 +114,22 @@ def _data_facts(case: Case, role: Role, index: int) -> TensorDataFacts:
         return TensorDataFacts(dataset=role, values=DistributionFacts(nonfinite_count=nonfinite))
     scale = record.quantizer.scale
     rounding = error_facts(view.errors["rounding"], scale)
+    accumulated = error_facts(view.errors["accumulated"], scale)
+    carried = _input_nmse(case, role, index)
     gain, low, high = _predicted_gain(case, record, bins, role)
     return TensorDataFacts(
         dataset=role,
         values=_distribution(view, bins, statistics, index, record),
         rounding=rounding,
-        accumulated=error_facts(view.errors["accumulated"], scale),
+        accumulated=accumulated,
         operator=error_facts(view.errors["operator"], scale),
         clipping=_clipping(view, record),
         predicted_best_gain_db=gain,
         predicted_best_low=low,
         predicted_best_high=high,
-        amplification=_amplification(case, role, index),
+        amplification=_ratio(accumulated.nmse, carried),
+        input_sqnr_db=decibels(carried),
+        rounding_share=_ratio(rounding.mse, accumulated.mse),
     )
 
 
@@ -286,14 +291,11 @@ def _accumulated_nmse(case: Case, role: Role, index: int) -> float | None:
     return float(columns["square"].sum()) / power if power > 0 else None
 
 
-def _amplification(case: Case, role: Role, index: int) -> float | None:
+def _input_nmse(case: Case, role: Role, index: int) -> float | None:
+    """Largest accumulated nmse among the inputs of the operator that writes a tensor."""
     op = next((op for op in case.record.operators if index in op.outputs), None)
-    if op is None:
-        return None
-    inputs = [_accumulated_nmse(case, role, i) for i in op.inputs if i is not None]
-    largest = max((n for n in inputs if n is not None), default=0.0)
-    own = _accumulated_nmse(case, role, index)
-    return own / largest if own is not None and largest > 0 else None
+    inputs = [_accumulated_nmse(case, role, i) for i in op.inputs if i is not None] if op is not None else []
+    return max((nmse for nmse in inputs if nmse is not None), default=None)
 
 
 def _layer_facts(op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: RuleBase) -> LayerFacts:
@@ -406,6 +408,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
 
 def _model_facts(
     case: Case,
+    base: RuleBase,
     layers: tuple[LayerFacts, ...],
     tensors: tuple[TensorFacts, ...],
     outputs: tuple[OutputFacts, ...],
@@ -416,6 +419,7 @@ def _model_facts(
     first, where = _first_nonfinite(case, layers)
     samples = case.statistics[main_role(case)].samples
     classified = samples[samples["class_float"] >= 0]
+    metric = metric_facts(case)
     update = {
         "degraded_layers": sum(judged) if judged else None,
         "degraded_share": sum(judged) / len(judged) if judged else None,
@@ -429,15 +433,20 @@ def _model_facts(
         "sqnr_worst_step_db": _worst_step(case, tensors),
         "first_nonfinite_layer": first,
         "nonfinite_in": where,
+        "nonfinite_output": _which(bool(samples["bad_float"].any()), bool(samples["bad_quantized"].any())),
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),
-        "metric": metric_facts(case),
+        "metric": metric,
+        "harmed": _harmed(metric, outputs, base),
     }
     return case.record.model.model_copy(update=update)
 
 
-def _first_nonfinite(case: Case, layers: tuple[LayerFacts, ...]) -> tuple[str | None, str | None]:
-    """First layer in topological order that shows a non-finite value, and in which model."""
+def _first_nonfinite(
+    case: Case, layers: tuple[LayerFacts, ...]
+) -> tuple[str | None, Literal["none", "float", "quantized", "both"]]:
+    """First layer, in topological order, that only the quantized model spoils; else the first spoiled in any."""
+    spoiled: list[tuple[str | None, Literal["none", "float", "quantized", "both"]]] = []
     for op, layer in zip(case.record.operators, layers, strict=True):
         for index in op.outputs:
             if index is None:
@@ -446,8 +455,15 @@ def _first_nonfinite(case: Case, layers: tuple[LayerFacts, ...]) -> tuple[str | 
             in_float = any(int(v.nonfinite.sum()) for v in views)
             in_quantized = any(int(v.errors["accumulated"]["nonfinite"].sum()) for v in views)
             if in_float or in_quantized:
-                return layer.name, "both" if in_float and in_quantized else "float" if in_float else "quantized"
-    return None, None
+                spoiled.append((layer.name, _which(in_float, in_quantized)))
+    own = [found for found in spoiled if found[1] == "quantized"]
+    return (own or spoiled or [(None, "none")])[0]
+
+
+def _which(in_float: bool, in_quantized: bool) -> Literal["none", "float", "quantized", "both"]:
+    if in_float and in_quantized:
+        return "both"
+    return "float" if in_float else "quantized" if in_quantized else "none"
 
 
 def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
@@ -459,6 +475,16 @@ def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
         if before is not None and after is not None and math.isfinite(before) and math.isfinite(after):
             falls.append(before - after)
     return max(falls, default=None)
+
+
+def _harmed(metric: MetricFacts, outputs: tuple[OutputFacts, ...], base: RuleBase) -> bool | None:
+    """Measured harm: by the task metric where there are labels, else by the noise at the outputs."""
+    if metric.drop_low is not None:
+        size = metric.drop if metric.name in ("top1", "top5") else metric.relative_drop
+        return metric.drop_low > 0 and size is not None and size > base.threshold("drop_moderate")
+    errors = [output.tensor.data.accumulated for output in outputs]
+    worst = _least(v for e in errors for v in (e.sqnr_db, e.worst_channel_sqnr_db))
+    return None if worst is None else worst < base.threshold("quantize_error_sqnr_db")
 
 
 def _dead_output(classified: NDArray[Any]) -> bool | None:

@@ -398,7 +398,7 @@ def _reduced(cause: CauseReport, left: list[Finding]) -> dict[str, Any]:
 
 def _verdict(causes: tuple[CauseReport, ...], facts: CaseFacts, strength: EvidenceStrength, base: RuleBase) -> Verdict:
     """``degraded`` also where a proven drop is left without a cause: silence about it would be a pass."""
-    if facts.model.float_is_quantized or facts.model.nonfinite_in in ("float", "both"):
+    if facts.model.float_is_quantized or facts.model.nonfinite_output in ("float", "both"):
         return "not-comparable"
     if any(cause.severity in ("high", "medium") for cause in causes):
         return "degraded"

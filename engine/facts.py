@@ -109,6 +109,12 @@ class TensorDataFacts(Facts):
     amplification: float | None = fact(
         "accumulated nmse of this tensor / largest accumulated nmse among the inputs of its operator", "ratio"
     )
+    input_sqnr_db: float | None = fact("lowest accumulated sqnr_db among the inputs of its operator", "dB")
+    rounding_share: float | None = fact(
+        "rounding mse / accumulated mse: how much of the noise found here this tensor's own quantizer can have made; "
+        "the rest was carried in",
+        "share",
+    )
 
 
 class QuantizerFacts(Facts):
@@ -358,9 +364,21 @@ class ModelFacts(Facts):
     )
     sqnr_worst_step_db: float | None = fact("largest fall of accumulated sqnr_db within one layer", "dB")
     float_is_quantized: bool | None = fact("the float model holds quantizers too")
-    first_nonfinite_layer: str | None = fact("first layer in topological order with a NaN or infinite value")
-    nonfinite_in: Literal["float", "quantized", "both"] | None = fact("models that show non-finite values")
+    first_nonfinite_layer: str | None = fact(
+        "first layer in topological order with a NaN or infinite value that the float model does not have, else the "
+        "first with any"
+    )
+    nonfinite_in: Literal["none", "float", "quantized", "both"] | None = fact(
+        "models that show non-finite values there"
+    )
+    nonfinite_output: Literal["none", "float", "quantized", "both"] | None = fact(
+        "models with a NaN or infinite value in an output"
+    )
     input_nonfinite: bool | None = fact("the input data itself holds non-finite values")
+    harmed: bool | None = fact(
+        "quantization measurably hurts: with labels, the metric's proven drop exceeds the threshold drop_moderate; "
+        "without, an output's sqnr_db or that of its worst channel is under quantize_error_sqnr_db"
+    )
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")
     metric: MetricFacts = MetricFacts()

@@ -29,9 +29,7 @@ def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
     """
     tensors = tuple(_recalibrated(case, i, tensor) for i, tensor in enumerate(facts.tensors))
     repaired = assemble(case, base, tensors)
-    return repaired.model_copy(
-        update={"datasets": _unclipped(facts, repaired), "model": _without_outcome(repaired)}
-    )
+    return repaired.model_copy(update={"datasets": _unclipped(facts, repaired), "model": _without_outcome(repaired)})
 
 
 REPAIRS: dict[str, Callable[[Case, CaseFacts, RuleBase], CaseFacts]] = {"recalibrate": recalibrated}
@@ -81,6 +79,9 @@ def _repaired_data(
             "rounding": rounding,
             "accumulated": ErrorFacts(),
             "operator": ErrorFacts(),
+            "amplification": None,
+            "input_sqnr_db": None,
+            "rounding_share": None,
             "clipping": ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0),
             "predicted_best_gain_db": max(best - decibels, 0.0) if known and np.isfinite(best - decibels) else None,
         }
@@ -111,5 +112,6 @@ def _without_outcome(repaired: CaseFacts) -> ModelFacts:
         "sqnr_slope_db",
         "sqnr_worst_step_db",
         "dead_output",
+        "harmed",
     )
     return repaired.model.model_copy(update=dict.fromkeys(unknown))

@@ -124,8 +124,7 @@ def collect(
         )
         for role, source in given.items()
     }
-    labelled = any(dataset.labelled for dataset in datasets.values())
-    name = metric or ("top1" if labelled else None)
+    name = metric or _default_metric(datasets.values())
     return _collect(
         models,
         datasets,
@@ -134,6 +133,15 @@ def collect(
         metric=load_metric(name, metric_direction, output=metric_output) if name else None,
         progress=progress,
     )
+
+
+def _default_metric(datasets: Iterable[Any]) -> str | None:
+    """top1 where the labels are class numbers; labels of other kinds need a metric that the user names."""
+    for dataset in datasets:
+        if dataset.labelled:
+            labels = next(dataset.batches(1)).labels
+            return "top1" if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
+    return None
 
 
 def judge(case: Case, rules: RuleBase | None = None) -> Diagnosis:

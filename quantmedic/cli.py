@@ -292,8 +292,9 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
         tasks: dict[str, Any] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
-            task = tasks.setdefault(stage, bars.add_task(stage, total=total) if stage not in tasks else None)
-            bars.update(task, completed=done)
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
 
         yield show
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
 from quantmedic.engine.rule import COMPARISONS, Remedy
-from quantmedic.reports.snippets import layer_names, preferred, render_snippet, tensor_names
-from quantmedic.reports.text import count, decibels, fact_info, measure, metric_change, name, visible
+from quantmedic.reports.snippets import TOOLCHAIN_NAMES, layer_names, preferred, render_snippet, tensor_names
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
 SUBJECTS_SHOWN = 3
 
@@ -27,12 +27,19 @@ class EvidenceLine:
 
 
 @dataclass(frozen=True)
-class SnippetBlock:
+class Example:
+    """Text to copy."""
+
+    code: Annotated[str, "the text, with this model's names"]
+    note: Annotated[str, "remark, may be empty"]
+
+
+@dataclass(frozen=True)
+class ToolchainBlock:
     """How one toolchain applies a remedy to this model."""
 
     toolchain: Annotated[str, "name of the toolchain"]
-    code: Annotated[str, "text to copy, with this model's names"]
-    note: Annotated[str, "remark, may be empty"]
+    examples: Annotated[tuple[Example, ...], "one or more ways to do it"]
     preferred: Annotated[bool, "shown first: the toolchain that quantized this model, else the first offered"]
 
 
@@ -44,7 +51,7 @@ class RemedyCard:
     changes: Annotated[str, "what it changes"]
     cost: Annotated[str, "what it costs"]
     unsafe: Annotated[str, "when it is useless or unsafe"]
-    snippets: Annotated[tuple[SnippetBlock, ...], "one per toolchain"]
+    toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
 
 
 @dataclass(frozen=True)
@@ -166,15 +173,19 @@ def _gains(cause: CauseReport, metric: str | None) -> tuple[Gain, ...]:
 
 def _remedy(remedy: Remedy, cause: CauseReport, toolchain: str | None) -> RemedyCard:
     layers, tensors = layer_names(cause), tensor_names(cause)
-    best = preferred([snippet.toolchain for snippet in remedy.snippets], toolchain)
+    examples: dict[str, list[Example]] = {}
+    for snippet in remedy.snippets:
+        text = render_snippet(snippet.code, layers, tensors)
+        examples.setdefault(snippet.toolchain, []).append(Example(text, snippet.note or ""))
+    best = preferred(list(examples), toolchain)
     return RemedyCard(
-        title=remedy.title,
+        title=capital(remedy.title),
         changes=remedy.changes,
         cost=remedy.cost,
         unsafe=remedy.unsafe,
-        snippets=tuple(
-            SnippetBlock(s.toolchain, render_snippet(s.code, layers, tensors), s.note or "", place == best)
-            for place, s in enumerate(remedy.snippets)
+        toolchains=tuple(
+            ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), place == best)
+            for place, (tool, found) in enumerate(examples.items())
         ),
     )
 

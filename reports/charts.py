@@ -186,7 +186,7 @@ def spread(positions: Sequence[float], step: float, low: float, high: float) -> 
 def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: Mapping[str, float]) -> ErrorChart:
     measured = [row for row in rows if _plottable(getattr(_errors(row, role), metric), metric)]
     flagged = set(flagged_layers(measured, metric, role, limits))
-    width = max(WIDTH, LEFT + RIGHT + LABEL_STEP * (len(flagged) + 1))
+    width = max(WIDTH, LEFT + RIGHT + LABEL_STEP * (sum(row.name in flagged for row in measured) + 1))
     left, right, bottom = LEFT, width - RIGHT, TOP + HEIGHT
     limit = _drawable(limits.get(LIMITS[metric]), metric)
     scale, marks = _vertical(measured, metric, role, limit)
@@ -227,7 +227,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         bottom=bottom,
         ticks=tuple(Tick(scale(at), text) for at, text in marks),
         limit=None if limit is None else scale(limit),
-        limit_text=f"threshold {_value(limit, metric)}" if limit is not None else "no threshold",
+        limit_text=_limit_text(metric, limit, limits),
         line=path("accumulated"),
         local=path("rounding"),
         points=tuple(p for p in points if p.flagged or len(points) <= POINTS_SHOWN),
@@ -263,6 +263,13 @@ def _drawable(limit: float | None, metric: Metric) -> float | None:
     if limit is None or not math.isfinite(limit) or (metric == "mse" and limit <= 0):
         return None
     return limit
+
+
+def _limit_text(metric: Metric, limit: float | None, limits: Mapping[str, float]) -> str:
+    if limit is not None:
+        return f"threshold {_value(limit, metric)}"
+    relative = limits.get(NMSE_LIMIT, math.inf)
+    return f"○ MSE > {number(relative)} × power" if metric == "mse" and math.isfinite(relative) else "no threshold"
 
 
 def _value(value: float | None, metric: Metric) -> str:

@@ -16,6 +16,7 @@ Paint = Callable[[str, str], str]
 WIDTH = 100
 NAME_LIMIT = 48
 SNIPPET_LIMIT = 400
+VALUE_LIMIT = 28
 NOT_JUDGED_SHOWN = 4
 NOTICES_SHOWN = 3
 ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
@@ -91,9 +92,13 @@ def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
 
 
 def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    gains = ", ".join(f"{gain.kind} {gain.text}" for gain in card.gains)
-    title = paint(f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", "bold")
-    yield "   ".join(part for part in (title, paint(card.severity, card.severity), card.scope, gains) if part)
+    parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
+    parts += [f"{gain.kind} {gain.text}" for gain in card.gains]
+    fits = len("   ".join(parts)) <= WIDTH
+    head = parts if fits else parts[:3]
+    yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
+    if not fits:
+        yield f"   {', '.join(parts[3:])}"
     yield from _wrapped(card.message, indent=3, hang=0)
     verbose = verbosity == "verbose"
     worst, others = _worst(card)
@@ -107,7 +112,7 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     for remedy in card.remedies if verbose else card.remedies[:1]:
         yield from _help(remedy, paint)
     if len(card.remedies) > 1 and not verbose:
-        yield f"         {count(len(card.remedies) - 1, 'other remedy').replace('remedys', 'remedies')} (-v)"
+        yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (-v)"
 
 
 def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
@@ -118,17 +123,18 @@ def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
 
 def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
     for line in lines:
-        subject = visible(line.subject, NAME_LIMIT - 12)
-        yield f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {line.threshold:<10}  {subject}".rstrip()
+        threshold = visible(line.threshold, VALUE_LIMIT)
+        compared = f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {threshold:<10}  "
+        yield compared + visible(line.subject, max(WIDTH - len(compared), VALUE_LIMIT))
 
 
 def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
     label, *rest = _wrapped(f"help: {remedy.title}: {remedy.changes}; costs {remedy.cost}", indent=3, hang=6)
     yield label.replace("help:", paint("help:", "help"), 1)
     yield from rest
-    for snippet in remedy.snippets:
-        if snippet.preferred:
-            yield from (f"         {visible(line, SNIPPET_LIMIT)}" for line in snippet.code.splitlines())
+    for block in remedy.toolchains:
+        if block.preferred:
+            yield from (f"         {visible(line, SNIPPET_LIMIT)}" for line in block.examples[0].code.splitlines())
 
 
 def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:

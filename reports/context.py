@@ -45,7 +45,7 @@ VERDICTS = {
 STRENGTHS = {
     "proven": "The drop is proven: its whole 95 % interval lies above zero.",
     "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
-    "not-measured": "The drop in accuracy was not measured: the validation set has no labels.",
+    "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
 }
 
 
@@ -249,7 +249,7 @@ def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Pa
         title, detail = (remedy.title, remedy.changes) if remedy else (causes[0].cause, causes[0].message)
         return FirstStep(title, detail, gain, causes[0].code)
     if advice:
-        return FirstStep(advice[0].title, "No rule names the cause; this page says where to look first.", None, "")
+        return FirstStep(advice[0].title, "no rule names the cause; this page says where to look first", None, "")
     return None
 
 

@@ -15,6 +15,7 @@ from quantmedic.reports.text import field_info, visible
 
 EXTENSIONS = ("tables", "fenced_code", "footnotes", "def_list", "abbr", "sane_lists")
 SAFE_SCHEMES = ("", "http", "https", "mailto")
+UNREADABLE = "unreadable"
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 EXAMPLE_FENCE = re.compile(r"^(?P<fence>`{3,}|~{3,})[ ]*(?P<lang>[\w+-]+)[ ]+(?P<kind>\w[^\n`]*)$", re.MULTILINE)
 EXAMPLES = {"fires": "Fires on these facts:", "silent": "Stays silent on these:"}
@@ -144,7 +145,9 @@ def _scheme(target: str) -> str:
     """Scheme of a link as a browser may come to see it, its character references resolved however deep."""
     while (plain := html.unescape(target)) != target:
         target = plain
+    compact = re.sub(r"[\x00-\x20]", "", target)
     try:
-        return urlsplit(re.sub(r"[\x00-\x20]", "", target)).scheme.lower()
+        scheme = urlsplit(compact).scheme.lower()
     except ValueError:
-        return "unreadable"
+        return UNREADABLE
+    return UNREADABLE if not scheme and ":" in re.split(r"[/?#]", compact)[0] else scheme

@@ -10,6 +10,7 @@ from quantmedic.reports.text import escaped
 
 PLACEHOLDER = "[...]"
 FIELD = re.compile(r"\{\{|\}\}|\{layers\}|\{tensors\}")
+TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 TOOLCHAIN_ALIASES = {"onnx.quantize": "onnxruntime"}
 
 

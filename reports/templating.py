@@ -12,11 +12,22 @@ import jinja2
 from markupsafe import Markup
 
 from quantmedic.reports.context import ReportContext
-from quantmedic.reports.text import NOT_MEASURED, visible
+from quantmedic.reports.text import NOT_MEASURED, capital, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
 PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
+PATH_PART = re.compile(r"[^/._:]+[/._:]*|[/._:]+")
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
+
+
+OTHER_VARIABLES = {
+    "articles": "index.html: embedded manual pages as HTML, by their code",
+    "body": "page.html: the page as HTML",
+    "chart": "graphs: the geometry to draw",
+    "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
+    "report": "page.html: link to the report, empty where there is none",
+    "standalone": "graphs: drawn for a file of its own, not for a page",
+}
 
 
 class Safe(str):
@@ -36,9 +47,15 @@ def html_environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["NOT_MEASURED"] = NOT_MEASURED
+    environment.filters |= {"capital": capital, "path": breakable_path}
     environment.filters["svg"] = lambda chart: Markup(svg(chart, standalone=False))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment
+
+
+def breakable_path(name: str) -> Markup:
+    """A name that may break after its separators."""
+    return Markup("<wbr>").join(PATH_PART.findall(name))
 
 
 @cache
@@ -52,7 +69,13 @@ def markdown_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": code_span, "fence": code_fence, "url": lambda path: Safe(quote(path)), "made": Safe}
+    environment.filters |= {
+        "code": code_span,
+        "fence": code_fence,
+        "url": lambda path: Safe(quote(path)),
+        "made": Safe,
+        "capital": capital,
+    }
     return environment
 
 
@@ -69,12 +92,12 @@ def code_span(value: str) -> Safe:
     return Safe(f"`{value}`") if PLAIN_CODE.fullmatch(value) and value.strip() else Safe(escape_markdown(value))
 
 
-def code_fence(value: str, indent: int = 0) -> Safe:
+def code_fence(value: str) -> Safe:
     """Text as a fenced block whose fence does not occur in it."""
     longest = max((len(run) for run in re.findall(r"`+", value)), default=0)
     fence = "`" * max(3, longest + 1)
-    lines = [f"{fence}python", *(visible(line) for line in value.splitlines()), fence]
-    return Safe("\n".join(" " * indent + line for line in lines))
+    lines = [fence, *(visible(line) for line in value.splitlines()), fence]
+    return Safe("\n".join(lines))
 
 
 def template_variables(context: ReportContext) -> dict[str, Any]:

@@ -115,9 +115,14 @@ def measure(value: Any, unit: str | None = None) -> str:
     return visible(str(value), NAME_LIMIT)
 
 
-def count(size: int, noun: str) -> str:
+def count(size: int, noun: str, plural: str | None = None) -> str:
     """``1 layer``, ``2 layers``."""
-    return f"{size} {noun}" if size == 1 else f"{size} {noun}s"
+    return f"{size} {noun}" if size == 1 else f"{size} {plural or noun + 's'}"
+
+
+def capital(text: str) -> str:
+    """A phrase as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 @cache

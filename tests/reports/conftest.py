@@ -1,7 +1,9 @@
 """A case that looks like a real one, judged by a small rule base, and its hostile and healthy sisters."""
 
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -328,9 +330,7 @@ def case_facts(
 def histogram(tensor: TensorFacts) -> Histogram:
     """Bell with a few values far out."""
     edges = tuple(round(-6 + 0.3125 * step, 4) for step in range(65))
-    counts = tuple(
-        int(2e6 * math.exp(-((left + 0.15) ** 2) / 1.6)) + (7 if left > 11 else 0) for left in edges[:-1]
-    )
+    counts = tuple(int(2e6 * math.exp(-((left + 0.15) ** 2) / 1.6)) + (7 if left > 11 else 0) for left in edges[:-1])
     return Histogram(
         layer=tensor.producer_name or "?", dataset="validation", edges=edges, counts=counts, low=-9.2, high=9.13
     )
@@ -367,9 +367,7 @@ def mobilenet_names(blocks: int = 17) -> tuple[str, ...]:
 def gains(diagnosis: Diagnosis) -> Diagnosis:
     """The same with gains, as trials will measure them."""
     first, *rest = diagnosis.causes
-    lead = first.model_copy(
-        update={"measured_gain_db": 12.4, "measured_gain_metric": 0.069, "predicted_gain_db": 11.8}
-    )
+    lead = first.model_copy(update={"measured_gain_db": 12.4, "measured_gain_metric": 0.069, "predicted_gain_db": 11.8})
     rest = [rest[0].model_copy(update={"predicted_gain_db": 1.9}), *rest[1:]] if rest else []
     return diagnosis.model_copy(update={"causes": (lead, *rest)})
 
@@ -419,3 +417,19 @@ def manuals() -> dict[str, str]:
         "general/preprocessing": "# Preprocessing\n\nBoth pipelines must be alike, see [W001](../W001.md).\n",
         "general/calibration-search": "# Search for a calibration method\n\nTry them all.\n",
     }
+
+
+@pytest.fixture(scope="session")
+def golden() -> Callable[[str, str], None]:
+    """Compares a text with the file kept beside the tests, or writes that when QUANTMEDIC_UPDATE_GOLDEN is set."""
+    folder = Path(__file__).parent / "golden"
+
+    def check(name: str, text: str) -> None:
+        path = folder / name
+        if os.environ.get("QUANTMEDIC_UPDATE_GOLDEN"):
+            folder.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        expected = path.read_text(encoding="utf-8") if path.exists() else ""
+        assert text == expected, f"{name} changed: read the difference, then run with QUANTMEDIC_UPDATE_GOLDEN=1"
+
+    return check

@@ -1,0 +1,86 @@
+"""The terminal report."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.reports.console import WIDTH, render_console, warning_lines
+from quantmedic.reports.json import render_json
+
+Golden = Callable[[str, str], None]
+
+
+def test_normal(diagnosis: Diagnosis, golden: Golden) -> None:
+    golden("console.txt", render_console(diagnosis))
+
+
+def test_verbose_in_ascii(diagnosis: Diagnosis, golden: Golden) -> None:
+    text = render_console(diagnosis, verbosity="verbose", ascii_only=True)
+    assert text.isascii()
+    golden("console-verbose.txt", text)
+
+
+def test_quiet(diagnosis: Diagnosis, golden: Golden) -> None:
+    golden("console-quiet.txt", render_console(diagnosis, verbosity="quiet"))
+
+
+def test_healthy(healthy: Diagnosis, golden: Golden) -> None:
+    golden("console-healthy.txt", render_console(healthy))
+
+
+def test_colour_only_where_asked(diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    plain = render_console(diagnosis)
+    assert "\x1b" not in plain
+    painted = render_console(diagnosis, color=True)
+    assert "\x1b[1;31mDEGRADED\x1b[0m" in painted
+    assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
+
+
+@pytest.mark.parametrize("name", ["diagnosis", "healthy"])
+def test_lines_but_snippets_fit_the_width(name: str, request: pytest.FixtureRequest) -> None:
+    text = render_console(request.getfixturevalue(name))
+    assert not [line for line in text.splitlines() if len(line) > WIDTH and not line.startswith(" " * 9)]
+
+
+def test_names_move_no_cursor_and_command_no_runner(hostile: Diagnosis) -> None:
+    for verbosity in ("quiet", "normal", "verbose"):
+        text = render_console(hostile, verbosity=verbosity) + "\n".join(warning_lines(hostile))
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("::") or "##[" in line]
+
+
+def test_a_message_cannot_begin_a_runner_s_command(diagnosis: Diagnosis) -> None:
+    first, *rest = diagnosis.causes
+    evil = first.model_copy(update={"message": "\n::error::owned"})
+    text = render_console(diagnosis.model_copy(update={"causes": (evil, *rest)}))
+    assert "   \\u003a:error::owned" in text
+
+
+def test_one_warning_per_cause(diagnosis: Diagnosis) -> None:
+    assert warning_lines(diagnosis) == [
+        "WARNING W001 channel-range-imbalance: one scale serves weight channels whose ranges differ 134x; "
+        "see manual/W001.html",
+        "WARNING D001 too-few-samples: ranges still widen at the end of the set; see manual/D001.html",
+    ]
+
+
+def test_a_drop_without_cause_names_the_pages_to_read(diagnosis: Diagnosis) -> None:
+    text = render_console(diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",)}))
+    assert "  manual/general/preprocessing.html\n" in text
+
+
+def test_headline_equals_json(diagnosis: Diagnosis) -> None:
+    metrics = json.loads(render_json(diagnosis))["metrics"]
+    text = render_console(diagnosis)
+    for key in ("float_value", "quantized_value", "drop", "drop_low", "drop_high"):
+        assert f"{100 * metrics[key]:.2f}" in text
+
+
+def test_golden_files_are_all_in_use() -> None:
+    names = {path.name for path in (Path(__file__).parent / "golden").iterdir()}
+    assert names == {"console.txt", "console-verbose.txt", "console-quiet.txt", "console-healthy.txt", "report.md"}

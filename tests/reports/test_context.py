@@ -1,0 +1,153 @@
+"""Templates use documented variables only, and the context says what the diagnosis says."""
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from types import UnionType
+
+import jinja2.meta
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.facts import CaseFacts, DatasetFacts, RelationFacts
+from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.tables import LAYERS_SHOWN, RELATIONS
+from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
+
+TEMPLATES = sorted(path.name for path in files("quantmedic.reports").joinpath("templates").iterdir())
+
+
+def dataclasses_of(cls: type) -> set[type]:
+    """A dataclass and all that its fields hold."""
+    found = {cls}
+    for hint in typing.get_type_hints(cls).values():
+        parts = [hint, *typing.get_args(hint)] if typing.get_origin(hint) in (tuple, UnionType) else [hint]
+        for part in parts:
+            if dataclasses.is_dataclass(part):
+                found |= dataclasses_of(part)
+    return found
+
+
+@pytest.mark.parametrize("cls", sorted(dataclasses_of(ReportContext), key=lambda cls: cls.__name__))
+def test_every_field_of_a_context_is_frozen_and_documented(cls: type) -> None:
+    assert cls.__dataclass_params__.frozen
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        documented = getattr(hint, "__metadata__", ("",))[0]
+        assert documented, f"{cls.__name__}.{name}: write Annotated[…, 'what it holds']"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates_use_documented_variables_only(name: str) -> None:
+    environment = markdown_environment() if name.endswith(".md") else html_environment()
+    source, *_ = environment.loader.get_source(environment, name)
+    tree = environment.parse(source)
+    used = jinja2.meta.find_undeclared_variables(tree)
+    imported = {macro for node in tree.find_all(jinja2.nodes.FromImport) for macro in node.names}
+    fields = {field.name for field in dataclasses.fields(ReportContext)}
+    unknown = used - fields - set(OTHER_VARIABLES) - imported - set(environment.globals)
+    assert not unknown, f"{name}: document {unknown} in ReportContext or OTHER_VARIABLES"
+
+
+def test_every_variable_of_the_context_is_used() -> None:
+    environments = {name: markdown_environment() if name.endswith(".md") else html_environment() for name in TEMPLATES}
+    used = set()
+    for name, environment in environments.items():
+        source, *_ = environment.loader.get_source(environment, name)
+        used |= jinja2.meta.find_undeclared_variables(environment.parse(source))
+    assert {field.name for field in dataclasses.fields(ReportContext)} <= used
+
+
+def test_headline_equals_the_diagnosis(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    context = build_context(diagnosis, manuals)
+    assert context.verdict == "degraded"
+    assert (context.drop.float_value, context.drop.quantized_value) == ("71.88 %", "64.12 %")
+    assert (context.drop.change, context.drop.interval) == ("7.76 points", "6.91 … 8.60 points")
+    assert context.drop_text.startswith("More than 4 points are lost")
+    assert context.first.title == "Per-channel weights" and context.first.code == "W001"
+    assert context.first.gain.text == "+12.4 dB, +6.90 points"
+    assert context.counts[:3] == ("53 layers", "4 flagged", "2 causes")
+
+
+def test_a_healthy_network_needs_nothing(healthy: Diagnosis, manuals: Mapping[str, str]) -> None:
+    context = build_context(healthy, manuals)
+    assert context.verdict == "healthy"
+    assert context.first is None
+    assert "unproven" in context.strength_text
+    assert context.drop.interval == "-0.21 … 0.46 points"
+
+
+def test_without_labels_the_drop_is_not_measured(
+    judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
+) -> None:
+    context = build_context(judged(case(("a", "b", "c", "d", "e"), roles=("representative",))), {})
+    assert context.drop is None and context.drop_text == ""
+    assert "not measured" in context.strength_text
+    assert context.layers.judged_on == "representative"
+    assert {row.validation for row in context.layers.rows} == {"not measured"}
+
+
+def test_a_drop_without_a_cause_leads_to_general_pages(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    bare = diagnosis.model_copy(
+        update={"causes": (), "advice": ("preprocessing", "no-such-page", "calibration-search")}
+    )
+    context = build_context(bare, manuals)
+    assert [page.code for page in context.advice] == ["general/preprocessing", "general/calibration-search"]
+    assert context.first.title == "Preprocessing"
+    assert "no rule found out why" in context.verdict_text
+    assert context.pages == context.advice
+
+
+def test_evidence_shows_the_worst_subjects_and_counts_the_rest(
+    judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
+) -> None:
+    card = build_context(judged(case(tuple(f"layer{i}" for i in range(20)))), {}).causes[0]
+    subjects = list(dict.fromkeys(line.subject for line in card.evidence))
+    assert len(subjects) == 3
+    assert card.more_subjects == len(card.layers) - 3 == len({line.subject for line in card.more_evidence})
+    assert card.evidence[1].fact == "weight.channel_range_ratio"
+    assert card.evidence[1].comparison == ">" and card.evidence[1].threshold == "16"
+    assert card.evidence[1].description and not card.evidence[4].description
+
+
+def test_explained_findings_are_counted_by_rule(diagnosis: Diagnosis) -> None:
+    card = build_context(diagnosis, {}).causes[1]
+    assert card.cause == "too-few-samples"
+    assert card.explains_text == f"A001 ×{len(card.explains)}"
+
+
+def test_snippets_are_grouped_by_toolchain_and_the_model_s_own_comes_first(diagnosis: Diagnosis) -> None:
+    blocks = build_context(diagnosis, {}).causes[0].remedies[0].toolchains
+    assert [(block.toolchain, block.preferred) for block in blocks] == [("Sony MCT", False), ("ONNX Runtime", True)]
+    assert '["features.3.conv.0.0", "features.4.conv.1.0", "classifier.1"]' in blocks[0].examples[0].code
+
+
+def test_of_many_layers_the_worst_are_shown(
+    judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
+) -> None:
+    table = build_context(judged(case(tuple(f"layer{i}" for i in range(300)))), {}).layers
+    assert (len(table.rows), table.total, table.left_out) == (LAYERS_SHOWN, 300, 100)
+    levels = [float(row.validation) for row in table.rows]
+    assert levels == sorted(levels)
+
+
+def test_data_sets_stand_side_by_side(diagnosis: Diagnosis) -> None:
+    table = build_context(diagnosis, {}).datasets
+    assert table.roles == ("representative", "validation")
+    rows = {row.label: row.values for row in table.rows}
+    assert rows["samples"] == ("32", "5000")
+    assert rows["labelled"] == ("no", "yes")
+    assert "effective rank" in table.unmeasured and "effective rank" not in rows
+    assert table.relation == "both sets were prepared alike"
+
+
+def test_every_relation_has_a_sentence() -> None:
+    known = typing.get_args(typing.get_args(RelationFacts.model_fields["kind"].annotation)[0])
+    assert set(RELATIONS) == set(known)
+
+
+def test_a_missing_data_set_reads_not_measured(diagnosis: Diagnosis) -> None:
+    only = diagnosis.model_copy(update={"datasets": (DatasetFacts(role="representative", samples=3),)})
+    table = build_context(only, {}).datasets
+    assert table.rows[0].values == ("3", "not measured")
+    assert table.relation == "not measured"

@@ -1,0 +1,155 @@
+"""The HTML report."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.reports.context import build_context
+from quantmedic.reports.html import render_index
+from quantmedic.reports.json import render_json
+
+VOID = {"meta", "input", "br", "wbr", "hr"}
+ACTIVE = {"script", "iframe", "object", "embed", "link", "img", "form", "base"}
+CHROMIUM = shutil.which("chromium")
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; fails on tags that do not close."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.headings: list[int] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(key, value or "") for key, value in attrs]
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(key, value or "") for key, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def values(self, *names: str) -> list[str]:
+        return [value for key, value in self.attributes if key in names]
+
+
+@pytest.fixture(params=["diagnosis", "healthy", "hostile"])
+def page(request: pytest.FixtureRequest, manuals: Mapping[str, str]) -> Page:
+    return Page(render_index(build_context(request.getfixturevalue(request.param), manuals)))
+
+
+def test_the_page_loads_and_runs_nothing(page: Page) -> None:
+    assert not ACTIVE & set(page.tags)
+    assert not [key for key, _ in page.attributes if key.startswith("on")]
+    assert not page.values("src", "srcset", "action", "xlink:href")
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page.values("content")
+
+
+def test_ids_are_unique_and_links_inside_the_page_lead_somewhere(page: Page) -> None:
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    targets = [href[1:] for href in page.values("href") if href.startswith("#")]
+    assert targets and set(targets) <= set(ids)
+    assert set(page.values("for", "aria-labelledby")) <= set(ids)
+
+
+def test_headings_skip_no_level(page: Page) -> None:
+    assert page.headings[0] == 1 and page.headings.count(1) == 1
+    assert all(b - a <= 1 for a, b in zip(page.headings, page.headings[1:], strict=False))
+
+
+def test_links_lead_to_files_of_the_report(page: Page) -> None:
+    outside = {href for href in page.values("href") if not href.startswith("#")}
+    assert all(re.fullmatch(r"manual/[\w/-]+\.html(#[\w-]+)?|https://arxiv\.org/.*", href) for href in outside), outside
+
+
+def test_every_number_of_the_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    report = json.loads(render_json(diagnosis))
+    text = " ".join(Page(render_index(build_context(diagnosis, manuals))).text)
+    for key in ("float_value", "quantized_value", "drop", "drop_low", "drop_high"):
+        assert f"{100 * report['metrics'][key]:.2f}" in text
+    assert f"n = {report['metrics']['samples']}" in text
+    assert f"+{report['causes'][0]['measured_gain_db']:.1f} dB" in text
+    assert f"{len(report['causes'])} causes" in text
+    assert f"{len(report['layers'])} layers" in text
+
+
+def test_the_page_tells_the_whole_story(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    text = " ".join(Page(render_index(build_context(diagnosis, manuals))).text)
+    for part in (
+        "Do this first",
+        "Explains 13 findings",
+        "per_channel=True",
+        "MSE · representative",
+        "SQNR · validation",
+        "run on the target, or pass --device-outputs FILE",
+        "S001 not-quantized-at-all",
+        "A per-tensor scale is set by the widest channel",
+        "quantize_error_sqnr_db",
+        "versions · onnxruntime",
+        "2 tensors were not observed",
+    ):
+        assert part in text, part
+
+
+def test_six_graphs_are_drawn(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    page = Page(render_index(build_context(diagnosis, manuals)))
+    assert page.tags.count("svg") == 6 + min(len(diagnosis.histograms), 24)
+
+
+def test_a_page_without_pages_of_the_manual_has_no_dead_links(diagnosis: Diagnosis) -> None:
+    page = Page(render_index(build_context(diagnosis, {})))
+    assert "manual" not in page.values("id")
+    assert not [href for href in page.values("href") if href.startswith("manual/")]
+
+
+def test_names_stay_text(hostile: Diagnosis, manuals: Mapping[str, str]) -> None:
+    html = render_index(build_context(hostile, manuals))
+    assert "<script" not in html.lower() and "</script" not in html.lower()
+    assert "{{7*7}}" in html and "{{ 7" not in html
+    assert not [char for char in html if not char.isprintable() and char != "\n"]
+    assert len(html) < 400_000
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
+@pytest.mark.parametrize("name", ["diagnosis", "hostile"])
+def test_a_browser_shows_the_page_without_complaint(
+    name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    path = tmp_path / "index.html"
+    path.write_text(render_index(build_context(request.getfixturevalue(name), manuals)), encoding="utf-8")
+    options = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    logging = ["--enable-logging=stderr", "--v=0", f"--user-data-dir={tmp_path / 'profile'}"]
+    run = subprocess.run(
+        [CHROMIUM, *options.split(), *logging, "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "</html>" in run.stdout and 'id="causes"' in run.stdout
+    assert "CONSOLE" not in run.stderr, run.stderr
+    assert "Content Security Policy" not in run.stderr

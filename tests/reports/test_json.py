@@ -1,0 +1,73 @@
+"""The JSON report and its schema."""
+
+import json
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.reports.json import render_json, render_schema
+
+
+def test_the_schema_file_is_the_generated_one() -> None:
+    stored = files("quantmedic.manuals").joinpath("report.schema.json").read_text(encoding="utf-8")
+    command = "python -c \"from quantmedic.reports.json import render_schema; print(render_schema(), end='')\""
+    assert stored == render_schema(), f"write it anew: {command} > manuals/report.schema.json"
+
+
+@pytest.mark.parametrize("name", ["diagnosis", "healthy", "hostile"])
+def test_a_dump_is_valid_and_stable(name: str, request: pytest.FixtureRequest) -> None:
+    diagnosis: Diagnosis = request.getfixturevalue(name)
+    text = render_json(diagnosis)
+    assert text == render_json(diagnosis)
+    jsonschema.Draft202012Validator(json.loads(render_schema())).validate(json.loads(text))
+
+
+def test_what_json_cannot_say_is_null(diagnosis: Diagnosis) -> None:
+    text = render_json(diagnosis)
+    assert "Infinity" not in text and "NaN" not in text
+    thresholds = {entry["name"]: entry["value"] for entry in json.loads(text)["thresholds"]}
+    assert thresholds["quantize_error_mse"] is None
+    assert thresholds["quantize_error_cosine"] == 0.99
+
+
+def test_keys_are_sorted_and_causes_keep_their_rank(diagnosis: Diagnosis) -> None:
+    report = json.loads(render_json(diagnosis))
+    assert list(report) == sorted(report)
+    assert [cause["cause"] for cause in report["causes"]] == [cause.cause for cause in diagnosis.causes]
+
+
+def test_the_contract_names_its_fields(diagnosis: Diagnosis) -> None:
+    report = json.loads(render_json(diagnosis))
+    assert {
+        "schema_version",
+        "quantmedic_version",
+        "verdict",
+        "gate",
+        "drop_class",
+        "evidence_strength",
+        "causes",
+        "passed",
+        "not_judged",
+        "ignored",
+        "layers",
+        "metrics",
+        "datasets",
+        "warnings",
+    } <= set(report)
+    assert {
+        "cause",
+        "rules",
+        "severity",
+        "confidence",
+        "layers",
+        "evidence",
+        "predicted_gain_db",
+        "measured_gain_db",
+        "measured_gain_metric",
+        "share_of_loss",
+        "remedies",
+        "absorbs",
+        "manual",
+    } <= set(report["causes"][0])

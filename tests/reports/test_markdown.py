@@ -1,0 +1,64 @@
+"""The Markdown report."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+import markdown_it
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.reports.context import build_context
+from quantmedic.reports.json import render_json
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.templating import code_fence, code_span, escape_markdown
+
+
+def test_report(diagnosis: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]) -> None:
+    golden("report.md", render_markdown(build_context(diagnosis, manuals)))
+
+
+def test_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    report = json.loads(render_json(diagnosis))
+    text = render_markdown(build_context(diagnosis, manuals))
+    for key in ("float_value", "quantized_value", "drop", "drop_low", "drop_high"):
+        assert f"{100 * report['metrics'][key]:.2f}" in text
+    for row in report["causes"][0]["evidence"]:
+        if row["fact"] == "weight.channel_range_ratio":
+            assert f"`{row['fact']}` | {row['value']:.3g} | &gt; | {row['threshold']:.3g} |" in text
+        elif row["fact"].endswith("sqnr_db"):
+            assert f"`{row['fact']}` | {row['value']:.1f} dB | &lt; | {row['threshold']:.1f} dB |" in text
+
+
+@pytest.mark.parametrize("name", ["diagnosis", "healthy", "hostile"])
+def test_every_table_row_has_the_columns_of_its_head(
+    name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest
+) -> None:
+    text = render_markdown(build_context(request.getfixturevalue(name), manuals))
+    columns = 0
+    for line in text.splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not columns or not cells or cells == columns, line
+        columns = cells
+
+
+def test_no_value_becomes_markup(hostile: Diagnosis, manuals: Mapping[str, str]) -> None:
+    text = render_markdown(build_context(hostile, manuals))
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline")]
+    links = {t.attrs["href"] for t in inline if t.type == "link_open"}
+    assert all(re.fullmatch(r"manual/[\w/-]+\.md", link) for link in links), links
+    images = {t.attrs["src"] for t in inline if t.type == "image"}
+    assert all(re.fullmatch(r"graphs/[\w-]+\.svg", image) for image in images) and len(images) >= 6
+
+
+def test_escapes() -> None:
+    assert escape_markdown("a|b <b> `c` *d* _e_ snake_case & [x](y)") == (
+        "a\\|b &lt;b&gt; \\`c\\` \\*d\\* \\_e\\_ snake_case &amp; \\[x\\](y)"
+    )
+    assert escape_markdown("line\nbreak") == "line\\\\u000abreak"
+    assert code_span("features.1.conv") == "`features.1.conv`"
+    assert code_span("a`b") == "a\\`b"
+    assert code_span("a|b") == "a\\|b"
+    assert code_fence("```\nx\n```").startswith("````\n")

@@ -1,0 +1,71 @@
+"""Names and numbers as people read them."""
+
+import math
+
+import pytest
+
+from quantmedic.engine.facts import SCOPES, fact_paths
+from quantmedic.reports import text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "not measured"),
+        (0, "0"),
+        (0.0, "0"),
+        (123456, "123456"),
+        (148.3, "148"),
+        (0.054321, "0.0543"),
+        (1234.5, "1230"),
+        (123456.0, "123000"),
+        (2.147e9, "2.15e9"),
+        (1.234e-7, "1.23e-7"),
+        (999.6, "1000"),
+        (math.inf, "∞"),
+        (-math.inf, "-∞"),
+        (math.nan, "not a number"),
+    ],
+)
+def test_numbers_have_three_significant_digits_and_counts_stay_exact(value: float | None, shown: str) -> None:
+    assert text.number(value) == shown
+
+
+def test_levels_shares_and_metrics() -> None:
+    assert text.decibels(12.44) == "12.4 dB"
+    assert text.decibels(12.44, "+") == "+12.4 dB"
+    assert text.decibels(-0.04) == "0.0 dB"
+    assert text.decibels(None) == "not measured"
+    assert text.decibels(math.inf) == "∞ dB"
+    assert text.level(math.inf) == "∞"
+    assert text.metric_value(0.7188, "top1") == "71.88 %"
+    assert text.metric_change(0.0776, "top1") == "7.76 points"
+    assert text.metric_value(3.14159, "mae") == "3.142"
+    assert text.metric_change(None, "top1") == "not measured"
+    assert text.percent(math.nan) == "not a number"
+
+
+def test_measures_carry_the_units_that_help() -> None:
+    assert text.measure(3.2, "bits") == "3.2 bits"
+    assert text.measure(0.11, "ratio") == "0.11"
+    assert text.measure(True) == "yes"
+    assert text.measure((0.1, 0.2), "value") == "0.1, 0.2"
+    assert text.measure(()) == "none"
+    assert text.measure(None, "dB") == "not measured"
+    assert text.measure("per_tensor") == "per_tensor"
+
+
+def test_unprintable_characters_become_escapes_and_long_names_are_shortened() -> None:
+    assert text.visible("a\x00b\u202ec\n") == "a\\u0000b\\u202ec\\u000a"
+    assert text.visible("\U000e0001") == "\\U000e0001"
+    assert text.visible("層 ☃") == "層 ☃"
+    assert text.visible("x" * 500, 11) == "xxxxx…xxxxx"
+    assert len(text.name("y" * 10_000)) == text.NAME_LIMIT
+    assert text.name(None) == "not measured"
+
+
+def test_every_fact_has_a_description() -> None:
+    for scope in SCOPES:
+        for path in fact_paths(scope):
+            assert text.fact_info(path).description, f"{path} needs a description in engine/facts.py"
+    assert text.fact_info("no.such.fact").description == ""

@@ -1,0 +1,150 @@
+"""Writing: all or nothing, and nothing that gives the author away."""
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
+from quantmedic.reports.write import FORMATS, write_report
+
+PRINTABLE = (".html", ".md", ".svg", ".json")
+
+
+def tree(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_formats(diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path) -> None:
+    written = write_report(diagnosis, manuals, tmp_path / "a" / "report", ("html", "markdown", "json"))
+    files = tree(tmp_path / "a" / "report")
+    assert {file.path.relative_to(tmp_path / "a" / "report").as_posix() for file in written} == files
+    assert all(file.size == file.path.stat().st_size > 0 for file in written)
+    assert [file.path.name for file in written[:3]] == ["index.html", "report.md", "report.json"]
+    assert {f"graphs/{m}-{r}.svg" for m in ("mse", "cosine", "sqnr") for r in ("representative", "validation")} <= files
+    assert {"manual/W001.html", "manual/W001.md", "manual/general/preprocessing.html", "manual/glossary.md"} <= files
+    assert (tmp_path / "a" / "report" / "manual" / "W001.md").read_text() == manuals["W001"]
+
+
+def test_json_alone_still_has_the_manual_that_warnings_link_to(
+    diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
+) -> None:
+    write_report(diagnosis, manuals, tmp_path, ("json",))
+    assert {name.partition("/")[0] for name in tree(tmp_path)} == {"report.json", "manual"}
+    assert "index.html" not in (tmp_path / "manual" / "W001.html").read_text()
+
+
+def test_pictures(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    pytest.importorskip("resvg_py")
+    few = diagnosis.model_copy(update={"histograms": diagnosis.histograms[:1]})
+    write_report(few, {}, tmp_path, ("png",))
+    pictures = sorted((tmp_path / "graphs").iterdir())
+    assert len(pictures) == 7
+    assert all(path.suffix == ".png" and path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+
+
+def test_pictures_without_the_package_say_what_to_install(
+    diagnosis: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    with pytest.raises(QuantmedicError) as caught:
+        write_report(diagnosis, {}, tmp_path / "report", ("html", "png"))
+    assert caught.value.help == "pip install 'quantmedic[png]'"
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_same_diagnosis_gives_the_same_bytes(
+    diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        write_report(diagnosis, manuals, tmp_path / name, ("html", "markdown", "json"))
+    for path in tree(tmp_path / "one"):
+        assert (tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes()
+
+
+def test_foreign_files_stay_and_stale_graphs_go(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    (tmp_path / "graphs").mkdir()
+    foreign = {"notes.txt", "graphs/mine.svg"}
+    for name in (*foreign, "graphs/histogram-99.svg"):
+        (tmp_path / name).write_text("x")
+    write_report(diagnosis, {}, tmp_path, ("html",))
+    assert foreign <= tree(tmp_path)
+    assert "graphs/histogram-99.svg" not in tree(tmp_path)
+
+
+def test_a_second_report_replaces_the_first(diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path) -> None:
+    write_report(diagnosis, {}, tmp_path, ("json",))
+    write_report(healthy, {}, tmp_path, ("json",))
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "healthy"
+
+
+def test_a_file_in_the_way(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    (tmp_path / "report").write_text("mine")
+    with pytest.raises(OutputError) as caught:
+        write_report(diagnosis, {}, tmp_path / "report", ("json",))
+    assert str(tmp_path / "report") in caught.value.where[0] and "exists" in caught.value.where[0].lower()
+    assert (tmp_path / "report").read_text() == "mine"
+
+
+@pytest.mark.parametrize("step", ["write_bytes", "replace"])
+def test_a_full_disk_leaves_nothing_half_written(
+    step: str, diagnosis: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(args[0]))
+
+    monkeypatch.setattr(*((Path, "write_bytes", full) if step == "write_bytes" else (os, "replace", full)))
+    with pytest.raises(OutputError, match="No space left on device"):
+        write_report(diagnosis, {}, tmp_path / "report", ("json",))
+    assert not tree(tmp_path)
+
+
+def test_a_full_disk_keeps_the_old_report(
+    diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(diagnosis, {}, tmp_path, ("json",))
+    before = (tmp_path / "report.json").read_bytes()
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError):
+        write_report(healthy, {}, tmp_path, ("json",))
+    assert (tmp_path / "report.json").read_bytes() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".quantmedic")]
+
+
+def test_unknown_formats_and_page_names_are_errors(diagnosis: Diagnosis, tmp_path: Path) -> None:
+    with pytest.raises(QuantmedicError, match="unknown report format 'pdf'"):
+        write_report(diagnosis, {}, tmp_path, ("pdf",))
+    for name in ("../evil", "/etc/evil", "a b", "", "a/../b", ".hidden"):
+        with pytest.raises(RuleError, match="cannot be a file name"):
+            write_report(diagnosis, {name: "# x"}, tmp_path, ("json",))
+
+
+def test_hostile_names_are_inert_in_every_file(hostile: Diagnosis, manuals: Mapping[str, str], tmp_path: Path) -> None:
+    written = write_report(hostile, manuals, tmp_path, FORMATS[:3])
+    for file in written:
+        text = file.path.read_text(encoding="utf-8")
+        assert "<script>" not in text and "</script>" not in text and "<img" not in text, file.path
+        assert not [char for char in text if not char.isprintable() and char != "\n"], file.path
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("::")], file.path
+        assert "49" not in text or "{{7*7}}" in text or file.path.suffix == ".svg" or "manual" in file.path.parts
+
+
+def test_nothing_of_the_author_s_machine_is_in_a_report(
+    diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUANTMEDIC_CANARY", "canary-value-4711")
+    home = str(Path.home())
+    for file in write_report(diagnosis, manuals, tmp_path, FORMATS[:3]):
+        text = file.path.read_text(encoding="utf-8")
+        assert "canary-value-4711" not in text
+        assert str(tmp_path) not in text and str(Path(__file__).parents[2]) not in text
+        assert home not in text.replace("/root/", "") if home != "/" else True
