@@ -1,13 +1,14 @@
 """Paired comparison of a metric before and after quantization."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 _RESAMPLES = 2000
-_CHUNK = 200
+#: Values that one block of resamples may hold, so that memory does not grow with the samples.
+_BLOCK = 4_000_000
 
 
 def drop_interval(
@@ -60,7 +61,7 @@ def _newcombe(a: NDArray[np.float64], b: NDArray[np.float64], confidence: float)
 
 
 def _wilson(share: float, n: int, confidence: float) -> tuple[float, float]:
-    z = float(norm.ppf(0.5 + confidence / 2))
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
     middle = share + z * z / (2 * n)
     half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
@@ -72,8 +73,9 @@ def _bootstrap(
     rng = np.random.default_rng(seed)
     finish = np.sqrt if root else (lambda values: values)
     drops = []
-    for _ in range(_RESAMPLES // _CHUNK):
-        picks = rng.integers(0, len(a), (_CHUNK, len(a)))
+    rows = min(max(_BLOCK // len(a), 1), _RESAMPLES)
+    for start in range(0, _RESAMPLES, rows):
+        picks = rng.integers(0, len(a), (min(rows, _RESAMPLES - start), len(a)))
         drops.append(finish(a[picks].mean(axis=1)) - finish(b[picks].mean(axis=1)))
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(drops), [tail, 1 - tail])

@@ -15,6 +15,8 @@ from quantmedic.engine.facts import SCOPES, Scope, fact_paths
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 COMPARISONS = {"is": "=", "is_not": "≠", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "in": "in", "known": "known"}
+#: The safe loader, compiled where libyaml is present.
+_SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FAMILIES = {
     "S": "sanity",
     "D": "data",
@@ -229,7 +231,7 @@ def read_yaml(path: Path) -> Any:
         RuleError: The file cannot be read or is not YAML; names the line.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_SafeLoader)
     except OSError as error:
         raise RuleError("cannot read file", where=f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

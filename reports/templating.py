@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from quantmedic.reports.context import ReportContext
-from quantmedic.reports.text import NOT_MEASURED, capital, visible
+from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
 PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
@@ -47,7 +47,7 @@ def html_environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["NOT_MEASURED"] = NOT_MEASURED
-    environment.filters |= {"capital": capital, "path": breakable_path}
+    environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path}
     environment.filters["svg"] = lambda chart: Markup(svg(chart, standalone=False))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment

@@ -125,6 +125,11 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def sentence(text: str) -> str:
+    """A phrase as a sentence of its own."""
+    return capital(text) if text.endswith((".", "!", "?")) else f"{capital(text)}."
+
+
 @cache
 def glossary() -> dict[str, FactInfo]:
     """Every path that a rule may name, of any scope."""

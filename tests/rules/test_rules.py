@@ -314,6 +314,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                 "rounding_sqnr_min_db": 30.3,
                 "weight_sqnr_min_db": 38.0,
                 "sqnr_worst_step_db": 3.0,
+                "sqnr_slope_db": -8.0,
             },
             "datasets": [
                 {

@@ -1,0 +1,201 @@
+"""The command line: help, options, and errors that name what was wrong and what to do next."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from quantmedic.cli import cli
+from quantmedic.demo import patient
+
+COMMANDS = sorted(cli.commands)
+
+
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None):
+    command = [sys.executable, "-m", "quantmedic", *map(str, arguments)]
+    environment = {**os.environ, **(env or {})}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+
+
+@pytest.fixture(scope="session")
+def pair() -> tuple[Path, Path]:
+    return patient()[0]
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "good.npz", image=rng.normal(0, 1, (8, 1, 28, 28)).astype(np.float32))
+    return tmp_path / "good.npz"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str):
+    done = CliRunner().invoke(cli, [command, "--help"])
+    assert done.exit_code == 0
+    needs_no_example = command in ("rules", "doctor")
+    assert "Example" in done.output or needs_no_example
+
+
+def test_explain_rule_fact_topic_and_typo():
+    for code in ("D005", "activation-outliers", "data.rounding.sqnr_db", "gptq"):
+        done = run("explain", code)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("# ")
+    done = run("explain", "actvation-outliers")
+    assert done.returncode == 2
+    assert "did you mean activation-outliers" in done.stderr
+
+
+def test_doctor_tells_versions_and_cpu():
+    done = run("doctor")
+    assert done.returncode == 0
+    assert "onnxruntime" in done.stdout and "VNNI" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script(shell: str):
+    done = run("completion", shell)
+    assert done.returncode == 0
+    assert "_QUANTMEDIC_COMPLETE" in done.stdout
+
+
+def test_thresholds_are_listed_and_overridden(pair, good, tmp_path):
+    assert "activation_zscore" in run("rules", "--thresholds").stdout
+    done = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "--threshold", "activation_zscoer=8")
+    assert done.returncode == 2
+    assert "did you mean 'activation_zscore'" in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_quiet_verbose_and_formats(pair, good, tmp_path):
+    quiet = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "-q", "--format", "json")
+    assert quiet.returncode == 0, quiet.stderr
+    assert (tmp_path / "r" / "report.json").is_file()
+    assert not (tmp_path / "r" / "index.html").exists()
+    verbose = run("report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "v", "--verbose")
+    assert len(verbose.stdout.splitlines()) > len(quiet.stdout.splitlines()) + 20
+
+
+def test_without_representative_data_rules_are_not_judged_and_say_how(pair, good, tmp_path):
+    done = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "--verbose")
+    assert done.returncode == 0
+    assert "preprocessing-mismatch" in done.stdout and "--representative" in done.stdout
+
+
+class TestBadInput:
+    """Exit code 2, the file named, a next step, no traceback, nothing half-written."""
+
+    def check(self, done, *words: str) -> None:
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        assert "error" in done.stderr.lower()
+        for word in words:
+            assert word in done.stderr, done.stderr
+
+    def test_no_data(self, pair):
+        self.check(run("diagnose", *pair), "--representative")
+
+    def test_missing_model(self, pair, good, tmp_path):
+        self.check(run("diagnose", tmp_path / "no.onnx", pair[1], "-v", good), "no.onnx")
+
+    def test_not_onnx(self, pair, good, tmp_path):
+        (tmp_path / "text.onnx").write_text("hello, I am no model")
+        self.check(run("diagnose", tmp_path / "text.onnx", pair[1], "-v", good), "text.onnx")
+
+    def test_truncated(self, pair, good, tmp_path):
+        (tmp_path / "cut.onnx").write_bytes(pair[0].read_bytes()[:5000])
+        self.check(run("diagnose", tmp_path / "cut.onnx", pair[1], "-v", good), "cut.onnx")
+
+    def test_swapped(self, pair, good):
+        self.check(run("diagnose", pair[1], pair[0], "-v", good), "swapped", "help:")
+
+    def test_wrong_shape(self, pair, tmp_path):
+        np.savez(tmp_path / "bad.npz", image=np.zeros((4, 28, 28, 1), np.float32))
+        self.check(run("diagnose", *pair, "-v", tmp_path / "bad.npz"), "bad.npz", "NHWC")
+
+    def test_uint8_without_preprocessing(self, pair, tmp_path):
+        np.savez(tmp_path / "bytes.npz", image=np.zeros((4, 1, 28, 28), np.uint8))
+        self.check(run("diagnose", *pair, "-v", tmp_path / "bytes.npz"), "uint8", "--scale")
+
+    def test_zero_samples(self, pair, tmp_path):
+        np.savez(tmp_path / "empty.npz", image=np.zeros((0, 1, 28, 28), np.float32))
+        self.check(run("diagnose", *pair, "-v", tmp_path / "empty.npz"), "empty.npz")
+
+    def test_object_array(self, pair, tmp_path):
+        np.savez(tmp_path / "object.npz", image=np.array([{"a": 1}], dtype=object))
+        self.check(run("diagnose", *pair, "-v", tmp_path / "object.npz"), "object.npz")
+
+    def test_labels_of_another_length(self, pair, good, tmp_path):
+        np.save(tmp_path / "labels.npy", np.zeros(3, np.int64))
+        self.check(run("diagnose", *pair, "-v", good, "--labels", tmp_path / "labels.npy"), "labels")
+
+    def test_output_is_a_file(self, pair, good, tmp_path):
+        (tmp_path / "taken").write_text("mine")
+        self.check(run("diagnose", *pair, "-v", good, "-o", tmp_path / "taken"), "taken")
+        assert (tmp_path / "taken").read_text() == "mine"
+
+    def test_disk_full(self, pair, good):
+        self.check(run("diagnose", *pair, "-v", good, "-o", "/dev/full/report"), "/dev/full")
+
+    def test_bad_rule_file(self, pair, good, tmp_path):
+        (tmp_path / "rules").mkdir()
+        (tmp_path / "rules" / "X001.yaml").write_text("id: X001\nname: [unclosed\n")
+        self.check(run("diagnose", *pair, "-v", good, "--rules", tmp_path / "rules"), "X001.yaml:")
+
+    def test_unknown_select(self, pair, good):
+        self.check(run("diagnose", *pair, "-v", good, "--select", "Z9"), "Z9")
+
+    def test_case_is_no_case(self, tmp_path):
+        (tmp_path / "x.case").write_bytes(b"PK not really")
+        self.check(run("report", tmp_path / "x.case"), "x.case")
+
+    def test_bad_option_value(self, pair, good):
+        self.check(run("diagnose", *pair, "-v", good, "--mean", "abc"), "mean")
+
+    def test_crash_is_two_and_says_so(self, pair, good, tmp_path):
+        module = tmp_path / "mymetric.py"
+        module.write_text(
+            "def broken(outputs, labels):\n    raise RuntimeError('boom')\nbroken.higher_is_better = True\n"
+        )
+        np.save(tmp_path / "labels.npy", np.zeros(8, np.int64))
+        done = run(
+            "diagnose",
+            *pair,
+            "-v",
+            good,
+            "--labels",
+            tmp_path / "labels.npy",
+            "--metric",
+            "mymetric:broken",
+            cwd=tmp_path,
+        )
+        self.check(done, "boom")
+
+
+def test_nan_in_the_data_is_a_finding(pair, tmp_path):
+    images = np.random.default_rng(0).normal(0, 1, (8, 1, 28, 28)).astype(np.float32)
+    images[3, 0, 5, 5] = np.nan
+    np.savez(tmp_path / "nan.npz", image=images)
+    done = run("diagnose", *pair, "-v", tmp_path / "nan.npz", "-o", tmp_path / "r")
+    assert done.returncode == 0, done.stderr
+    assert "non-finite" in done.stdout
+
+
+def test_own_rule_folder(pair, good, tmp_path):
+    (tmp_path / "X001.yaml").write_text(
+        "id: X001\nname: wide-input-range\ncause: wide-input-range\nscope: tensor\nseverity: medium\n"
+        "confidence: 0.7\nwhen:\n  all:\n    - {fact: producer, is: Input}\n"
+        "    - {fact: data.values.absmax, gt: 1}\n"
+        'message: "the input reaches {data.values.absmax:.0f}"\nremedies: [recalibrate-on-proper-data]\n'
+    )
+    (tmp_path / "X001.md").write_text("# wide-input-range (X001)\n\n<script>alert(1)</script>\n")
+    done = run("diagnose", *pair, "-v", good, "--rules", tmp_path, "-o", tmp_path / "r")
+    assert done.returncode == 0, done.stderr
+    assert "X001 wide-input-range" in done.stdout
+    page = (tmp_path / "r" / "manual" / "X001.html").read_text()
+    assert "<script>alert" not in page

@@ -1,0 +1,133 @@
+"""The embedded patient, as a newcomer meets it: through the installed command."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quantmedic
+from quantmedic.demo import patient
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.fixture(scope="session")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("demo")
+    return folder, run("demo", "-o", str(folder))
+
+
+@pytest.fixture(scope="session")
+def healthy_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("healthy")
+    return folder, run("demo", "--healthy", "-o", str(folder))
+
+
+def test_names_the_injected_mistake_first(demo_folder):
+    folder, done = demo_folder
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    assert report["verdict"] == "degraded"
+    assert report["drop_class"] == "large"
+    assert report["evidence_strength"]["statement"] == "proven"
+    first = report["causes"][0]
+    assert first["cause"] == "preprocessing-mismatch"
+    assert {e["fact"] for e in first["evidence"]} >= {"relation.kind", "relation.scale_mismatch"}
+    assert first["absorbs"], "the clipped layers follow from the ranges that the wrong data gave"
+
+
+def test_the_mistake_is_measured_not_assumed(demo_folder):
+    folder, _ = demo_folder
+    report = json.loads((folder / "report.json").read_text())
+    relation = report["datasets"][0]["relation"]
+    assert relation["method"] == "lattice"
+    assert relation["kind"] == "partly-normalized"
+    assert relation["slope"] == pytest.approx(0.3530, rel=1e-3)
+    assert relation["offset"] == pytest.approx(0.2860, rel=1e-3)
+
+
+def test_float_model_is_good(demo_folder):
+    folder, _ = demo_folder
+    metrics = json.loads((folder / "report.json").read_text())["metrics"]
+    assert metrics["name"] == "top1"
+    assert metrics["float_value"] >= 0.87
+    assert metrics["samples"] >= 256
+
+
+def test_healthy_twin_is_clean(healthy_folder):
+    folder, done = healthy_folder
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    assert report["verdict"] == "healthy"
+    assert report["causes"] == []
+    assert report["not_judged"] == []
+
+
+def test_writes_all_files_and_one_warning_per_cause(demo_folder):
+    folder, done = demo_folder
+    report = json.loads((folder / "report.json").read_text())
+    for name in ("index.html", "report.md", "report.json", "quantmedic.case"):
+        assert (folder / name).stat().st_size > 1000
+    assert len(list((folder / "graphs").glob("*.svg"))) >= 6
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING ")]
+    assert len(warnings) == len(report["causes"])
+    for line, cause in zip(warnings, report["causes"], strict=True):
+        page = line.rpartition("see ")[2]
+        assert cause["rules"][0] in line
+        assert (folder / page).is_file()
+
+
+def test_case_is_judged_again_without_models(demo_folder, tmp_path):
+    folder, done = demo_folder
+    again = run("report", str(folder / "quantmedic.case"), "-o", str(tmp_path / "again"))
+    assert again.returncode == 0, again.stderr
+    first, second = (json.loads((path / "report.json").read_text()) for path in (folder, tmp_path / "again"))
+    assert first == second
+    assert done.stdout.split("\nwrote ")[0] == again.stdout.split("\nwrote ")[0]
+
+
+def test_shards_give_the_same_verdict_as_one_pass(tmp_path):
+    import numpy as np
+
+    (float_model, quantized), options = patient()
+    validation = dict(np.load(options["validation"]))
+    for name, part in (("a", slice(0, 200)), ("b", slice(200, None))):
+        np.savez(tmp_path / f"{name}.npz", **{key: array[part] for key, array in validation.items()})
+        shard = options | {"validation": tmp_path / f"{name}.npz"}
+        if name == "b":
+            shard["representative"] = None
+        quantmedic.save_case(quantmedic.collect(float_model, quantized, **shard), tmp_path / f"{name}.case")
+    whole = quantmedic.judge(quantmedic.collect(float_model, quantized, **options))
+    merged = quantmedic.judge(quantmedic.load_case(tmp_path / "a.case", tmp_path / "b.case"))
+    assert [c.cause for c in merged.causes] == [c.cause for c in whole.causes]
+    assert merged.metrics.drop == pytest.approx(whole.metrics.drop, abs=1e-12)
+    for one, other in zip(merged.layers, whole.layers, strict=True):
+        assert one.validation.accumulated.sqnr_db == pytest.approx(other.validation.accumulated.sqnr_db, abs=1e-4)
+        assert (one.min, one.max) == (other.min, other.max)
+
+
+def test_embedded_files_stay_small():
+    (float_model, _), _ = patient()
+    assert sum(path.stat().st_size for path in float_model.parent.iterdir() if path.is_file()) < 2_000_000
+
+
+def test_healthy_data_on_the_patients_model_keeps_layer_findings_apart(tmp_path):
+    """With the right representative data shown, nothing explains the clipping any more: it must stand on its own."""
+    (float_model, quantized), _ = patient()
+    _, healthy = patient(healthy=True)
+    diagnosis = quantmedic.diagnose(float_model, quantized, **healthy)
+    assert diagnosis.verdict == "degraded"
+    assert "preprocessing-mismatch" not in [c.cause for c in diagnosis.causes]
+    assert "over-clipped-activations" in [c.cause for c in diagnosis.causes]
+
+
+@pytest.mark.skipif(shutil.which("quantmedic") is None, reason="the command is not on PATH")
+def test_installed_command_answers():
+    done = subprocess.run(["quantmedic", "--version"], capture_output=True, text=True, check=True)
+    assert quantmedic.__version__ in done.stdout
