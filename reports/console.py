@@ -104,7 +104,7 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     worst, others = _worst(card)
     yield from _evidence([*worst, *others] if verbose else worst)
     if (hidden := len({line.subject for line in others}) + card.more_subjects) and not verbose:
-        yield f"     {hidden} more (-v)"
+        yield f"     {hidden} more (--verbose)"
     if verbose:
         yield from _evidence(card.more_evidence)
     if card.explains:
@@ -112,7 +112,7 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     for remedy in card.remedies if verbose else card.remedies[:1]:
         yield from _help(remedy, paint)
     if len(card.remedies) > 1 and not verbose:
-        yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (-v)"
+        yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (--verbose)"
 
 
 def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
@@ -145,7 +145,7 @@ def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterat
     for line in shown:
         yield from _not_judged(line)
     if len(context.not_judged) > len(shown):
-        yield f"  {len(context.not_judged) - len(shown)} more (-v)"
+        yield f"  {len(context.not_judged) - len(shown)} more (--verbose)"
 
 
 def _not_judged(line: RuleLine) -> Iterator[str]:

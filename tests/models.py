@@ -64,7 +64,10 @@ class Net:
         self.add("QuantizeLinear", x, *parameters, out=codes, domain=domain, **axis)
         if not dequantize:
             return codes
-        return self.add("DequantizeLinear", codes, *parameters, out=out or f"{x}_dq", domain=domain, **axis)
+        target = out or f"{x}_dq"
+        return self.add(
+            "DequantizeLinear", codes, *parameters, out=target, name=f"{target}_DequantizeLinear", domain=domain, **axis
+        )
 
     def stored(self, name: str, codes: Any, scale: Any, zero: Any = None, *, domain: str = "", **axis: Any) -> str:
         """A constant that is kept as codes and dequantized."""

@@ -1,0 +1,138 @@
+"""The house: which folder may import which, what installs, and what a cheap start may load."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: What each folder may import from the project; the face, ``quantmedic/``, may import everything.
+MAY_IMPORT = {
+    "engine": {"engine"},
+    "collectors": {"collectors", "engine"},
+    "reports": {"reports", "engine"},
+    "trials": {"trials", "engine", "collectors"},
+    "rules": set(),
+    "manuals": set(),
+}
+FOLDERS = {"quantmedic", *MAY_IMPORT}
+#: Folders with Python that is not installed.
+WORKSHOP = {"tests", "benchmarks"}
+FRAMEWORKS = {"torch", "onnx", "onnxruntime", "jinja2", "rich", "click", "numba", "tensorflow", "ai_edge_litert"}
+CLOCKS = {"time", "datetime"}
+SLOW = {"numba", "onnx", "onnxruntime", "pydantic", "rich", "jinja2"}
+
+
+def modules(folder: str) -> list[Path]:
+    """Python files of a folder of the house, without the links that point to its neighbours."""
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        inside = path.relative_to(ROOT)
+        if not any((ROOT / parent).is_symlink() for parent in inside.parents):
+            found.append(inside)
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports, relative ones resolved as installed, and literal dynamic ones."""
+    package = ["quantmedic", *(part for part in path.parent.parts if part != "quantmedic")]
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{source}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in ("import_module", "__import__"):
+                yield str(node.args[0].value)
+
+
+def folder_of(name: str) -> str | None:
+    """Folder of the house that an imported name belongs to; None for a name from outside."""
+    parts = name.split(".")
+    if parts[0] != "quantmedic":
+        return None
+    return parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "quantmedic"
+
+
+every_module = pytest.mark.parametrize(
+    "path", [p for folder in sorted(FOLDERS | WORKSHOP) for p in modules(folder)], ids=lambda path: path.as_posix()
+)
+
+
+def test_the_house_is_found() -> None:
+    for folder in FOLDERS - {"trials"}:
+        assert modules(folder), f"{folder} holds no Python"
+    assert folder_of("quantmedic.engine.case") == "engine"
+    assert folder_of("quantmedic.cli") == "quantmedic"
+    assert folder_of("engine.case") is None
+    assert "quantmedic.engine.facts.Role" in list(imported(Path("engine/case.py")))
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_imports_go_one_way(folder: str) -> None:
+    wrong = {
+        f"{path}: {name}"
+        for path in modules(folder)
+        for name in imported(path)
+        if folder_of(name) not in {None, *MAY_IMPORT[folder]}
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", ["rules", "manuals"])
+def test_data_folders_import_nothing(folder: str) -> None:
+    assert not {f"{path}: {name}" for path in modules(folder) for name in imported(path)}
+
+
+def test_engine_knows_no_framework_and_no_clock() -> None:
+    forbidden = FRAMEWORKS | CLOCKS
+    wrong = {
+        f"{path}: {name}"
+        for path in modules("engine")
+        for name in imported(path)
+        if name.split(".")[0] in forbidden
+    }
+    assert not wrong
+
+
+@every_module
+def test_no_bare_imports_of_the_house(path: Path) -> None:
+    """An installed ``engine`` would clash with a user's own."""
+    assert not {name for name in imported(path) if name.split(".")[0] in MAY_IMPORT}
+
+
+def test_packages_are_the_folders_with_modules() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    expected = {}
+    for folder in FOLDERS:
+        for parent in {path.parent for path in modules(folder)}:
+            inside = parent.parts if folder == "quantmedic" else ("quantmedic", *parent.parts)
+            expected[".".join(inside)] = parent.as_posix()
+    assert len(settings["packages"]) == len(set(settings["packages"]))
+    assert set(settings["packages"]) == set(expected)
+    assert settings["package-dir"] == expected
+    for folder in expected.values():
+        assert (ROOT / folder / "__init__.py").is_file(), f"{folder} is no package"
+
+
+def test_no_other_folder_holds_python() -> None:
+    tops = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith((".", "build", "dist"))}
+    strays = {top for top in tops - FOLDERS - WORKSHOP - {"shared"} if any((ROOT / top).rglob("*.py"))}
+    assert not strays
+
+
+@pytest.mark.parametrize("arguments", [["-c", "import quantmedic"], ["-m", "quantmedic", "--help"]], ids=["import", "help"])
+def test_cheap_start_loads_nothing_slow(arguments: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    loaded = set(re.findall(r"\|\s*([\w.]+)$", done.stderr, re.M))
+    assert "quantmedic" in loaded
+    assert not {name for name in loaded if name.split(".")[0] in SLOW}
