@@ -131,10 +131,8 @@ class SetAccumulator:
         values = np.asarray(y, np.float32)
         kernels.observe_error(_as_rows(x, axis), _as_rows(values, axis), self._statistics.tensor(i), kind)
 
-    def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer | None) -> None:
+    def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer) -> None:
         """Mark the codes that an output uses, per column of its last axis."""
-        if quantizer is None or codes.dtype.kind not in "iu":
-            return
         table = codes.reshape(-1, columns).astype(np.int64) - quantizer.qmin
         used = self._statistics.codes[slot]
         used[np.broadcast_to(np.arange(columns), table.shape).ravel(), table.ravel()] = True

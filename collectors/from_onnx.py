@@ -165,15 +165,16 @@ class _Observer:
         if self.observed.dropped:
             names = ", ".join(models.pairs[i].root for i in self.observed.dropped[:5])
             self.notices.append(
-                f"{len(self.observed.dropped)} tensors are not measured, for reading them would change the result of "
-                f"the quantized model: {names}"
+                f"{len(self.observed.dropped)} tensors are measured in the float model only, for reading them would "
+                f"change the result of the quantized model: {names}"
             )
         if self.observed.simulated:
             self.notices.append(
                 "reading its tensors changes the result of the quantized model by "
                 f"{self.observed.difference:.1%} of the largest output: the figures describe that simulation"
             )
-        self.pairs = [models.pairs[i] for i in self.observed.taps]
+        self.pairs = list(models.pairs)
+        self.tapped = {models.pairs[i].root for i in self.observed.taps}
         self._open_float(float_graph)
         self._settle_shapes(first)
         self._open_isolated()
@@ -204,7 +205,7 @@ class _Observer:
             x = floats[pair.twin]
             if x.dtype != np.float32 or not x.size or not x.ndim:
                 continue
-            if x.shape != code.shape:
+            if code is not None and x.shape != code.shape:
                 strangers.append(f"{pair.root} {list(code.shape)} against {pair.twin} {list(x.shape)}")
                 continue
             axis = axes.get(pair.twin)
@@ -262,12 +263,12 @@ class _Observer:
         found = []
         for i, root in enumerate(self.models.quantized.output_roots):
             pair = next((p for p in self.pairs if p.root == root), None)
-            if pair is None or pair.tap.quantizer is None or pair.tap.quantizer.dynamic:
+            grid = _fixed(pair.tap.quantizer) if pair is not None else None
+            if pair is None or grid is None or grid.bits > 8:
                 continue
-            if pair.tap.quantizer.bits <= 8:
-                shape = self._output_shapes[i]
-                columns = shape[-1] if len(shape) > 1 and shape[-1] <= MAX_COLUMNS else 1
-                found.append((self.pairs.index(pair), pair.tap.quantizer, columns))
+            shape = self._output_shapes[i]
+            columns = shape[-1] if len(shape) > 1 and shape[-1] <= MAX_COLUMNS else 1
+            found.append((self.pairs.index(pair), grid, columns))
         return found
 
     def observe(self, batch: Batch, into: SetAccumulator, *, flip: bool) -> None:
@@ -279,14 +280,14 @@ class _Observer:
         if self.feature is not None:
             into.features(floats[self.feature], n)
         for i, (pair, code) in enumerate(zip(self.pairs, codes, strict=True)):
-            x = floats[pair.twin]
-            quantizer = pair.tap.quantizer
-            fixed = quantizer is not None and not quantizer.dynamic and code.dtype.kind in "iu"
-            y = quantizer.dequantize(code) if fixed and quantizer is not None else code
-            into.tensor(i, x, self.axes[i], buckets if self.bucketed[i] else None, quantizer if fixed else None)
-            into.error(i, x, y, self.axes[i], "accumulated")
-        for slot, (i, _, columns) in enumerate(self.output_grids()):
-            into.codes(slot, codes[i], columns, self.pairs[i].tap.quantizer)
+            x, grid = floats[pair.twin], _fixed(pair.tap.quantizer)
+            into.tensor(i, x, self.axes[i], buckets if self.bucketed[i] else None, grid)
+            if code is not None:
+                into.error(i, x, code if grid is None else grid.dequantize(code), self.axes[i], "accumulated")
+        for slot, (i, grid, columns) in enumerate(self.output_grids()):
+            code = codes[i]
+            if code is not None:
+                into.codes(slot, code, columns, grid)
         if self.isolated is not None:
             self._observe_isolated(batch, floats, into)
         if flip and self._can_flip():
@@ -337,8 +338,8 @@ class _Observer:
         scalars = [value.name for value in _graph_inputs(graph) if not value.type.tensor_type.shape.dim]
         return {name: array.reshape(()) if name in scalars else array for name, array in feed.items()}
 
-    def _run(self, batch: Batch) -> tuple[dict[str, Array], list[Array], tuple[list[Array], list[Array]]]:
-        """Float tensors by name, what each tap shows, and both models' outputs."""
+    def _run(self, batch: Batch) -> tuple[dict[str, Array], list[Array | None], tuple[list[Array], list[Array]]]:
+        """Float tensors by name, what each tap shows (None where it is not exposed), and both models' outputs."""
         float_graph, quantized = self.models.float_graph, self.models.quantized
         feed = self._feed(batch, float_graph)
         names = list(dict.fromkeys([p.twin for p in self.pairs if p.twin not in feed]))
@@ -348,13 +349,20 @@ class _Observer:
         values = dict(zip(wanted, run(self.float_session, wanted, feed, float_graph.path), strict=True))
         floats = {**feed, **values}
         quantized_feed = self._feed(batch, quantized)
-        taps = list(dict.fromkeys(p.tap.tensor for p in self.pairs if p.tap.tensor not in quantized_feed))
+        exposed = [p.tap.tensor for p in self.pairs if p.root in self.tapped]
+        taps = [name for name in dict.fromkeys(exposed) if name not in quantized_feed]
         wanted = [*taps, *(n for n in quantized.outputs if n not in taps)]
         seen = dict(zip(wanted, run(self.observed.session, wanted, quantized_feed, quantized.path), strict=True))
         seen |= quantized_feed
         outputs = [floats[n] for n in float_graph.outputs], [seen[n] for n in quantized.outputs]
         self._output_shapes = [array.shape for array in outputs[1]]
-        return floats, [seen[p.tap.tensor] for p in self.pairs], outputs
+        codes = [seen[p.tap.tensor] if p.root in self.tapped else None for p in self.pairs]
+        return floats, codes, outputs
+
+
+def _fixed(quantizer: Quantizer | None) -> Quantizer | None:
+    """The quantizer, unless its scale is computed at run time."""
+    return None if quantizer is None or quantizer.dynamic else quantizer
 
 
 def _graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
@@ -544,7 +552,6 @@ def _model_facts(models: Models, observer: _Observer, operators: Sequence[Operat
     quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
     kernels = [op.executed_as for op in compute if op.executed_as is not None]
     sizes = [_model_bytes(g.path) for g in (models.float_graph, graph)]
-    measured = len(observer.pairs)
     known = sum(len(op.outputs) for op in graph.operators)
     matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
     return ModelFacts(
@@ -563,7 +570,7 @@ def _model_facts(models: Models, observer: _Observer, operators: Sequence[Operat
         size_ratio=sizes[1] / sizes[0],
         observed="simulated" if observer.observed.simulated else "deployed",
         observed_difference=observer.observed.difference,
-        dropped_taps=len(models.pairs) - measured,
+        dropped_taps=len(observer.observed.dropped),
         float_is_quantized=models.float_graph.is_quantized,
         cpu_vnni=has_vnni(),
     )

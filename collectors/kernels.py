@@ -14,6 +14,7 @@ from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
 CHUNK = 2048
+SMALL = 1 << 16
 _EXPONENT = 0x7F800000
 _REORDER = {"reassoc", "contract", "arcp", "nsz", "nnan", "ninf"}
 _jit = numba.njit(cache=True, nogil=True)
@@ -118,67 +119,98 @@ def _compact(x, bits, kept):
 
 
 @_sum
+def _chunk_moments(x, shift):
+    total, square = np.float32(0), np.float32(0)
+    for i in range(x.size):
+        d = x[i] - shift
+        total += d
+        square += d * d
+    return total, square
+
+
+@_jit
 def _moments(x, shift):
     total, square = 0.0, 0.0
     for start in range(0, x.size, CHUNK):
-        part, part2 = np.float32(0), np.float32(0)
-        for i in range(start, min(start + CHUNK, x.size)):
-            d = x[i] - shift
-            part += d
-            part2 += d * d
+        part, part2 = _chunk_moments(x[start : start + CHUNK], shift)
         total += part
         square += part2
     return total, square
 
 
+@_jit
+def _largest(bits, n):
+    """Largest magnitude of the first ``n`` floats, by their bits: a float maximum does not vectorize."""
+    top = np.int32(0)
+    for i in range(n):
+        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
+    return top
+
+
 @_sum
-def _differences(x, y):
-    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.float32(0)
+def _chunk_differences(x, y, d):
+    total, square, cross, power = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+    for i in range(x.size):
+        e = y[i] - x[i]
+        d[i] = e
+        total += e
+        square += e * e
+        cross += x[i] * e
+        power += x[i] * x[i]
+    return total, square, cross, power
+
+
+@_jit
+def _differences(x, y, d, d_bits):
+    """Sums over a row; ``d`` is scratch of ``CHUNK`` floats and ``d_bits`` the same memory as integers."""
+    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.int32(0)
     for start in range(0, x.size, CHUNK):
-        s, s2, sx, p = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        for i in range(start, min(start + CHUNK, x.size)):
-            d = y[i] - x[i]
-            s += d
-            s2 += d * d
-            sx += x[i] * d
-            p += x[i] * x[i]
-            top = max(top, d * d)
+        a = x[start : start + CHUNK]
+        s, s2, sx, p = _chunk_differences(a, y[start : start + CHUNK], d)
         total += s
         square += s2
         cross += sx
         power += p
-    return total, square, cross, power, np.sqrt(np.float64(top))
+        top = max(top, _largest(d_bits, a.size))
+    return total, square, cross, power, _value_of_key(top)
 
 
 @_sum
-def _round_trip(x, scale, low, high):
-    """Sums of the rounding error, and the count and energy of what lies outside the codes."""
+def _chunk_round_trip(x, scale, inverse, low, high, d):
+    total, square, cross, power = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+    clipped, energy = np.float32(0), np.float32(0)
+    for i in range(x.size):
+        code = np.rint(x[i] * inverse)
+        kept = min(max(code, low), high)
+        e = kept * scale - x[i]
+        d[i] = e
+        outside = np.float32(1) if kept != code else np.float32(0)
+        total += e
+        square += e * e
+        cross += x[i] * e
+        power += x[i] * x[i]
+        clipped += outside
+        energy += outside * e * e
+    return total, square, cross, power, clipped, energy
+
+
+@_jit
+def _round_trip(x, scale, low, high, d, d_bits):
+    """Sums of the rounding error of a row, and the count and energy of what lies outside the codes."""
     inverse = np.float32(1) / scale
-    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.float32(0)
-    clipped, energy = 0, 0.0
+    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.int32(0)
+    clipped, energy = 0.0, 0.0
     for start in range(0, x.size, CHUNK):
-        s, s2, sx, p, e = np.float32(0), np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-        n = np.int32(0)
-        for i in range(start, min(start + CHUNK, x.size)):
-            code = np.rint(x[i] * inverse)
-            kept = min(max(code, low), high)
-            d = kept * scale - x[i]
-            d2 = d * d
-            outside = np.int32(kept != code)
-            s += d
-            s2 += d2
-            sx += x[i] * d
-            p += x[i] * x[i]
-            top = max(top, d2)
-            n += outside
-            e += np.float32(outside) * d2
+        a = x[start : start + CHUNK]
+        s, s2, sx, p, n, e = _chunk_round_trip(a, scale, inverse, low, high, d)
         total += s
         square += s2
         cross += sx
         power += p
         clipped += n
         energy += e
-    return total, square, cross, power, np.sqrt(np.float64(top)), clipped, energy
+        top = max(top, _largest(d_bits, a.size))
+    return total, square, cross, power, _value_of_key(top), clipped, energy
 
 
 @_jit
@@ -197,7 +229,9 @@ def _count_bits(bits, tables):
 def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, bucket_min, bucket_max):
     outer, channels, inner = x.shape
     kept = np.empty(inner, np.float32)
-    tables = np.zeros((4, BINS), np.int64)
+    # Four tables keep equal neighbours from waiting for each other; for little data their set-up would cost more.
+    many = outer * channels * inner > SMALL
+    tables = np.zeros((4, BINS), np.int64) if many else np.zeros((4, 1), np.int64)
     # A transposed input has one outer row whose samples lie side by side.
     groups = buckets.size if outer == 1 and buckets.size > 1 else 1
     span = inner // groups
@@ -214,7 +248,11 @@ def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, 
                 row_bits = row.view(np.int32)
                 lo, hi, top = _scan(row_bits)
             n = row.size
-            _count_bits(row_bits, tables)
+            if many:
+                _count_bits(row_bits, tables)
+            else:
+                for i in range(n):
+                    histogram[np.uint32(row_bits[i]) >> SHIFT] += 1
             shift = row[0]
             total, square = _moments(row, shift)
             row_mean = shift + total / n
@@ -239,7 +277,7 @@ def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, 
             elif buckets[o] >= 0:
                 bucket_min[buckets[o]] = min(bucket_min[buckets[o]], smallest)
                 bucket_max[buckets[o]] = max(bucket_max[buckets[o]], largest)
-    for b in range(BINS):
+    for b in range(BINS if many else 0):
         histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
 
 
@@ -257,6 +295,8 @@ def _bucket_part(row, bits, bucket, bucket_min, bucket_max):
 def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power, top):
     outer, channels, inner = x.shape
     kept_x, kept_y = np.empty(inner, np.float32), np.empty(inner, np.float32)
+    d = np.empty(CHUNK, np.float32)
+    d_bits = d.view(np.int32)
     for o in range(outer):
         for c in range(channels):
             a, b = x[o, c], y[o, c]
@@ -272,7 +312,7 @@ def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power,
                         kept_y[n] = b[i]
                         n += 1
                 a, b = kept_x[:n], kept_y[:n]
-            s, s2, sx, p, t = _differences(a, b)
+            s, s2, sx, p, t = _differences(a, b, d, d_bits)
             count[c] += a.size
             total[c] += s
             square[c] += s2
@@ -285,17 +325,19 @@ def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power,
 def _rounding(x, bits, scale, low, high, count, total, square, cross, power, top, clipped, energy):
     outer, channels, inner = x.shape
     kept = np.empty(inner, np.float32)
+    d = np.empty(CHUNK, np.float32)
+    d_bits = d.view(np.int32)
     for o in range(outer):
         for c in range(channels):
             row = x[o, c]
             if _scan(bits[o, c])[2] >= _EXPONENT:
                 row = kept[: _compact(row, bits[o, c], kept)]
-            s, s2, sx, p, t, n, e = _round_trip(row, scale[c], low[c], high[c])
+            s, s2, sx, p, t, n, e = _round_trip(row, scale[c], low[c], high[c], d, d_bits)
             count[c] += row.size
             total[c] += s
             square[c] += s2
             cross[c] += sx
             power[c] += p
             top[c] = max(top[c], t)
-            clipped[c] += n
+            clipped[c] += np.int64(n)
             energy[c] += e

@@ -41,10 +41,11 @@ def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> 
     """Add the difference ``y - x`` of two tensors of shape ``[outer, channels, inner]``, finite pairs only."""
     finite = np.isfinite(x) & np.isfinite(y)
     errors = into.errors[kind]
+    if kind != "rounding":  # there, y follows from x
+        errors["nonfinite"] += np.logical_not(np.isfinite(y)).sum(axis=(0, 2))
     for c in range(x.shape[1]):
         mask = finite[:, c]
         a, b = x[:, c][mask].astype(np.float64), y[:, c][mask].astype(np.float64)
-        errors["nonfinite"][c] += mask.size - np.isfinite(y[:, c]).sum()
         d = b - a
         for name, value in zip(ERROR_FIELDS, (d.size, d.sum(), d @ d, a @ d, a @ a), strict=True):
             errors[name][c] += value

@@ -116,7 +116,10 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         def read(path: str, view: Facts = view) -> Any:
             return look_up(path, view, facts.model)
 
-        verdict, used = _decide(rule.when, read, base)
+        asked, used = _decide(rule.where, read, base) if rule.where is not None else (True, [])
+        if asked is False:
+            continue
+        verdict, used = _decide(rule.when, read, base) if asked else (None, used)
         if verdict is None:
             missing = tuple(dict.fromkeys(c.fact for c in used if read(c.fact) is None))
             unknown.append(Unknown(rule, name, missing))

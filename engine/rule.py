@@ -90,7 +90,7 @@ Node = Annotated[All | Any_ | Not | Condition, Field(union_mode="left_to_right")
 
 
 class Rule(Data):
-    """One way to recognise one cause, judged on every subject of its scope."""
+    """One way to recognise one cause: ``when`` holds the symptom, ``where`` the subjects that it is asked of."""
 
     id: str = Field(pattern=r"^[A-Z]\d{3}$")
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
@@ -98,6 +98,7 @@ class Rule(Data):
     scope: Scope
     severity: Severity
     confidence: float = Field(gt=0, le=1)
+    where: Node | None = None
     when: Node
     message: str
     remedies: tuple[str, ...] = Field(min_length=1)
@@ -111,7 +112,7 @@ class Rule(Data):
 
     def conditions(self) -> Iterable[Condition]:
         """All comparisons in the order in which they are written."""
-        return _leaves(self.when)
+        return [*(_leaves(self.where) if self.where is not None else ()), *_leaves(self.when)]
 
 
 class Snippet(Data):

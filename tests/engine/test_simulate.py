@@ -131,7 +131,7 @@ def test_best_range_keeps_a_massive_outlier() -> None:
     seed=st.integers(0, 2**31),
     loc=st.floats(-2, 2),
     shape=st.sampled_from(["normal", "laplace", "uniform"]),
-    bits=st.sampled_from([4, 6, 8, 12]),
+    bits=st.sampled_from([3, 4, 6]),
     part=st.floats(0.05, 1.5),
     symmetric=st.booleans(),
 )
