@@ -1,6 +1,7 @@
 """One data set's accumulators: what each batch adds to the statistics, the sample table and the features."""
 
 import os
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,10 @@ else:
     except ImportError:  # numba is missing or does not support this machine
         from quantmedic.collectors import reference as kernels
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 _PROJECTION_SEED = 20240117
+#: Shorter rows are gathered per channel before they are measured.
+SHORT_ROW = 16
 
 
 class SetAccumulator:
@@ -108,28 +111,30 @@ class SetAccumulator:
         return x @ self._projection
 
     def tensor(
-        self, i: int, x: Array, axis: int | None, buckets: NDArray[np.int64] | None, quantizer: Quantizer | None
+        self, i: int, rows: NDArray[np.float32], buckets: NDArray[np.int64] | None, quantizer: Quantizer | None
     ) -> None:
-        """Add the distribution of a float tensor and, where it has a fixed quantizer, its rounding error."""
-        view = _as_rows(x, axis)
+        """Add the distribution of a float tensor and, where it has a fixed quantizer, its rounding error.
+
+        Args:
+            i: Index of the tensor.
+            rows: Its values as ``as_rows`` arranges them.
+            buckets: Bucket of each sample; None where the first axis holds no samples.
+            quantizer: Its quantizer.
+        """
         into = self._statistics.tensor(i)
-        per_row = np.full(len(view), -1, np.int64)
-        if buckets is not None:
-            per_row = np.repeat(buckets, len(view) // len(buckets)) if len(view) > 1 or len(buckets) == 1 else per_row
-        kernels.observe_values(view, into, per_row)
+        kernels.observe_values(rows, into, _buckets_of(rows, buckets))
         self._statistics.tensor_samples[i] += self.last
         if quantizer is None:
             return
-        channels = view.shape[1]
+        channels = rows.shape[1]
         scale = np.broadcast_to(np.asarray(quantizer.scale, np.float32).ravel(), (channels,))
         zero = np.broadcast_to(np.asarray(quantizer.zero_point, np.float32).ravel(), (channels,))
         low, high = (np.ascontiguousarray(q - zero, np.float32) for q in (quantizer.qmin, quantizer.qmax))
-        kernels.observe_rounding(view, np.ascontiguousarray(scale), low, high, into)
+        kernels.observe_rounding(rows, np.ascontiguousarray(scale), low, high, into)
 
-    def error(self, i: int, x: Array, y: Array, axis: int | None, kind: str) -> None:
-        """Add the difference of a quantized tensor and its float twin."""
-        values = np.asarray(y, np.float32)
-        kernels.observe_error(_as_rows(x, axis), _as_rows(values, axis), self._statistics.tensor(i), kind)
+    def error(self, i: int, x: NDArray[np.float32], y: NDArray[np.float32], kind: str) -> None:
+        """Add the difference of a quantized tensor and its float twin, both as ``as_rows`` arranges them."""
+        kernels.observe_error(x, y, self._statistics.tensor(i), kind)
 
     def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer) -> None:
         """Mark the codes that an output uses, per column of its last axis."""
@@ -151,13 +156,26 @@ def content_hash(sample: Array) -> int:
     return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=8).digest(), "little")
 
 
-def _as_rows(x: Array, axis: int | None) -> NDArray[np.float32]:
-    """View as ``[outer, channels, inner]``; without a channel axis, one channel per sample row."""
-    values = np.ascontiguousarray(x, np.float32)
+def as_rows(x: Array, axis: int | None) -> Array:
+    """Contiguous ``[outer, channels, inner]``; without a channel axis, one channel per sample.
+
+    Where the channels come last, rows would be single numbers: they are gathered into one long row per channel.
+    """
     if axis is None:
-        return values.reshape(x.shape[0], 1, -1)
-    outer = int(np.prod(x.shape[:axis], dtype=np.int64))
-    return values.reshape(outer, x.shape[axis], -1)
+        return np.ascontiguousarray(x).reshape(x.shape[0] if x.ndim else 1, 1, -1)
+    outer, channels = int(np.prod(x.shape[:axis], dtype=np.int64)), x.shape[axis]
+    view = np.ascontiguousarray(x).reshape(outer, channels, -1)
+    if view.shape[2] >= SHORT_ROW or outer == 1 or channels == 1:
+        return view
+    return np.ascontiguousarray(view.transpose(1, 0, 2)).reshape(1, channels, -1)
+
+
+def _buckets_of(rows: NDArray[np.float32], buckets: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Bucket per outer row; for gathered rows the bucket of each sample, whose values lie side by side."""
+    outer = len(rows)
+    if buckets is None:
+        return np.full(outer, -1, np.int64)
+    return np.repeat(buckets, outer // len(buckets)) if outer >= len(buckets) else buckets
 
 
 def _nonfinite_rows(output: Array, n: int) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from quantmedic.collectors.accumulate import SetAccumulator
+from quantmedic.collectors.accumulate import SetAccumulator, as_rows
 from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.datasets import Batch, Dataset, InputSpec
 from quantmedic.collectors.host import has_vnni
@@ -280,10 +280,10 @@ class _Observer:
         if self.feature is not None:
             into.features(floats[self.feature], n)
         for i, (pair, code) in enumerate(zip(self.pairs, codes, strict=True)):
-            x, grid = floats[pair.twin], _fixed(pair.tap.quantizer)
-            into.tensor(i, x, self.axes[i], buckets if self.bucketed[i] else None, grid)
+            x, grid = as_rows(floats[pair.twin], self.axes[i]), _fixed(pair.tap.quantizer)
+            into.tensor(i, x, buckets if self.bucketed[i] else None, grid)
             if code is not None:
-                into.error(i, x, code if grid is None else grid.dequantize(code), self.axes[i], "accumulated")
+                into.error(i, x, _real(code, grid, self.axes[i]), "accumulated")
         for slot, (i, grid, columns) in enumerate(self.output_grids()):
             code = codes[i]
             if code is not None:
@@ -307,7 +307,8 @@ class _Observer:
         for k, code in zip(readable, run(self.isolated, names, feed, self.models.quantized.path), strict=True):
             quantizer, i = pairs[k].tap.quantizer, self.isolated_pairs[k]
             assert quantizer is not None
-            into.error(i, floats[pairs[k].twin], quantizer.dequantize(code), self.axes[i], "operator")
+            x = as_rows(floats[pairs[k].twin], self.axes[i])
+            into.error(i, x, _real(code, quantizer, self.axes[i]), "operator")
 
     def _can_flip(self) -> bool:
         return self.feature is not None and self.image is not None and self.image[1] > 0 and self._channels_flip()
@@ -358,6 +359,12 @@ class _Observer:
         self._output_shapes = [array.shape for array in outputs[1]]
         codes = [seen[p.tap.tensor] if p.root in self.tapped else None for p in self.pairs]
         return floats, codes, outputs
+
+
+def _real(code: Array, grid: Quantizer | None, axis: int | None) -> NDArray[np.float32]:
+    """Real values behind what a tap shows, as rows; codes are arranged before they grow to floats."""
+    rows = as_rows(code, axis)
+    return np.asarray(rows, np.float32) if grid is None else grid.dequantize_rows(rows)
 
 
 def _fixed(quantizer: Quantizer | None) -> Quantizer | None:

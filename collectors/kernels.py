@@ -23,7 +23,6 @@ _sum = numba.njit(cache=True, nogil=True, fastmath=_REORDER, inline="never")
 
 def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
     """See ``reference.observe_values``; ``x`` is C-contiguous ``[outer, channels, inner]``."""
-    x = _rows(x)
     _values(
         x,
         x.view(np.int32),
@@ -42,7 +41,6 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
     """See ``reference.observe_error``."""
-    x, y = _rows(x), _rows(y)
     e = into.errors[kind]
     _errors(
         x,
@@ -61,7 +59,6 @@ def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> 
 
 def observe_rounding(x: Float32, scale: Float32, low: Float32, high: Float32, into: TensorStatistics) -> None:
     """See ``reference.observe_rounding``."""
-    x = _rows(x)
     e = into.errors["rounding"]
     _rounding(
         x,
@@ -78,13 +75,6 @@ def observe_rounding(x: Float32, scale: Float32, low: Float32, high: Float32, in
         into.clipped,
         into.clipped_energy,
     )
-
-
-def _rows(x: Float32) -> Float32:
-    """``[outer, channels, inner]`` with long rows: where inner is 1, channels are made the outer axis."""
-    if x.shape[2] < 16 and x.shape[0] > 1 and x.shape[1] > 1:
-        return np.ascontiguousarray(x.transpose(1, 0, 2).reshape(1, x.shape[1], -1))
-    return np.ascontiguousarray(x)
 
 
 @_jit
@@ -232,7 +222,7 @@ def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, 
     # Four tables keep equal neighbours from waiting for each other; for little data their set-up would cost more.
     many = outer * channels * inner > SMALL
     tables = np.zeros((4, BINS), np.int64) if many else np.zeros((4, 1), np.int64)
-    # A transposed input has one outer row whose samples lie side by side.
+    # Gathered rows hold several samples side by side: one outer row, a bucket for each sample.
     groups = buckets.size if outer == 1 and buckets.size > 1 else 1
     span = inner // groups
     for o in range(outer):

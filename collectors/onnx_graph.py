@@ -88,6 +88,13 @@ class Quantizer:
         scale, zero = self._aligned(codes.ndim, codes.shape)
         return ((codes.astype(np.float32) - zero) * scale).astype(np.float32)
 
+    def dequantize_rows(self, codes: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Real values of codes arranged as ``[outer, channels, inner]``."""
+        scale, zero = (np.asarray(v, np.float32).reshape(1, -1, 1) for v in (self.scale, self.zero_point))
+        values = np.subtract(codes, zero, dtype=np.float32)
+        values *= scale
+        return values
+
     def quantize(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values after a round trip through the codes."""
         scale, zero = self._aligned(values.ndim, values.shape)

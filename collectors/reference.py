@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import BUCKETS, ERROR_FIELDS, TensorStatistics
+from quantmedic.engine.case import ERROR_FIELDS, TensorStatistics
 from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
@@ -15,8 +15,15 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
     Args:
         x: Values, shape ``[outer, channels, inner]``.
         into: Statistics of the tensor, changed in place.
-        buckets: Bucket of the sample that each outer index belongs to, shape ``[outer]``; -1 for none.
+        buckets: Bucket of the sample that each outer index belongs to, shape ``[outer]``; -1 for none. With one outer
+            index and several buckets, the inner axis holds as many samples side by side.
     """
+    if len(x) == 1 and len(buckets) > 1:
+        for part, bucket in zip(np.split(x, len(buckets), axis=2), buckets, strict=True):
+            _extend_bucket(part, bucket, into)
+    else:
+        for part, bucket in zip(x, buckets, strict=True):
+            _extend_bucket(part, bucket, into)
     finite = np.isfinite(x)
     for c in range(x.shape[1]):
         values = x[:, c][finite[:, c]].astype(np.float64)
@@ -30,11 +37,13 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
         into.max[c] = max(into.max[c], values.max())
     bits = np.ascontiguousarray(x).view(np.uint32)[finite]
     into.histogram += np.bincount(bits >> SHIFT, minlength=BINS)
-    for bucket in range(BUCKETS):
-        values = x[buckets == bucket][finite[buckets == bucket]]
-        if values.size:
-            into.bucket_min[bucket] = min(into.bucket_min[bucket], values.min())
-            into.bucket_max[bucket] = max(into.bucket_max[bucket], values.max())
+
+
+def _extend_bucket(values: Float32, bucket: int, into: TensorStatistics) -> None:
+    finite = values[np.isfinite(values)]
+    if bucket >= 0 and finite.size:
+        into.bucket_min[bucket] = min(into.bucket_min[bucket], finite.min())
+        into.bucket_max[bucket] = max(into.bucket_max[bucket], finite.max())
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
