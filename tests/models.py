@@ -103,6 +103,10 @@ def random(seed: int, *shape: int, scale: float = 1.0) -> Array:
 # --- float models ----------------------------------------------------------------------------------------------------
 
 
+def images(n: int = 12, seed: int = 7) -> Array:
+    return random(seed, n, 3, 8, 8)
+
+
 def conv_net(opset: int = 17, batch: int | str = "n") -> onnx.ModelProto:
     """Conv, Relu, Conv, Relu, GlobalAveragePool, Flatten, Gemm: 3 x 8 x 8 images to 5 scores."""
     net = Net(opset)
@@ -119,8 +123,92 @@ def conv_net(opset: int = 17, batch: int | str = "n") -> onnx.ModelProto:
     return net.model()
 
 
-def images(n: int = 12, seed: int = 7) -> Array:
-    return random(seed, n, 3, 8, 8)
+def deep_net(width: int = 32, depth: int = 6) -> onnx.ModelProto:
+    """Convolutions and activations, long enough for integer and simulated arithmetic to part."""
+    net = Net()
+    x, channels = net.input("image", ["n", 3, 8, 8]), 3
+    for i in range(depth):
+        weight = random(10 + i, width, channels, 3, 3, scale=1.3 * (channels * 9) ** -0.5)
+        x = net.conv(x, weight, random(50 + i, width, scale=0.1), out=f"conv{i}", pads=[1, 1, 1, 1])
+        x, channels = net.add("Relu", x, out=f"relu{i}"), width
+    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool"), out="flat")
+    net.const("fc.weight", random(5, width, 5))
+    net.output(net.add("MatMul", x, "fc.weight", out="scores"))
+    return net.model()
+
+
+def residual_net(blocks: int = 3, *, shared: bool = False) -> onnx.ModelProto:
+    """Equal blocks, each with a sum; ``shared`` gives all of them the same weights."""
+    net = Net()
+    x = net.input("image", ["n", 3, 8, 8])
+    x = net.conv(x, random(0, 4, 3, 3, 3, scale=0.3), out="stem", pads=[1, 1, 1, 1])
+    for i in range(blocks):
+        a, b = (random(1 if shared else 10 * i + k, 4, 4, 3, 3, scale=0.2) for k in (1, 2))
+        y = net.add("Relu", net.conv(x, a, out=f"a{i}", pads=[1, 1, 1, 1]), out=f"r{i}")
+        x = net.add("Add", x, net.conv(y, b, out=f"b{i}", pads=[1, 1, 1, 1]), out=f"sum{i}")
+    net.output(net.conv(x, random(99, 2, 4, 1, 1), out="scores"))
+    return net.model()
+
+
+def branch_net(branches: int = 3) -> onnx.ModelProto:
+    """Branches of equal shape and different weights, joined by Concat."""
+    net = Net()
+    x = net.input("image", ["n", 3, 8, 8])
+    ends = [net.conv(x, random(i, 4, 3, 3, 3, scale=0.3), random(40 + i, 4), out=f"c{i}") for i in range(branches)]
+    x = net.add("Concat", *(net.add("Relu", end, out=f"r{i}") for i, end in enumerate(ends)), out="cat", axis=1)
+    net.output(net.conv(x, random(9, 2, 4 * branches, 1, 1), out="scores"))
+    return net.model()
+
+
+def pyramid_net() -> onnx.ModelProto:
+    """Three poolings of one tensor that differ in nothing but their attributes."""
+    net = Net()
+    x = net.add("Relu", net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3), out="conv"), out="relu")
+    pools = [
+        net.add("MaxPool", x, out=f"pool{k}", kernel_shape=[k, k], pads=[k // 2] * 4, strides=[1, 1]) for k in (3, 5, 7)
+    ]
+    net.output(net.conv(net.add("Concat", x, *pools, out="cat", axis=1), random(5, 2, 16, 1, 1), out="scores"))
+    return net.model()
+
+
+def two_way_net() -> onnx.ModelProto:
+    """Two inputs, two outputs, and a sum between."""
+    net = Net()
+    for name, seed, width in (("a", 1, 4), ("b", 2, 6)):
+        net.const(f"w{name}", random(seed, width, 5))
+        net.add("MatMul", net.input(name, ["n", width]), f"w{name}", out=f"m{name}")
+    x = net.add("Relu", net.add("Add", "ma", "mb", out="sum"), out="relu")
+    for name, seed, width in (("first", 3, 3), ("second", 4, 7)):
+        net.const(f"{name}.weight", random(seed, 5, width))
+        net.output(net.add("MatMul", x, f"{name}.weight", out=name))
+    return net.model()
+
+
+def token_net() -> onnx.ModelProto:
+    """Integer inputs, an embedding, and two dense layers as MatMul and Add."""
+    net = Net()
+    net.const("table", random(1, 20, 8))
+    x = net.add("Gather", "table", net.input("ids", ["n", 6], TensorProto.INT64), out="embedded")
+    net.const("w1", random(2, 8, 16, scale=0.3))
+    net.const("b1", random(3, 16))
+    x = net.add("Relu", net.add("Add", net.add("MatMul", x, "w1", out="m1"), "b1", out="h1"), out="r1")
+    net.const("w2", random(4, 16, 4, scale=0.3))
+    net.output(net.add("MatMul", x, "w2", out="scores"))
+    return net.model()
+
+
+def attention_net() -> onnx.ModelProto:
+    """Attention over a dynamic number of steps: its scores have as many columns as there are steps."""
+    net = Net()
+    x = net.input("x", ["n", "t", 8])
+    for i, name in enumerate("qk"):
+        net.const(f"w{name}", random(i, 8, 8, scale=0.3))
+        net.add("MatMul", x, f"w{name}", out=name)
+    scores = net.add("MatMul", "q", net.add("Transpose", "k", out="kt", perm=[0, 2, 1]), out="dots")
+    x = net.add("MatMul", net.add("Softmax", scores, out="shares", axis=-1), x, out="mixed")
+    net.const("wo", random(3, 8, 3))
+    net.output(net.add("MatMul", x, "wo", out="y"))
+    return net.model()
 
 
 # --- quantized models ------------------------------------------------------------------------------------------------
@@ -168,7 +256,7 @@ def qdq(model: onnx.ModelProto, feed: Feed, recipe: Recipe = Recipe()) -> onnx.M
             return
         if name in finals and not recipe.outputs:
             return
-        scale, zero = grid(values[name], recipe.activation)
+        scale, zero = grid(values[name], recipe.activation, None if recipe.zero_point else 0.0)
         target = name if name in finals else f"{name}_dq"
         source = f"{name}_raw" if name in finals else name
         scales[target] = scale
@@ -208,14 +296,20 @@ def _store_weights(
         net.const(name, weight)
         node.input[1] = net.quantize(name, scale, zero, domain=recipe.domain, **along)
         return
-    node.input[1] = net.stored(f"{name}_q", codes_of(weight, scale, zero, axis), scale, zero, domain=recipe.domain, **along)
+    node.input[1] = net.stored(
+        f"{name}_q", codes_of(weight, scale, zero, axis), scale, zero, domain=recipe.domain, **along
+    )
     if len(node.input) > 2 and step is not None:
         bias = constants[node.input[2]]
         bias_scale = np.float32(step) * scale
         net.constants.pop(node.input[2])
         stored = np.rint(bias / bias_scale).astype(np.int32)
         node.input[2] = net.stored(
-            f"{node.input[2]}_q", stored, bias_scale, domain=recipe.domain, **({"axis": 0} if recipe.per_channel else {})
+            f"{node.input[2]}_q",
+            stored,
+            bias_scale,
+            domain=recipe.domain,
+            **({"axis": 0} if recipe.per_channel else {}),
         )
 
 
@@ -255,23 +349,65 @@ def real_of(codes: Array, scale: Any, zero: Any, axis: int = 0) -> Array:
     return (codes.astype(np.float64) - zero) * _along(np.asarray(scale, np.float64), axis, codes.ndim)
 
 
-def renamed(model: onnx.ModelProto, pattern: str = "t{}") -> onnx.ModelProto:
-    """The model with new names for all nodes, inner tensors and constants; inputs and outputs keep theirs."""
+def renamed(model: onnx.ModelProto, names: Mapping[str, str] | None = None) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """The model with new names, and the new name of every tensor; inputs and outputs keep theirs.
+
+    Args:
+        names: New names of some tensors, all others keep theirs; None renames everything.
+    """
     result = onnx.ModelProto()
     result.CopyFrom(model)
     kept = {value.name for value in (*model.graph.input, *model.graph.output)}
-    names: dict[str, str] = {"": ""}
+    mapping = {"": ""} | {name: name for name in kept} | dict(names or {})
 
     def new(name: str) -> str:
-        return name if name in kept else names.setdefault(name, pattern.format(len(names)))
+        return mapping.setdefault(name, name if names is not None else f"t{len(mapping)}")
 
-    for tensor in result.graph.initializer:
-        tensor.name = new(tensor.name)
     for number, node in enumerate(result.graph.node):
         node.name = f"n{number}"
-        node.input[:] = [new(name) if name else "" for name in node.input]
-        node.output[:] = [new(name) if name else "" for name in node.output]
+        node.input[:] = [new(name) for name in node.input]
+        node.output[:] = [new(name) for name in node.output]
+    for tensor in result.graph.initializer:
+        tensor.name = new(tensor.name)
     del result.graph.value_info[:]
+    return result, mapping
+
+
+def shuffled(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelProto:
+    """The same graph with its nodes in another order that respects what they read."""
+    rng = np.random.default_rng(seed)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    waiting = list(model.graph.node)
+    ready = {"", *(t.name for t in model.graph.initializer), *(v.name for v in model.graph.input)}
+    del result.graph.node[:]
+    while waiting:
+        free = [node for node in waiting if ready.issuperset(node.input)]
+        node = free[rng.integers(len(free))]
+        waiting.remove(node)
+        ready.update(node.output)
+        result.graph.node.append(node)
+    return result
+
+
+def section(model: onnx.ModelProto, start: str, end: str) -> onnx.ModelProto:
+    """The part of a model that computes ``end`` from the float tensor ``start``."""
+    producers = {name: node for node in model.graph.node for name in node.output}
+    needed: list[onnx.NodeProto] = []
+    frontier = [end]
+    while frontier:
+        name = frontier.pop()
+        node = producers.get(name)
+        if name != start and node is not None and node not in needed:
+            needed.append(node)
+            frontier.extend(node.input)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for field_ in ("node", "input", "output"):
+        del getattr(result.graph, field_)[:]
+    result.graph.node.extend(node for node in model.graph.node if node in needed)
+    result.graph.input.append(helper.make_tensor_value_info(start, TensorProto.FLOAT, None))
+    result.graph.output.append(helper.make_empty_tensor_value_info(end))
     return result
 
 

@@ -21,13 +21,14 @@ BASE = RuleBase(
 )
 
 
-def rule(when: Any, scope: str = "model", message: str = "m") -> Rule:
+def rule(when: Any, scope: str = "model", message: str = "m", where: Any = None) -> Rule:
     fields = {"id": "X001", "name": "some-rule", "cause": "some-cause", "scope": scope, "severity": "high"}
-    return Rule.model_validate({**fields, "confidence": 0.5, "when": when, "message": message, "remedies": ["do-it"]})
+    fields |= {"confidence": 0.5, "where": where, "when": when, "message": message, "remedies": ["do-it"]}
+    return Rule.model_validate(fields)
 
 
-def judge(when: Any, facts: dict[str, Any], scope: str = "model", message: str = "m") -> Any:
-    base = BASE.model_copy(update={"rules": (rule(when, scope, message),)})
+def judge(when: Any, facts: dict[str, Any], scope: str = "model", message: str = "m", where: Any = None) -> Any:
+    base = BASE.model_copy(update={"rules": (rule(when, scope, message, where),)})
     (result,) = evaluate(base, CaseFacts.model_validate(facts))
     return result
 
@@ -207,6 +208,33 @@ def test_verdicts_of_a_rule() -> None:
     tensors.append({"name": "c", "quantizer": {"bits": 8}})
     result = judge(when, {"tensors": tensors}, "tensor")
     assert (result.verdict, result.judged, [f.subject for f in result.findings]) == ("fired", 2, ["c"])
+
+
+CONVOLUTIONS = {"fact": "op_type", "is": "Conv"}
+RATIO = {"fact": "weight.channel_range_ratio", "gt": "$limit"}
+
+
+def layer(name: str, op_type: str | None, ratio: float | None) -> dict[str, Any]:
+    return {"name": name, "op_type": op_type, "weight": {"channel_range_ratio": ratio}}
+
+
+def test_where_chooses_the_subjects() -> None:
+    """Subjects that a rule is not asked of are neither judged nor unknown."""
+    layers = [layer("a", "Conv", 64.0), layer("b", "Gemm", 64.0), layer("c", "Gemm", None), layer("d", "Conv", 2.0)]
+    result = judge(RATIO, {"layers": layers}, "layer", where=CONVOLUTIONS)
+    assert [finding.subject for finding in result.findings] == ["a"]
+    assert (result.judged, result.unknown) == (2, ())
+    assert [row.fact for row in result.findings[0].evidence] == ["weight.channel_range_ratio"]
+    result = judge(RATIO, {"layers": layers[1:3]}, "layer", where=CONVOLUTIONS)
+    assert result.verdict == "not-applicable"
+
+
+def test_where_that_is_unknown_leaves_the_subject_unjudged() -> None:
+    for ratio in (64.0, 2.0, None):
+        result = judge(RATIO, {"layers": [layer("a", None, ratio)]}, "layer", where=CONVOLUTIONS)
+        assert (result.verdict, result.unknown[0].missing) == ("not-judged", ("op_type",))
+    result = judge(RATIO, {"layers": [layer("a", "Conv", None)]}, "layer", where=CONVOLUTIONS)
+    assert result.unknown[0].missing == ("weight.channel_range_ratio",)
 
 
 def test_results_keep_the_order_of_rules_and_subjects() -> None:

@@ -85,6 +85,15 @@ def test_families_follow_the_letter(tmp_path: Path) -> None:
         assert rule.family == family
 
 
+def test_where_is_checked_like_when(tmp_path: Path) -> None:
+    text = RULE.replace("when:", "where: {fact: producer, is: Conv}\nwhen:")
+    (rule,) = load_rules([write(tmp_path / "a", text)]).rules
+    assert [c.fact for c in rule.conditions()] == ["producer", "quantizer.bits", "data.values.absmax"]
+    with pytest.raises(RuleError, match="unknown fact 'producr'; did you mean 'producer'?") as caught:
+        load_rules([write(tmp_path / "b", text.replace("producer", "producr"))])
+    assert line_of(caught.value) == 7
+
+
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_every_operator_is_read(op: str, tmp_path: Path) -> None:
     value = {"in": "[3, 4]", "known": "true"}.get(op, "4")

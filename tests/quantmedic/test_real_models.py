@@ -1,0 +1,197 @@
+"""Real models from public packages, quantized as their users would, diagnosed end to end."""
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+import quantmedic
+from quantmedic.engine.diagnosis import Diagnosis
+
+RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
+MAGIKA_SAMPLES = 24
+
+
+class Reader(CalibrationDataReader):
+    """Feeds calibration samples one batch at a time."""
+
+    def __init__(self, feeds: list[dict[str, np.ndarray]]) -> None:
+        self._feeds: Iterator[dict[str, np.ndarray]] = iter(feeds)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._feeds, None)
+
+
+def package_file(package: str, name: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        pytest.skip(f"{package} is not installed")
+    return Path(spec.origin).parent / name
+
+
+def causes(diagnosis: Diagnosis) -> list[str]:
+    return [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+
+
+@pytest.mark.skipif(not RESNET8.is_dir(), reason="the ResNet8 of MLPerf Tiny is not beside the project")
+class TestResNet8:
+    """Wants x/128 - 1."""
+
+    @pytest.fixture(scope="class")
+    def data(self) -> dict[str, np.ndarray]:
+        return dict(np.load(RESNET8 / "cifar10_subset.npz"))
+
+    def diagnose(self, data, representative: np.ndarray, folder: Path, **options) -> Diagnosis:
+        model = RESNET8 / "float.onnx"
+        name = ort.InferenceSession(str(model)).get_inputs()[0].name
+        feeds = [{name: representative[i : i + 16]} for i in range(0, len(representative), 16)]
+        quantize_static(str(model), str(folder / "int8.onnx"), Reader(feeds), **options)
+        validation = {name: right(data["validation"][:400]), "labels": data["validation_labels"][:400]}
+        return quantmedic.diagnose(
+            model, folder / "int8.onnx", representative={name: representative}, validation=validation
+        )
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"per_channel": True}, {"quant_format": QuantFormat.QOperator}],
+        ids=["per-tensor", "per-channel", "QOperator"],
+    )
+    def test_healthy_control_is_clean(self, data, tmp_path, options):
+        diagnosis = self.diagnose(data, right(data["representative"]), tmp_path, **options)
+        assert diagnosis.verdict == "healthy"
+        assert causes(diagnosis) == []
+        assert diagnosis.model.integer_share == 1.0
+
+    def test_divided_by_255_is_named_first(self, data, tmp_path):
+        wrong = data["representative"].astype(np.float32) / 255
+        diagnosis = self.diagnose(data, wrong, tmp_path, per_channel=True)
+        assert causes(diagnosis)[0] == "preprocessing-mismatch"
+        relation = diagnosis.datasets[0].relation
+        assert relation.method == "lattice"
+        assert relation.slope == pytest.approx(128 / 255, rel=1e-3)
+
+
+def right(images: np.ndarray) -> np.ndarray:
+    return images.astype(np.float32) / 128 - 1
+
+
+class TestMagika:
+    """File types from bytes; the network holds a decomposed layer norm and a decomposed GELU."""
+
+    @pytest.fixture(scope="class")
+    def files(self) -> tuple[np.ndarray, np.ndarray]:
+        model = package_file("magika", "models/standard_v3_3/model.onnx")
+        classes = json.loads((model.parent / "config.min.json").read_text())["target_labels_space"]
+        kinds = {
+            "py": "python", "json": "json", "h": "c", "pyc": "pythonbytecode", "so": "elf", "js": "javascript",
+            "html": "html", "css": "css", "md": "markdown", "yaml": "yaml", "xml": "xml", "png": "png", "toml": "toml",
+        }  # fmt: skip
+        found: dict[str, list[Path]] = {kind: [] for kind in kinds}
+        for root in {Path(p) for p in sys.path if p and Path(p).is_dir()}:
+            for path in root.rglob("*"):
+                kind = path.suffix[1:]
+                if kind in found and len(found[kind]) < 4000 and path.is_file() and path.stat().st_size > 200:
+                    found[kind].append(path)
+        chooser = random.Random(0)
+        inputs, labels = [], []
+        for kind, paths in found.items():
+            for path in chooser.sample(sorted(paths), min(MAGIKA_SAMPLES, len(paths))):
+                inputs.append(file_bytes(path.read_bytes()))
+                labels.append(classes.index(kinds[kind]))
+        order = np.random.default_rng(0).permutation(len(inputs))
+        return np.array(inputs)[order], np.array(labels)[order]
+
+    def diagnose(self, files, folder: Path, **options) -> Diagnosis:
+        model = package_file("magika", "models/standard_v3_3/model.onnx")
+        inputs, labels = files
+        half = len(inputs) // 2
+        feeds = [{"bytes": inputs[i : i + 4]} for i in range(0, 64, 4)]
+        quantize_static(str(model), str(folder / "int8.onnx"), Reader(feeds), **options)
+        return quantmedic.diagnose(
+            model,
+            folder / "int8.onnx",
+            representative={"bytes": inputs[:64]},
+            validation={"bytes": inputs[half : half + 96], "labels": labels[half : half + 96]},
+        )
+
+    def test_error_is_born_in_the_layer_norm(self, files, tmp_path):
+        """Leaving the first layer norm in float recovers nearly everything; leaving the GELU recovers nothing."""
+        diagnosis = self.diagnose(files, tmp_path)
+        assert diagnosis.drop_class == "large"
+        first = diagnosis.causes[0]
+        assert first.cause == "error-amplifier"
+        assert any("LayerNorm_0" in (layer.float_name or "") for layer in first.layers)
+
+    def test_only_products_quantized_is_clean(self, files, tmp_path):
+        diagnosis = self.diagnose(files, tmp_path, op_types_to_quantize=["MatMul", "Conv"])
+        assert diagnosis.verdict == "healthy"
+        assert causes(diagnosis) == []
+
+
+def file_bytes(content: bytes) -> np.ndarray:
+    """1024 bytes from either end, 256 where the file is shorter."""
+    first, last = content[:4096].lstrip()[:1024], content[-4096:].rstrip()[-1024:]
+    values = np.full(2048, 256, np.int32)
+    values[: len(first)] = list(first)
+    values[2048 - len(last) :] = list(last)
+    return values
+
+
+class TestSwiftF0:
+    """Pitch from audio: scalar inputs, a fixed batch of one, double outputs, a metric of the user's."""
+
+    @pytest.fixture(scope="class")
+    def tones(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(0)
+        pitches = np.exp(rng.uniform(np.log(70), np.log(1200), 48))
+        return np.stack([tone(rng, pitch) for pitch in pitches]), pitches
+
+    def diagnose(self, tones, folder: Path, monkeypatch: pytest.MonkeyPatch, **options) -> Diagnosis:
+        model = package_file("swift_f0", "model.onnx")
+        audio, pitches = tones
+        session = ort.InferenceSession(str(model))
+        limits = {"fmin": 46.875, "fmax": 2093.75}
+        scalars = {i.name: limits[i.name] for i in session.get_inputs() if i.name in limits}
+        feeds = [
+            {"audio": audio[i : i + 1], **{k: np.array(v, np.float32) for k, v in scalars.items()}} for i in range(16)
+        ]
+        quantize_static(str(model), str(folder / "int8.onnx"), Reader(feeds), **options)
+
+        def data(part: slice) -> dict[str, np.ndarray]:
+            count = len(audio[part])
+            return {"audio": audio[part], **{k: np.full(count, v, np.float32) for k, v in scalars.items()}}
+
+        monkeypatch.syspath_prepend(str(Path(__file__).parent))
+        return quantmedic.diagnose(
+            model,
+            folder / "int8.onnx",
+            representative=data(slice(0, 16)),
+            validation=data(slice(16, None)) | {"labels": pitches[16:]},
+            metric="f0metric:pitch_accuracy",
+        )
+
+    def test_healthy_although_masks_hold_infinities(self, tones, tmp_path, monkeypatch):
+        diagnosis = self.diagnose(tones, tmp_path, monkeypatch, op_types_to_quantize=["Conv"])
+        assert diagnosis.metrics.float_value > 0.95
+        assert diagnosis.verdict == "healthy"
+        assert causes(diagnosis) == []
+
+
+def tone(rng: np.random.Generator, pitch: float, samples: int = 12000) -> np.ndarray:
+    """A harmonic tone with noise 25 dB below it."""
+    time = np.arange(samples) / 16000
+    parts = [
+        np.sin(2 * np.pi * pitch * k * time + rng.uniform(0, 6.28)) * rng.uniform(0.3, 1) / k
+        for k in range(1, 6)
+        if pitch * k < 7900
+    ]
+    wave = np.sum(parts, axis=0)
+    wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
+    return (wave + rng.normal(0, wave.std() * 10 ** (-25 / 20), samples)).astype(np.float32)
