@@ -301,6 +301,8 @@ def _input_nmse(case: Case, role: Role, index: int) -> float | None:
 def _layer_facts(op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: RuleBase) -> LayerFacts:
     index = next((i for i in op.outputs if i is not None), None)
     output = tensors[index] if index is not None else TensorFacts()
+    degraded = is_degraded(output.data.accumulated, base)
+    carried = [is_degraded(tensors[i].data.accumulated, base) for i in op.inputs if i is not None]
     return LayerFacts(
         name=op.name,
         float_name=op.float_name,
@@ -314,7 +316,8 @@ def _layer_facts(op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: Rul
         weight=op.weight,
         bias=op.bias,
         output=output,
-        degraded=is_degraded(output.data.accumulated, base),
+        degraded=degraded,
+        born=None if degraded is None else degraded and not any(carried),
     )
 
 
@@ -420,15 +423,15 @@ def _model_facts(
     samples = case.statistics[main_role(case)].samples
     classified = samples[samples["class_float"] >= 0]
     metric = metric_facts(case)
+    same = classified["class_float"] == classified["class_quantized"]
+    agreement = float(same.mean()) if same.size else None
     update = {
         "degraded_layers": sum(judged) if judged else None,
         "degraded_share": sum(judged) / len(judged) if judged else None,
         "rounding_sqnr_min_db": _least(t.data.rounding.sqnr_db for t in tensors if t.producer != "Input"),
         "weight_sqnr_min_db": _least(layer.weight.rounding.sqnr_db for layer in layers),
         "output_sqnr_db": _least(o.tensor.data.accumulated.sqnr_db for o in outputs),
-        "output_agreement": float((classified["class_float"] == classified["class_quantized"]).mean())
-        if classified.size
-        else None,
+        "output_agreement": agreement,
         "sqnr_slope_db": float(np.polyfit(np.arange(len(falls)), falls, 1)[0] * len(falls)) if len(falls) > 2 else None,
         "sqnr_worst_step_db": _worst_step(case, tensors),
         "first_nonfinite_layer": first,
@@ -437,7 +440,7 @@ def _model_facts(
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),
         "metric": metric,
-        "harmed": _harmed(metric, outputs, base),
+        "harmed": _harmed(metric, agreement, outputs, base),
     }
     return case.record.model.model_copy(update=update)
 
@@ -477,14 +480,21 @@ def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
     return max(falls, default=None)
 
 
-def _harmed(metric: MetricFacts, outputs: tuple[OutputFacts, ...], base: RuleBase) -> bool | None:
-    """Measured harm: by the task metric where there are labels, else by the noise at the outputs."""
-    if metric.drop_low is not None:
+def _harmed(
+    metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], base: RuleBase
+) -> bool | None:
+    """Measured harm: by the task metric, by the classes that change, or by the noise at the outputs."""
+    if metric.drop_low is not None and metric.drop_low > 0:
         size = metric.drop if metric.name in ("top1", "top5") else metric.relative_drop
-        return metric.drop_low > 0 and size is not None and size > base.threshold("drop_moderate")
+        if size is not None and size > base.threshold("drop_moderate"):
+            return True
+    if agreement is not None:
+        return agreement < base.threshold("harmed_agreement")
     errors = [output.tensor.data.accumulated for output in outputs]
     worst = _least(v for e in errors for v in (e.sqnr_db, e.worst_channel_sqnr_db))
-    return None if worst is None else worst < base.threshold("quantize_error_sqnr_db")
+    if worst is None:
+        return None if metric.drop_low is None else False
+    return metric.drop_low is None and worst < base.threshold("quantize_error_sqnr_db")
 
 
 def _dead_output(classified: NDArray[Any]) -> bool | None:

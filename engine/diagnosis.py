@@ -321,7 +321,11 @@ def _row(evidence: Evidence) -> EvidenceRow:
 def _rank(
     causes: list[tuple[CauseReport, list[Finding]]], facts: CaseFacts, base: RuleBase
 ) -> list[tuple[CauseReport, list[Finding]]]:
-    """Worst first; global causes lead where most layers are degraded, since they may explain all of them."""
+    """Worst first; global causes lead where most layers are degraded, since they may explain all of them.
+
+    Among layers, those where the error is born go before those that received it.
+    """
+    born = {layer.name for layer in facts.layers if layer.born}
     share = facts.model.degraded_share
     global_first = share is not None and share > base.threshold("degrade_layer_ratio")
 
@@ -332,6 +336,7 @@ def _rank(
             not (global_first and spread),
             SEVERITIES.index(cause.severity),
             not spread,
+            not any(f.layer in born for f in findings),
             -(cause.predicted_gain_db or 0.0),
             -cause.confidence,
             cause.rules,

@@ -204,6 +204,7 @@ class LayerFacts(Facts):
     degraded: bool | None = fact(
         "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*)"
     )
+    born: bool | None = fact("its output is degraded although none of its inputs is: the error is born here")
 
 
 class OperandFacts(Facts):
@@ -376,8 +377,9 @@ class ModelFacts(Facts):
     )
     input_nonfinite: bool | None = fact("the input data itself holds non-finite values")
     harmed: bool | None = fact(
-        "quantization measurably hurts: with labels, the metric's proven drop exceeds the threshold drop_moderate; "
-        "without, an output's sqnr_db or that of its worst channel is under quantize_error_sqnr_db"
+        "quantization measurably hurts: the metric's proven drop exceeds the threshold drop_moderate, or both models "
+        "predict the same class for a share under harmed_agreement; where the outputs are no classes, the sqnr_db of "
+        "an output or of its worst channel is under quantize_error_sqnr_db"
     )
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")

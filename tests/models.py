@@ -238,7 +238,7 @@ class Recipe:
     skip: tuple[str, ...] = ()
 
 
-def qdq(model: onnx.ModelProto, feed: Feed, recipe: Recipe = Recipe()) -> onnx.ModelProto:  # noqa: B008
+def qdq(model: onnx.ModelProto, feed: Feed, recipe: Recipe = Recipe()) -> onnx.ModelProto:
     """The model with min-max quantizers after its inputs and operators and on its weights."""
     values = every_tensor(model, feed)
     constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
@@ -296,21 +296,14 @@ def _store_weights(
         net.const(name, weight)
         node.input[1] = net.quantize(name, scale, zero, domain=recipe.domain, **along)
         return
-    node.input[1] = net.stored(
-        f"{name}_q", codes_of(weight, scale, zero, axis), scale, zero, domain=recipe.domain, **along
-    )
+    codes = codes_of(weight, scale, zero, axis)
+    node.input[1] = net.stored(f"{name}_q", codes, scale, zero, domain=recipe.domain, **along)
     if len(node.input) > 2 and step is not None:
-        bias = constants[node.input[2]]
-        bias_scale = np.float32(step) * scale
+        along = {"axis": 0} if recipe.per_channel else {}
+        bias, bias_scale = constants[node.input[2]], np.float32(step) * scale
         net.constants.pop(node.input[2])
-        stored = np.rint(bias / bias_scale).astype(np.int32)
-        node.input[2] = net.stored(
-            f"{node.input[2]}_q",
-            stored,
-            bias_scale,
-            domain=recipe.domain,
-            **({"axis": 0} if recipe.per_channel else {}),
-        )
+        stored = codes_of(bias, bias_scale, np.int32(0))
+        node.input[2] = net.stored(f"{node.input[2]}_q", stored, bias_scale, domain=recipe.domain, **along)
 
 
 def grid(x: Array, kind: type, low: float | None = None, high: float | None = None) -> tuple[np.float32, Any]:
