@@ -27,8 +27,8 @@ SHORT_ROW = 16
 class SetAccumulator:
     """Adds batches to a ``SetStatistics``; ``finish`` returns it with its sample table."""
 
-    def __init__(self, statistics: SetStatistics, metric: Metric | None) -> None:
-        self._statistics, self._metric = statistics, metric
+    def __init__(self, statistics: SetStatistics, metric: Metric | None, *, classes: bool) -> None:
+        self._statistics, self._metric, self._classes = statistics, metric, classes
         self._rows: list[NDArray[np.void]] = []
         self._labels: Array | None = None
         self._projection: NDArray[np.float64] | None = None
@@ -71,7 +71,7 @@ class SetAccumulator:
         rows = self._rows[-1]
         for key, arrays in (("bad_float", floats), ("bad_quantized", quantized)):
             rows[key] = np.logical_or.reduce([_nonfinite_rows(array, len(rows)) for array in arrays])
-        scores, other = _scores(floats[0], len(rows)), _scores(quantized[0], len(rows))
+        scores, other = (_scores(array, len(rows)) if self._classes else None for array in (floats[0], quantized[0]))
         if scores is not None and other is not None:
             rows["class_float"], rows["class_quantized"] = scores.argmax(axis=1), other.argmax(axis=1)
             best, second = np.partition(scores, -2, axis=1)[:, :-3:-1].T

@@ -136,7 +136,7 @@ def collect(
         ModelError: A model fails on the data.
     """
     first = next(iter(datasets.values())).batches(_batch_size(models, options), limit=options.samples)
-    observer = _Observer(models, next(first), options)
+    observer = _Observer(models, next(first), options, classes=_are_classes(models.float_graph, metric))
     del first
     statistics, records = {}, {}
     for role, dataset in datasets.items():
@@ -153,11 +153,19 @@ def collect(
     return Case(record.model_copy(update={"datasets": records}), statistics)
 
 
+def _are_classes(graph: Graph, metric: Metric | None) -> bool:
+    """The first output holds class scores: a known number of them, and no metric that says otherwise."""
+    if metric is not None and metric.name not in ("top1", "top5"):
+        return False
+    shape = graph.model.graph.output[0].type.tensor_type.shape.dim
+    return len(shape) >= 2 and any(d.dim_value > 1 for d in shape[1:])
+
+
 class _Observer:
     """Runs one batch through both models and hands tensor pairs to the accumulator."""
 
-    def __init__(self, models: Models, first: Batch, options: Options) -> None:
-        self.models, self.options = models, options
+    def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
+        self.models, self.options, self.classes = models, options, classes
         self.notices = [*models.float_graph.notices, *models.quantized.notices]
         quantized, float_graph = models.quantized, models.float_graph
         taps = [pair.tap for pair in models.pairs]
@@ -256,7 +264,7 @@ class _Observer:
         elif self.image is not None:
             lattices = 1
         codes = [(columns, 2**q.bits) for _, q, columns in self.output_grids()]
-        return SetAccumulator(SetStatistics.empty(self.channels, lattices, codes), metric)
+        return SetAccumulator(SetStatistics.empty(self.channels, lattices, codes), metric, classes=self.classes)
 
     def output_grids(self) -> list[tuple[int, Quantizer, int]]:
         """(output, quantizer, columns) of outputs that end on an 8-bit grid or less."""
@@ -512,8 +520,8 @@ def _operator(op: Operator, models: Models, index: Mapping[str, int], executed: 
 
 
 def _executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:
-    """Integer where an integer kernel writes the operator's codes in the optimized graph."""
-    names = [name for output in op.outputs for name in _copies(graph, output)]
+    """Integer where an integer kernel bears the operator's name or writes its codes in the optimized graph."""
+    names = [op.name, *(name for output in op.outputs for name in _copies(graph, output))]
     kinds = [executed[name] for name in names if name in executed]
     if not kinds:
         return None

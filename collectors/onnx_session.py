@@ -1,6 +1,7 @@
 """Running ONNX models with chosen tensors exposed, and checking that exposing them changed nothing."""
 
 import copy
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ Feed = Mapping[str, Array]
 SEARCH_LIMIT = 48
 #: Above this share of taps at fault the network is observed in simulation instead.
 DROP_LIMIT = 0.5
+_TOKEN = re.compile(r"_token_\d+$")
 
 
 def make_session(
@@ -144,12 +146,16 @@ class ObservedModel:
 
 
 def executed_types(graph: Graph, threads: int) -> dict[str, str]:
-    """Operator type of the optimized graph that writes each tensor: what the runtime really executes."""
+    """What the runtime really executes: operator type of the optimized graph by tensor written and by node name.
+
+    Layout transformations rename nodes by a suffix ``_token_N`` and their tensors altogether.
+    """
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         target = Path(folder) / "optimized.onnx"
         make_session(graph.model, graph.path, threads, optimized=target)
         optimized = onnx.load_model(str(target), load_external_data=False)
-    return {name: node.op_type for node in optimized.graph.node for name in node.output}
+    types = {_TOKEN.sub("", node.name): node.op_type for node in optimized.graph.node if node.name}
+    return types | {name: node.op_type for node in optimized.graph.node for name in node.output}
 
 
 def isolate_operators(graph: Graph, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:

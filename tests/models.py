@@ -10,6 +10,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, quantize_dynamic, quantize_static
 
 Array = NDArray[Any]
 Feed = Mapping[str, Array]
@@ -304,6 +305,49 @@ def _store_weights(
         net.constants.pop(node.input[2])
         stored = codes_of(bias, bias_scale, np.int32(0))
         node.input[2] = net.stored(f"{node.input[2]}_q", stored, bias_scale, domain=recipe.domain, **along)
+
+
+class _Reader(CalibrationDataReader):
+    def __init__(self, feed: Feed) -> None:
+        self._batches = iter([dict(feed)])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._batches, None)
+
+
+def static(model: onnx.ModelProto, feed: Feed, folder: Path, **options: Any) -> onnx.ModelProto:
+    """What onnxruntime's static quantization makes of a model."""
+    onnx.save(model, str(folder / "before.onnx"))
+    quantize_static(folder / "before.onnx", folder / "after.onnx", _Reader(feed), **options)
+    return onnx.load(str(folder / "after.onnx"))
+
+
+def dynamic(model: onnx.ModelProto, folder: Path, **options: Any) -> onnx.ModelProto:
+    """What onnxruntime's dynamic quantization makes of a model."""
+    onnx.save(model, str(folder / "before.onnx"))
+    quantize_dynamic(folder / "before.onnx", folder / "after.onnx", **options)
+    return onnx.load(str(folder / "after.onnx"))
+
+
+def without_relu(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The quantized model with its activations left to the quantizers behind them."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    skipped = {node.output[0]: node.input[0] for node in model.graph.node if node.op_type == "Relu"}
+    kept = [node for node in result.graph.node if node.op_type != "Relu"]
+    for node in kept:
+        node.input[:] = [skipped.get(name, name) for name in node.input]
+    del result.graph.node[:]
+    result.graph.node.extend(kept)
+    return result
+
+
+def save_pair(folder: Path, float_model: onnx.ModelProto, quantized: onnx.ModelProto) -> tuple[Path, Path]:
+    """Both models as files ``float.onnx`` and ``quantized.onnx``."""
+    paths = folder / "float.onnx", folder / "quantized.onnx"
+    for path, model in zip(paths, (float_model, quantized), strict=True):
+        onnx.save(model, str(path))
+    return paths
 
 
 def grid(x: Array, kind: type, low: float | None = None, high: float | None = None) -> tuple[np.float32, Any]:

@@ -95,10 +95,7 @@ def test_data_folders_import_nothing(folder: str) -> None:
 def test_engine_knows_no_framework_and_no_clock() -> None:
     forbidden = FRAMEWORKS | CLOCKS
     wrong = {
-        f"{path}: {name}"
-        for path in modules("engine")
-        for name in imported(path)
-        if name.split(".")[0] in forbidden
+        f"{path}: {name}" for path in modules("engine") for name in imported(path) if name.split(".")[0] in forbidden
     }
     assert not wrong
 
@@ -129,7 +126,9 @@ def test_no_other_folder_holds_python() -> None:
     assert not strays
 
 
-@pytest.mark.parametrize("arguments", [["-c", "import quantmedic"], ["-m", "quantmedic", "--help"]], ids=["import", "help"])
+@pytest.mark.parametrize(
+    "arguments", [["-c", "import quantmedic"], ["-m", "quantmedic", "--help"]], ids=["import", "help"]
+)
 def test_cheap_start_loads_nothing_slow(arguments: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)

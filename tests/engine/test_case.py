@@ -88,7 +88,9 @@ def compare(a: SetStatistics, b: SetStatistics, scale: SetStatistics, rtol: floa
     count = np.maximum(scale.columns["count"], 1)
     spread = np.sqrt(scale.columns["m2"] / count) + np.abs(scale.columns["mean"])
     assert (np.abs(a.columns["mean"] - b.columns["mean"]) <= rtol * spread + 1e-300).all()
-    assert np.allclose(a.columns["m2"], b.columns["m2"], rtol=rtol, atol=rtol * 1e-6 * float(spread.max() ** 2) + 1e-300)
+    assert np.allclose(
+        a.columns["m2"], b.columns["m2"], rtol=rtol, atol=rtol * 1e-6 * float(spread.max() ** 2) + 1e-300
+    )
     assert np.allclose(a.columns["clipped_energy"], b.columns["clipped_energy"], rtol=rtol, atol=1e-300)
     zero = np.zeros(BINS, np.int64)
     for i in a.histograms.keys() | b.histograms.keys():
@@ -322,7 +324,9 @@ def test_different_outputs_and_inputs_are_refused(lattices: int, codes: tuple[in
         filled(1).merge(SetStatistics.empty([2, 3], lattices=lattices, codes=[codes]))
 
 
-floats = st.lists(st.floats(-1e3, 1e3, width=32), max_size=30).map(lambda values: np.unique(np.array(values, np.float32)))
+floats = st.lists(st.floats(-1e3, 1e3, width=32), max_size=30).map(
+    lambda values: np.unique(np.array(values, np.float32))
+)
 
 
 @given(floats, floats, floats)
@@ -406,7 +410,9 @@ def test_cases_of_other_models_or_settings_are_refused() -> None:
         case.merge(shard(2, "validation", tensor="u"))
 
 
-@pytest.mark.xfail(strict=True, reason="NaN is not equal to itself: shards of one model with a broken scale are refused")
+@pytest.mark.xfail(
+    strict=True, reason="NaN is not equal to itself: shards of one model with a broken scale are refused"
+)
 def test_cases_with_an_undefined_scale_merge() -> None:
     nan = [float(text) for text in ("nan", "nan")]
     shard(1, "validation", scale=nan[0]).merge(shard(2, "validation", scale=nan[1]))

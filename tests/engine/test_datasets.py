@@ -47,7 +47,11 @@ def pixels(seed: int, n: int = 24, low: int = 0, high: int = 255) -> Any:
     """8-bit images of correlated channels, with brightness and contrast that vary."""
     rng = np.random.default_rng(seed)
     middle, contrast = rng.uniform(80, 170, (n, 1, 1, 1)), rng.uniform(20, 70, (n, 1, 1, 1))
-    shade = rng.normal(size=(n, 1, 16, 16)) + 0.3 * rng.normal(size=(n, 3, 16, 16)) + np.array([0.3, 0, -0.3]).reshape(3, 1, 1)
+    shade = (
+        rng.normal(size=(n, 1, 16, 16))
+        + 0.3 * rng.normal(size=(n, 3, 16, 16))
+        + np.array([0.3, 0, -0.3]).reshape(3, 1, 1)
+    )
     values = np.clip(np.rint(middle + contrast * shade), low, high)
     values[0, :, 0, 0], values[0, :, 0, 1] = low, high
     return values.astype(np.float32)
@@ -113,7 +117,9 @@ def case_of(
         unmatched=(),
         notices=(),
         run={},
-        datasets={role: DatasetRecord(origin="x.npz", labelled=False, seen=len(s.samples)) for role, s in statistics.items()},
+        datasets={
+            role: DatasetRecord(origin="x.npz", labelled=False, seen=len(s.samples)) for role, s in statistics.items()
+        },
     )
     return Case(record, statistics)
 
@@ -132,7 +138,9 @@ def relation(representative: Any, validation: Any, **options: Any) -> RelationFa
 @pytest.mark.parametrize("preprocessing", PREPROCESSING)
 def test_grid_of_eight_bit_images(preprocessing: str) -> None:
     found = facts(case_of(measure(images(1, preprocessing))))
-    ends = PREPROCESSING[preprocessing](np.array([0, 255], np.float32).reshape(2, 1, 1, 1) * np.ones((1, 3, 1, 1), np.float32))
+    ends = PREPROCESSING[preprocessing](
+        np.array([0, 255], np.float32).reshape(2, 1, 1, 1) * np.ones((1, 3, 1, 1), np.float32)
+    )
     assert found.lattice_step == pytest.approx(((ends[1] - ends[0]) / 255).ravel().tolist(), rel=1e-4)
     assert found.lattice_low == pytest.approx(ends[0].ravel().tolist(), abs=1e-5)
 
@@ -221,13 +229,12 @@ def test_forgotten_mean() -> None:
 
 
 @pytest.mark.xfail(strict=True, reason="the offset told is that of the channel whose slope is off by rounding most")
-@pytest.mark.parametrize("channel", [0, 1, 2])
-def test_offset_told_is_the_largest(channel: int) -> None:
-    shifted = images(1, "imagenet")
-    shifted[:, channel] += np.float32(2)
-    found = relation(shifted, images(2, "imagenet"))
+def test_offset_told_is_the_largest() -> None:
+    shift = np.array([0.4, 1.0, 0.4], np.float32).reshape(3, 1, 1)
+    found = relation(images(1, "imagenet") + shift, images(2, "imagenet"))
     assert found.kind == "offset"
-    assert found.offset == pytest.approx(2.0, abs=0.1), f"channel {channel}"
+    assert found.offset_over_std == pytest.approx(1.0 / images(2, "imagenet").std(), rel=1e-2)
+    assert found.offset == pytest.approx(1.0, rel=1e-2)
 
 
 @pytest.mark.parametrize("preprocessing", ["raw", "unit", "imagenet"])
@@ -236,6 +243,11 @@ def test_set_without_the_darkest_pixels_is_the_same(preprocessing: str, low: int
     whole, part = images(1, preprocessing), images(2, preprocessing, low=low, high=high)
     assert relation(whole, part).kind == "same"
     assert relation(part, whole).kind == "same"
+
+
+@pytest.mark.xfail(strict=True, reason="only the lower ends are compared, though the upper ends and the grid agree")
+def test_set_of_bright_images_is_not_shifted() -> None:
+    assert relation(images(1, "unit", low=45), images(2, "unit")).kind == "same"
 
 
 @pytest.mark.parametrize("representative, kind", [("unit", "partly-normalized"), ("raw", "not-normalized")])
@@ -314,7 +326,10 @@ def test_shifted_and_misshapen_inputs_are_not_the_same() -> None:
 
 
 def test_grid_against_no_grid_falls_back_to_quantiles() -> None:
-    found = relation(images(1, "unit"), images(2, "unit") + np.float32(1e-3) * np.random.default_rng(0).random((24, 3, 16, 16)).astype(np.float32))
+    found = relation(
+        images(1, "unit"),
+        images(2, "unit") + np.float32(1e-3) * np.random.default_rng(0).random((24, 3, 16, 16)).astype(np.float32),
+    )
     assert (found.method, found.kind) == ("quantiles", "same")
 
 

@@ -69,7 +69,9 @@ def test_truth_tables(flags: tuple[bool | None, bool | None]) -> None:
 
 
 trees = st.recursive(
-    st.sampled_from([flag(i) for i in range(3)] + [{"fact": name, "known": k} for name in FLAGS for k in (True, False)]),
+    st.sampled_from(
+        [flag(i) for i in range(3)] + [{"fact": name, "known": k} for name in FLAGS for k in (True, False)]
+    ),
     lambda parts: st.one_of(
         st.lists(parts, min_size=1, max_size=3).map(lambda nodes: {"all": nodes}),
         st.lists(parts, min_size=1, max_size=3).map(lambda nodes: {"any": nodes}),

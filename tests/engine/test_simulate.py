@@ -148,7 +148,7 @@ def test_prediction_of_any_shift_and_range(
 
 
 def test_textbook_formula_is_wrong_where_it_matters() -> None:
-    """A twelfth of the squared step misses zeros by 3 dB and a lone outlier by far more; bin by bin neither is missed."""
+    """A twelfth of the squared step is 3 dB off where half is zero, and far more with one outlier."""
     x = draw("relu")
     grid = Grid.over(0.0, float(x.max()), 8, symmetric=False)
     assert 10 * math.log10(grid.step**2 / 12 / noise(bins_of(x), [grid])[0]) == pytest.approx(3.0, abs=0.3)

@@ -84,7 +84,7 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
 def test_without_representative_data_rules_are_not_judged_and_say_how(pair, good, tmp_path):
     done = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "--verbose")
     assert done.returncode == 0
-    assert "preprocessing-mismatch" in done.stdout and "--representative" in done.stdout
+    assert "D005 preprocessing" in done.stdout and "--representative" in done.stdout
 
 
 class TestBadInput:
