@@ -14,6 +14,8 @@ from quantmedic.engine.paired import drop_interval
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 1e-3
 _BOOTSTRAP = 400
+#: Steps that a lattice must span before its ends are taken for the pixels 0 and 255.
+FULL_SPAN = 250
 
 
 def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
@@ -162,8 +164,34 @@ def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[
         "offset": offsets[worst],
         "offset_over_std": max(shifted),
         "kind": _lattice_kind(grids, slopes, max(shifted)),
+        "reading": _reading(grids),
         "certainty": 1.0,
     }
+
+
+def _reading(grids: list[Any]) -> str | None:
+    """Both sets' preprocessing in words, where their lattices span nearly all of a pixel's 256 values."""
+    if any(span < FULL_SPAN for pair in grids for _, _, span in pair):
+        return None
+    mine, other = ([pair[i][:2] for pair in grids] for i in (0, 1))
+    return f"representative = {_formula(mine)}, validation = {_formula(other)}"
+
+
+def _formula(grids: list[tuple[float, float]]) -> str:
+    """(x / 255 - mean) / std, or shorter, of lattices given as (step, lowest point) per channel."""
+    if all(abs(low) < step / 2 for step, low in grids):
+        divisors = [1.0 / step for step, _ in grids]
+        return "x" if all(abs(d - 1) < 0.005 for d in divisors) else f"x / {_numbers(divisors)}"
+    if all(abs(low + 1) < step / 2 for step, low in grids):
+        return f"x / {_numbers([1.0 / step for step, _ in grids])} - 1"
+    deviations = [1.0 / (255.0 * step) for step, _ in grids]
+    means = [-low * std for (_, low), std in zip(grids, deviations, strict=True)]
+    return f"(x / 255 - {_numbers(means)}) / {_numbers(deviations)}"
+
+
+def _numbers(values: list[float]) -> str:
+    texts = [f"{value:.4g}" for value in values]
+    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
 
 
 def _lattice_kind(grids: list[Any], slopes: list[float], shift: float) -> str:

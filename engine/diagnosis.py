@@ -35,7 +35,7 @@ class EvidenceRow(Contract):
 
     fact: str
     value: Any
-    comparison: str
+    comparison: str = Field(description="operator of the rule; 'shown' where the value is context, not compared")
     threshold: Any
     source: str | None = Field(default=None, description="where the threshold comes from")
     subject: str = Field(description="layer, tensor, data set or output that the value was measured on")

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import Any
 
 from quantmedic.engine.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
-from quantmedic.engine.rule import Any_, Condition, Not, Rule, RuleBase
+from quantmedic.engine.rule import SHOWN, Any_, Condition, Not, Rule, RuleBase
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "is": operator.eq,
@@ -126,7 +126,8 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
             continue
         judged += 1
         if verdict:
-            evidence = tuple(_evidence(condition, read, base, name) for condition in used)
+            shown = [Evidence(path, value, SHOWN, None, None, name) for path in rule.shows if (value := read(path))]
+            evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
             findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence))
     return RuleResult(rule, tuple(findings), tuple(unknown), judged)
 

@@ -242,6 +242,10 @@ class RelationFacts(Facts):
         "to validation was applied again), partly-normalized (scaled, but mean and deviation are missing), scale, "
         "offset, same, unexplained"
     )
+    reading: str | None = fact(
+        "the preprocessing of both sets as read off their lattices, with x for a pixel of 0 … 255; None where a set "
+        "does not show most of the 256 values"
+    )
     certainty: float | None = fact("1 for a lattice, else R² of the quantile fit", "ratio")
     flipped_distance_ratio: float | None = fact(
         "distance of the channel means and deviations to the validation set's as stored / with the channels reversed; "

@@ -15,6 +15,8 @@ from quantmedic.engine.facts import SCOPES, Scope, fact_paths
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
 COMPARISONS = {"is": "=", "is_not": "≠", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "in": "in", "known": "known"}
+#: Operator of evidence that is shown, not compared.
+SHOWN = "shown"
 #: The safe loader, compiled where libyaml is present.
 _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FAMILIES = {
@@ -90,7 +92,11 @@ Node = Annotated[All | Any_ | Not | Condition, Field(union_mode="left_to_right")
 
 
 class Rule(Data):
-    """One way to recognise one cause: ``when`` holds the symptom, ``where`` the subjects that it is asked of."""
+    """One way to recognise one cause.
+
+    ``when`` holds the symptom, ``where`` the subjects that it is asked of, ``shows`` facts that belong to the evidence
+    without being compared.
+    """
 
     id: str = Field(pattern=r"^[A-Z]\d{3}$")
     name: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
@@ -101,6 +107,7 @@ class Rule(Data):
     where: Node | None = None
     when: Node
     message: str
+    shows: tuple[str, ...] = ()
     remedies: tuple[str, ...] = Field(min_length=1)
     repair: Literal["recalibrate"] | None = None
     path: Path | None = None
@@ -286,7 +293,7 @@ def _check(rule: Rule, base: RuleBase) -> None:
     path = rule.path or Path(rule.id)
     known = fact_paths(rule.scope)
     used = [condition.fact for condition in rule.conditions()]
-    for name in [*used, *message_fields(rule.message)]:
+    for name in [*used, *message_fields(rule.message), *rule.shows]:
         if name not in known:
             help_ = f"facts of scope {rule.scope} start at {SCOPES[rule.scope].__name__}"
             raise RuleError(f"unknown fact {name!r}{_suggest(name, known)}", where=_place(path, [name]), help=help_)

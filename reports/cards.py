@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Annotated
 
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
-from quantmedic.engine.rule import COMPARISONS, Remedy
+from quantmedic.engine.rule import COMPARISONS, SHOWN, Remedy
 from quantmedic.reports.snippets import TOOLCHAIN_NAMES, layer_names, preferred, render_snippet, tensor_names
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
@@ -20,7 +20,7 @@ class EvidenceLine:
     fact: Annotated[str, "dotted path of the fact"]
     description: Annotated[str, "formula of the fact where it stands first, else empty"]
     value: Annotated[str, "what was measured"]
-    comparison: Annotated[str, "sign between value and threshold: >, <, =, …"]
+    comparison: Annotated[str, "sign between value and threshold: >, <, =, …; empty where nothing was compared"]
     threshold: Annotated[str, "limit that the value is compared with"]
     subject: Annotated[str, "layer, tensor, data set or output"]
     source: Annotated[str, "where the threshold comes from; empty for constants of the rule and where it was said"]
@@ -145,13 +145,14 @@ def _evidence(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
     for row in rows:
         info = fact_info(row.fact)
         seen = any(line.fact == row.fact for line in lines)
+        compared = row.comparison != SHOWN
         lines.append(
             EvidenceLine(
                 fact=visible(row.fact),
                 description="" if seen else info.description,
                 value=measure(row.value, info.unit),
-                comparison=COMPARISONS.get(row.comparison, visible(row.comparison)),
-                threshold=measure(row.threshold, info.unit),
+                comparison=COMPARISONS.get(row.comparison, visible(row.comparison)) if compared else "",
+                threshold=measure(row.threshold, info.unit) if compared else "",
                 subject=name(row.subject),
                 source="" if seen else visible(row.source or ""),
             )

@@ -123,6 +123,9 @@ def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
 
 def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
     for line in lines:
+        if not line.comparison:
+            yield from _wrapped(f"{line.fact}: {line.value}", indent=5)
+            continue
         threshold = visible(line.threshold, VALUE_LIMIT)
         compared = f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {threshold:<10}  "
         yield compared + visible(line.subject, max(WIDTH - len(compared), VALUE_LIMIT))
