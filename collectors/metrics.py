@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.datasets import import_function
+from quantmedic.collectors.functions import import_function
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.paired import drop_interval
 

@@ -1,0 +1,38 @@
+"""Parts that messages about data share: shapes, aligned rows, and names that are spelled nearly right."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from quantmedic.engine.errors import DataError
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """A shape as it is printed, ``N`` and ``?`` for dynamic axes."""
+    sides = ["N" if i == 0 and side is None else "?" if side is None else str(side) for i, side in enumerate(shape)]
+    return f"({', '.join(sides)}{',' if len(sides) == 1 else ''})"
+
+
+def table(*rows: Sequence[str]) -> list[str]:
+    """Lines of aligned cells."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The nearest of the names as the end of a line; nothing if none is near."""
+    near = get_close_matches(name, [other for other in names if other], 1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def missing(path: Path, what: str) -> DataError:
+    """The error for a path that does not exist."""
+    siblings = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, siblings, 1)
+    return DataError(
+        f"{what} cannot be found",
+        where=str(path),
+        help=f"did you mean {path.parent / near[0]}?"
+        if near
+        else "check the path; a function is written module:function",
+    )
