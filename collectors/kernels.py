@@ -5,6 +5,10 @@ compacted away first: the float loops may then assume finite values and reorder 
 ``CHUNK`` values and are added into float64.
 """
 
+import os
+import tempfile
+from pathlib import Path
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +21,26 @@ CHUNK = 2048
 SMALL = 1 << 16
 _EXPONENT = 0x7F800000
 _REORDER = {"reassoc", "contract", "arcp", "nsz", "nnan", "ninf"}
+
+
+def _cache_folder() -> str:
+    """Where compiled code is kept between runs.
+
+    Never beside the source: files that pip does not know would survive an uninstall and hide the next install.
+    """
+    root = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    folder = Path(root) / "quantmedic" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except OSError:
+        return os.path.join(tempfile.gettempdir(), f"quantmedic-kernels-{os.getpid()}")
+
+
+# numba looks the folder up once per function, when it is decorated.
+_user_choice = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+numba.config.CACHE_DIR = _user_choice or _cache_folder()  # type: ignore[attr-defined]
 _jit = numba.njit(cache=True, nogil=True)
 _sum = numba.njit(cache=True, nogil=True, fastmath=_REORDER, inline="never")
 
@@ -331,3 +355,6 @@ def _rounding(x, bits, scale, low, high, count, total, square, cross, power, top
             top[c] = max(top[c], t)
             clipped[c] += np.int64(n)
             energy[c] += e
+
+
+numba.config.CACHE_DIR = _user_choice  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from quantmedic.collectors import kernels, reference
-from quantmedic.collectors.accumulate import SetAccumulator, as_rows
+from quantmedic.collectors.accumulate import as_rows
 from quantmedic.engine.case import BUCKETS, ERROR_COLUMNS, ROW_COLUMNS, SetStatistics, TensorStatistics
 from quantmedic.engine.histogram import BINS, LOW
 
@@ -216,10 +216,9 @@ def test_neither_batches_nor_order_matter(implementation, name, batch):
 def test_arranging_rows_keeps_channels_and_samples_together(implementation, name, axis):
     x = np.moveaxis(TENSORS[name].reshape(len(TENSORS[name]), 3, 10, -1), 1, -1 if axis is None else axis)
     rows = as_rows(x, axis)
-    accumulator = SetAccumulator(SetStatistics.empty([rows.shape[1]]), None)
     buckets = np.arange(len(x))[::-1] % BUCKETS
-    accumulator.tensor(0, rows, buckets, None)
-    found = accumulator.finish().tensor(0)
+    # Gathered rows hold the samples side by side; else each sample has as many rows as the axes before the channels.
+    found = observed(implementation, rows, buckets if len(rows) == 1 else np.repeat(buckets, len(rows) // len(x)))
     for c in range(rows.shape[1]):
         values = x if axis is None else np.take(x, c, axis)
         values = values[np.isfinite(values)].astype(np.float64)
