@@ -32,6 +32,7 @@ class SetAccumulator:
         self._rows: list[NDArray[np.void]] = []
         self._labels: Array | None = None
         self._projection: NDArray[np.float64] | None = None
+        self._width = 0
         self.last = 0
 
     def begin(self, n: int, x: Array, image: tuple[str, int] | None, labels: Array | None) -> NDArray[np.int64]:
@@ -103,6 +104,9 @@ class SetAccumulator:
         x = x.mean(axis=tuple(range(2, x.ndim))) if x.ndim > 2 else x.reshape(n, -1)
         x = x[np.isfinite(x).all(axis=1)]
         width = x.shape[1]
+        self._width = self._width or width
+        if width != self._width:  # features over an axis that depends on the data cannot be compared
+            return np.zeros((0, FEATURES))
         if width <= FEATURES:
             return np.pad(x, ((0, 0), (0, FEATURES - width)))
         if self._projection is None:

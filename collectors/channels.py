@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import onnx
+import onnx.shape_inference
 
 from quantmedic.collectors.onnx_graph import Graph, Operator
 
@@ -34,6 +35,16 @@ def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
             if 0 <= position < rank:
                 axes.setdefault(name, position)
     return {name: axis for name, axis in axes.items() if name in shapes and axis < len(shapes[name])}
+
+
+def static_shapes(graph: Graph) -> dict[str, tuple[int | None, ...]]:
+    """Shapes that hold for every batch, by shape inference; None for an axis that depends on the data."""
+    inferred = onnx.shape_inference.infer_shapes(graph.model).graph
+    return {
+        value.name: tuple(d.dim_value if d.dim_value > 0 else None for d in value.type.tensor_type.shape.dim)
+        for value in (*inferred.input, *inferred.value_info, *inferred.output)
+        if value.type.tensor_type.HasField("shape")
+    }
 
 
 def _require_input(op: Operator, graph: Graph, axes: dict[str, int]) -> None:

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from quantmedic.collectors.accumulate import SetAccumulator, as_rows
-from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes
+from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes, static_shapes
 from quantmedic.collectors.datasets import Batch, Dataset, InputSpec
 from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.metrics import Metric
@@ -205,6 +205,7 @@ class _Observer:
         n = _samples(first)
         shapes = {pair.twin: floats[pair.twin].shape for pair in self.pairs if pair.twin in floats}
         axes = channel_axes(self.models.float_graph, shapes)
+        fixed = static_shapes(self.models.float_graph)
         kept, strangers = [], []
         self.axes: list[int | None] = []
         self.channels: list[int] = []
@@ -217,7 +218,7 @@ class _Observer:
                 strangers.append(f"{pair.root} {list(code.shape)} against {pair.twin} {list(x.shape)}")
                 continue
             axis = axes.get(pair.twin)
-            if axis is not None and (axis == 0 or x.shape[axis] > MAX_CHANNELS):
+            if axis is not None and not _is_channel_axis(axis, x.shape, fixed.get(pair.twin)):
                 axis = None
             kept.append(pair)
             self.axes.append(axis)
@@ -288,13 +289,20 @@ class _Observer:
         if self.feature is not None:
             into.features(floats[self.feature], n)
         for i, (pair, code) in enumerate(zip(self.pairs, codes, strict=True)):
-            x, grid = as_rows(floats[pair.twin], self.axes[i]), _fixed(pair.tap.quantizer)
+            values, grid = floats[pair.twin], _fixed(pair.tap.quantizer)
+            self.bucketed[i] = self.bucketed[i] and values.shape[0] == n
+            x = as_rows(values, self.axes[i])
+            if x.shape[1] != self.channels[i] or (code is not None and code.shape != values.shape):
+                raise ModelError(
+                    "a tensor changes its channels from batch to batch",
+                    where=f"{pair.root}: {self.channels[i]} at first, then {list(values.shape)}",
+                )
             into.tensor(i, x, buckets if self.bucketed[i] else None, grid)
             if code is not None:
                 into.error(i, x, _real(code, grid, self.axes[i]), "accumulated")
         for slot, (i, grid, columns) in enumerate(self.output_grids()):
             code = codes[i]
-            if code is not None:
+            if code is not None and (columns == 1 or code.shape[-1] == columns):
                 into.codes(slot, code, columns, grid)
         if self.isolated is not None:
             self._observe_isolated(batch, floats, into)
@@ -373,6 +381,12 @@ def _real(code: Array, grid: Quantizer | None, axis: int | None) -> NDArray[np.f
     """Real values behind what a tap shows, as rows; codes are arranged before they grow to floats."""
     rows = as_rows(code, axis)
     return np.asarray(rows, np.float32) if grid is None else grid.dequantize_rows(rows)
+
+
+def _is_channel_axis(axis: int, shape: tuple[int, ...], static: tuple[int | None, ...] | None) -> bool:
+    """The axis can be measured channel by channel: few enough, and as many in every batch."""
+    known = static is not None and len(static) == len(shape) and static[axis] == shape[axis]
+    return axis > 0 and known and shape[axis] <= MAX_CHANNELS
 
 
 def _fixed(quantizer: Quantizer | None) -> Quantizer | None:

@@ -19,6 +19,9 @@ from quantmedic.engine.histogram import BINS, SHIFT
 Float32 = NDArray[np.float32]
 CHUNK = 2048
 SMALL = 1 << 16
+#: Bits of 1e-15 and 1e15: only between them do the squares of a row fit float32, with room for their sums.
+_SMALLEST = int(np.float32(1e-15).view(np.int32))
+_LARGEST = int(np.float32(1e15).view(np.int32))
 _EXPONENT = 0x7F800000
 _REORDER = {"reassoc", "contract", "arcp", "nsz", "nnan", "ninf"}
 
@@ -143,8 +146,20 @@ def _chunk_moments(x, shift):
 
 
 @_jit
-def _moments(x, shift):
+def _is_wide(top):
+    """The largest magnitude of a row, as bits, asks for sums in float64."""
+    return top > _LARGEST or 0 < top < _SMALLEST
+
+
+@_jit
+def _moments(x, shift, wide):
     total, square = 0.0, 0.0
+    if wide:
+        for i in range(x.size):
+            d = np.float64(x[i]) - np.float64(shift)
+            total += d
+            square += d * d
+        return total, square
     for start in range(0, x.size, CHUNK):
         part, part2 = _chunk_moments(x[start : start + CHUNK], shift)
         total += part
@@ -172,6 +187,20 @@ def _chunk_differences(x, y, d):
         cross += x[i] * e
         power += x[i] * x[i]
     return total, square, cross, power
+
+
+@_jit
+def _wide_differences(x, y):
+    """The same in float64, one by one."""
+    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, 0.0
+    for i in range(x.size):
+        e = np.float64(y[i]) - np.float64(x[i])
+        total += e
+        square += e * e
+        cross += np.float64(x[i]) * e
+        power += np.float64(x[i]) * np.float64(x[i])
+        top = max(top, abs(e))
+    return total, square, cross, power, top
 
 
 @_jit
@@ -206,6 +235,22 @@ def _chunk_round_trip(x, scale, inverse, low, high, d):
         clipped += outside
         energy += outside * e * e
     return total, square, cross, power, clipped, energy
+
+
+@_jit
+def _wide_round_trip(x, scale, low, high, kept):
+    """The same in float64: the rounded row goes to ``kept``, then both are compared."""
+    clipped, energy = 0.0, 0.0
+    for i in range(x.size):
+        code = np.rint(np.float64(x[i]) / np.float64(scale))
+        inside = min(max(code, np.float64(low)), np.float64(high))
+        kept[i] = np.float32(inside * np.float64(scale))
+        if inside != code:
+            e = np.float64(kept[i]) - np.float64(x[i])
+            clipped += 1.0
+            energy += e * e
+    total, square, cross, power, top = _wide_differences(x, kept)
+    return total, square, cross, power, top, clipped, energy
 
 
 @_jit
@@ -268,7 +313,7 @@ def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, 
                 for i in range(n):
                     histogram[np.uint32(row_bits[i]) >> SHIFT] += 1
             shift = row[0]
-            total, square = _moments(row, shift)
+            total, square = _moments(row, shift, _is_wide(top))
             row_mean = shift + total / n
             row_m2 = max(square - total * total / n, 0.0)
             seen = count[c]
@@ -314,9 +359,8 @@ def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power,
     for o in range(outer):
         for c in range(channels):
             a, b = x[o, c], y[o, c]
-            bad_x = _scan(x_bits[o, c])[2] >= _EXPONENT
-            bad_y = _scan(y_bits[o, c])[2] >= _EXPONENT
-            if bad_x or bad_y:
+            top_x, top_y = _scan(x_bits[o, c])[2], _scan(y_bits[o, c])[2]
+            if top_x >= _EXPONENT or top_y >= _EXPONENT:
                 n = 0
                 for i in range(inner):
                     fine_y = (y_bits[o, c, i] & np.int32(0x7FFFFFFF)) < _EXPONENT
@@ -326,7 +370,11 @@ def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power,
                         kept_y[n] = b[i]
                         n += 1
                 a, b = kept_x[:n], kept_y[:n]
-            s, s2, sx, p, t = _differences(a, b, d, d_bits)
+                top_x, top_y = _largest(a.view(np.int32), n), _largest(b.view(np.int32), n)
+            if _is_wide(max(top_x, top_y)):
+                s, s2, sx, p, t = _wide_differences(a, b)
+            else:
+                s, s2, sx, p, t = _differences(a, b, d, d_bits)
             count[c] += a.size
             total[c] += s
             square[c] += s2
@@ -339,14 +387,20 @@ def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power,
 def _rounding(x, bits, scale, low, high, count, total, square, cross, power, top, clipped, energy):
     outer, channels, inner = x.shape
     kept = np.empty(inner, np.float32)
+    rounded = np.empty(inner, np.float32)
     d = np.empty(CHUNK, np.float32)
     d_bits = d.view(np.int32)
     for o in range(outer):
         for c in range(channels):
             row = x[o, c]
-            if _scan(bits[o, c])[2] >= _EXPONENT:
+            largest = _scan(bits[o, c])[2]
+            if largest >= _EXPONENT:
                 row = kept[: _compact(row, bits[o, c], kept)]
-            s, s2, sx, p, t, n, e = _round_trip(row, scale[c], low[c], high[c], d, d_bits)
+                largest = _largest(row.view(np.int32), row.size)
+            if _is_wide(largest):
+                s, s2, sx, p, t, n, e = _wide_round_trip(row, scale[c], low[c], high[c], rounded[: row.size])
+            else:
+                s, s2, sx, p, t, n, e = _round_trip(row, scale[c], low[c], high[c], d, d_bits)
             count[c] += row.size
             total[c] += s
             square[c] += s2

@@ -282,6 +282,9 @@ def test_clipping() -> None:
     assert clipping.utilisation == pytest.approx(1.0)
     assert found.negative_levels == pytest.approx(1 / quantizer.scale)
     assert found.negative_ratio == pytest.approx(1 / 4)
+    below = derive(case_of([x, x], [QuantizerFacts(), per_tensor(0.0, 8.0)]), BASE).tensors[1].data.clipping
+    assert (below.share, below.overshoot) == (pytest.approx(0.1), pytest.approx(1.0 / 8.0))
+    assert below.utilisation == pytest.approx(6 / 8)
     unused = derive(case_of([x, x], [QuantizerFacts(), per_tensor(-2.0, 12.0)]), BASE).tensors[1].data.clipping
     assert (unused.share, unused.overshoot) == (0, 0)
     assert unused.utilisation == pytest.approx(7 / 14)

@@ -193,6 +193,7 @@ def test_missing_facts_are_those_that_leave_it_open() -> None:
             {"any": [{"fact": "operators", "gt": 5}, {"fact": "dropped_taps", "gt": 0}]},
             {"any": [{"fact": "size_ratio", "gt": 5}, {"fact": "opset", "gt": 0}]},
             {"not": {"fact": "degraded_share", "gt": 0.5}},
+            {"fact": "toolchain", "known": False},
         ]
     }
     result = judge(when, {"model": {"opset": 9, "operators": 3}})

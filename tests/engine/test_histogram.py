@@ -192,7 +192,7 @@ def test_zeros_of_both_signs_stand_alone() -> None:
 @few
 def test_power_is_within_the_bins(values: list[float]) -> None:
     x = np.array(values, np.float32)
-    x[np.abs(x) < NEGLIGIBLE] = 0.0
+    x[np.abs(x) < np.finfo(np.float32).tiny] = 0.0
     power = float((x.astype(np.float64) ** 2).mean())
     assert power / (1 + WIDTH) ** 2 * (1 - 1e-9) <= bins_of(x).power() <= power * (1 + WIDTH) ** 2 * (1 + 1e-9)
 
