@@ -191,10 +191,13 @@ def _nonfinite_rows(output: Array, n: int) -> NDArray[np.bool_]:
     return np.logical_not(np.isfinite(output.reshape(n, -1)).all(axis=1))
 
 
-def _scores(output: Array, n: int) -> NDArray[np.float32] | None:
+def _scores(output: Array, n: int) -> NDArray[np.float64] | None:
     """Class scores ``[n, classes]`` where the output looks like them."""
-    if output.dtype.kind != "f" or output.shape[0] != n or output.ndim < 2:
+    if output.dtype.kind != "f" or output.ndim < 2 or output.shape[0] != n:
         return None
     scores = output.reshape(n, -1)
     one_axis = max(output.shape[1:]) == scores.shape[1]
-    return np.nan_to_num(scores, nan=-np.inf) if one_axis and scores.shape[1] > 1 else None
+    if not one_axis or scores.shape[1] < 2:
+        return None
+    lowest = float(np.finfo(np.float32).min)
+    return np.nan_to_num(scores.astype(np.float64), nan=lowest, neginf=lowest, posinf=-lowest)

@@ -44,8 +44,12 @@ Array = NDArray[np.generic]
 Progress = Callable[[str, int, int | None], None]
 #: Samples on which the channel-reversed representative inputs are tried.
 FLIP_SAMPLES = 64
+#: Activations that runtimes fuse into the kernel before them.
+_ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish"})
 #: Output columns whose codes are counted one by one.
 MAX_COLUMNS = 1024
+#: Names that a notice lists.
+NAMES_TOLD = 8
 
 
 @dataclass(frozen=True)
@@ -170,12 +174,6 @@ class _Observer:
         quantized, float_graph = models.quantized, models.float_graph
         taps = [pair.tap for pair in models.pairs]
         self.observed = ObservedModel(quantized, taps, self._feed(first, quantized), options.threads)
-        if self.observed.dropped:
-            names = ", ".join(models.pairs[i].root for i in self.observed.dropped[:5])
-            self.notices.append(
-                f"{len(self.observed.dropped)} tensors are measured in the float model only, for reading them would "
-                f"change the result of the quantized model: {names}"
-            )
         if self.observed.simulated:
             self.notices.append(
                 "reading its tensors changes the result of the quantized model by "
@@ -183,9 +181,20 @@ class _Observer:
             )
         self.pairs = list(models.pairs)
         self.tapped = {models.pairs[i].root for i in self.observed.taps}
+        self._tell_untapped()
         self._open_float(float_graph)
         self._settle_shapes(first)
         self._open_isolated()
+
+    def _tell_untapped(self) -> None:
+        names = [pair.twin for pair in self.pairs if pair.root not in self.tapped]
+        if not names:
+            return
+        more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+        self.notices.append(
+            f"{len(names)} tensors are measured in the float model only, for reading them would change what the "
+            f"quantized model computes: {', '.join(names[:NAMES_TOLD])}{more}"
+        )
 
     def _open_float(self, graph: Graph) -> None:
         twins = [pair.twin for pair in self.pairs]
@@ -206,7 +215,7 @@ class _Observer:
         shapes = {pair.twin: floats[pair.twin].shape for pair in self.pairs if pair.twin in floats}
         axes = channel_axes(self.models.float_graph, shapes)
         fixed = static_shapes(self.models.float_graph)
-        kept, strangers = [], []
+        kept, strangers, seen = [], [], []
         self.axes: list[int | None] = []
         self.channels: list[int] = []
         self.bucketed: list[bool] = []
@@ -220,13 +229,18 @@ class _Observer:
             axis = axes.get(pair.twin)
             if axis is not None and not _is_channel_axis(axis, x.shape, fixed.get(pair.twin)):
                 axis = None
+            grid = _fixed(pair.tap.quantizer)
+            if grid is not None and grid.scale.size > 1:  # its own channels, whatever the operators' are
+                axis = (grid.axis or 0) % x.ndim
             kept.append(pair)
+            seen.append(code)
             self.axes.append(axis)
             self.channels.append(x.shape[axis] if axis is not None else 1)
             self.bucketed.append(x.shape[0] == n)
         if strangers:
             self.notices.append(f"{len(strangers)} tensors differ in shape and are not measured: {strangers[0]}")
         self.pairs = kept
+        self.output_grids = self._output_grids(seen)
         if not kept:
             raise ModelError(
                 "no tensor of the two models can be compared",
@@ -264,20 +278,20 @@ class _Observer:
             lattices = self.channels[self.input_pair]
         elif self.image is not None:
             lattices = 1
-        codes = [(columns, 2**q.bits) for _, q, columns in self.output_grids()]
+        codes = [(columns, 2**q.bits) for _, q, columns in self.output_grids]
         return SetAccumulator(SetStatistics.empty(self.channels, lattices, codes), metric, classes=self.classes)
 
-    def output_grids(self) -> list[tuple[int, Quantizer, int]]:
-        """(output, quantizer, columns) of outputs that end on an 8-bit grid or less."""
+    def _output_grids(self, codes: Sequence[Array | None]) -> list[tuple[int, Quantizer, int]]:
+        """(tensor, quantizer, columns) of every output that ends on a grid of 8 bits or less."""
         found = []
-        for i, root in enumerate(self.models.quantized.output_roots):
-            pair = next((p for p in self.pairs if p.root == root), None)
-            grid = _fixed(pair.tap.quantizer) if pair is not None else None
-            if pair is None or grid is None or grid.bits > 8:
+        for root in self.models.quantized.output_roots:
+            i = next((k for k, pair in enumerate(self.pairs) if pair.root == root), None)
+            grid = _fixed(self.pairs[i].tap.quantizer) if i is not None else None
+            code = codes[i] if i is not None else None
+            if i is None or grid is None or code is None or grid.bits > 8:
                 continue
-            shape = self._output_shapes[i]
-            columns = shape[-1] if len(shape) > 1 and shape[-1] <= MAX_COLUMNS else 1
-            found.append((self.pairs.index(pair), grid, columns))
+            columns = code.shape[-1] if code.ndim > 1 and code.shape[-1] <= MAX_COLUMNS else 1
+            found.append((i, grid, columns))
         return found
 
     def observe(self, batch: Batch, into: SetAccumulator, *, flip: bool) -> None:
@@ -285,7 +299,7 @@ class _Observer:
         floats, codes, outputs = self._run(batch)
         n = _samples(batch)
         buckets = into.begin(n, self._input(batch), self.image, batch.labels)
-        into.outputs(outputs[0], outputs[1], self.models.float_graph.outputs)
+        into.outputs(outputs[0], outputs[1], self.models.float_graph.outputs[: len(outputs[0])])
         if self.feature is not None:
             into.features(floats[self.feature], n)
         for i, (pair, code) in enumerate(zip(self.pairs, codes, strict=True)):
@@ -300,7 +314,7 @@ class _Observer:
             into.tensor(i, x, buckets if self.bucketed[i] else None, grid)
             if code is not None:
                 into.error(i, x, _real(code, grid, self.axes[i]), "accumulated")
-        for slot, (i, grid, columns) in enumerate(self.output_grids()):
+        for slot, (i, grid, columns) in enumerate(self.output_grids):
             code = codes[i]
             if code is not None and (columns == 1 or code.shape[-1] == columns):
                 into.codes(slot, code, columns, grid)
@@ -352,8 +366,7 @@ class _Observer:
             name: batch.inputs[name] if name in batch.inputs else arrays[position]
             for position, name in enumerate(wanted)
         }
-        scalars = [value.name for value in _graph_inputs(graph) if not value.type.tensor_type.shape.dim]
-        return {name: array.reshape(()) if name in scalars else array for name, array in feed.items()}
+        return {value.name: _fed(feed[value.name], value, graph) for value in _graph_inputs(graph)}
 
     def _run(self, batch: Batch) -> tuple[dict[str, Array], list[Array | None], tuple[list[Array], list[Array]]]:
         """Float tensors by name, what each tap shows (None where it is not exposed), and both models' outputs."""
@@ -371,8 +384,8 @@ class _Observer:
         wanted = [*taps, *(n for n in quantized.outputs if n not in taps)]
         seen = dict(zip(wanted, run(self.observed.session, wanted, quantized_feed, quantized.path), strict=True))
         seen |= quantized_feed
-        outputs = [floats[n] for n in float_graph.outputs], [seen[n] for n in quantized.outputs]
-        self._output_shapes = [array.shape for array in outputs[1]]
+        order = [quantized.outputs[i] for i in self.models.match.outputs]
+        outputs = [floats[n] for n in float_graph.outputs[: len(order)]], [seen[n] for n in order]
         codes = [seen[p.tap.tensor] if p.root in self.tapped else None for p in self.pairs]
         return floats, codes, outputs
 
@@ -392,6 +405,15 @@ def _is_channel_axis(axis: int, shape: tuple[int, ...], static: tuple[int | None
 def _fixed(quantizer: Quantizer | None) -> Quantizer | None:
     """The quantizer, unless its scale is computed at run time."""
     return None if quantizer is None or quantizer.dynamic else quantizer
+
+
+def _fed(array: Array, value: onnx.ValueInfoProto, graph: Graph) -> Array:
+    """What an input takes: a number where it is a scalar, codes where the graph dequantizes it."""
+    spec = _input_spec(value)
+    taps = graph.quantizers.get(value.name, [])
+    if array.dtype.kind == "f" and spec.dtype.kind in "iu" and taps and taps[0].quantizer is not None:
+        array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
+    return array if value.type.tensor_type.shape.dim else array.reshape(())
 
 
 def _graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
@@ -417,6 +439,8 @@ def _refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
 
 def _refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
     mine, theirs = ([_input_spec(v) for v in _graph_inputs(g)] for g in (float_graph, quantized))
+    if {spec.name for spec in mine} == {spec.name for spec in theirs}:
+        theirs.sort(key=lambda spec: [other.name for other in mine].index(spec.name))
     fits = len(mine) == len(theirs) and all(_shapes_fit(a, b) for a, b in zip(mine, theirs, strict=True))
     if fits:
         return
@@ -442,7 +466,7 @@ def _pairs(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]:
     order = [*quantized.inputs, *(name for op in quantized.operators for name in op.outputs)]
     for root in order:
         twin = matched.tensors.get(root)
-        if twin is None:
+        if twin is None or _visible(root, quantized) != root:
             continue
         taps = quantized.quantizers.get(root, [])
         codes = next((t for t in taps if t.tensor and t.quantizer is not None and t.quantizer.bits >= 8), None)
@@ -452,6 +476,20 @@ def _pairs(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]:
             dynamic = next((t.quantizer for t in taps), None)
             pairs.append(Pair(root, twin, Tap(root, dynamic)))
     return pairs
+
+
+def _visible(root: str, graph: Graph) -> str:
+    """The tensor that exists at run time: a product's result inside an integer kernel is only seen activated.
+
+    To expose it would take the kernel apart.
+    """
+    readers = graph.consumers.get(root, [])
+    producer = graph.producers.get(root)
+    if producer is None or len(readers) != 1 or readers[0].op_type not in _ACTIVATIONS or root in graph.quantizers:
+        return root
+    fused = any(name in graph.quantizers for name in producer.inputs)
+    activated = readers[0].outputs[0]
+    return activated if fused and activated in graph.quantizers else root
 
 
 def _batch_size(models: Models, options: Options) -> int:
@@ -523,7 +561,7 @@ def _operator(op: Operator, models: Models, index: Mapping[str, int], executed: 
         quantized_name=op.name,
         op_type=op.op_type,
         inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
-        outputs=tuple(index.get(name) for name in op.outputs),
+        outputs=tuple(index.get(_visible(name, models.quantized)) for name in op.outputs),
         is_compute=op.op_type in COMPUTE,
         is_first=op is heads[0] if heads else False,
         is_last=op is heads[-1] if heads else False,
@@ -534,8 +572,8 @@ def _operator(op: Operator, models: Models, index: Mapping[str, int], executed: 
 
 
 def _executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:
-    """Integer where an integer kernel bears the operator's name or writes its codes in the optimized graph."""
-    names = [op.name, *(name for output in op.outputs for name in _copies(graph, output))]
+    """Integer where an integer kernel computes the operator or writes its codes in the optimized graph."""
+    names = [op.node.output[0], *(name for output in op.outputs for name in _copies(graph, output))]
     kinds = [executed[name] for name in names if name in executed]
     if not kinds:
         return None
@@ -560,9 +598,10 @@ def _is_integer_kernel(kind: str) -> bool:
 
 
 def _outputs(models: Models, observer: _Observer, index: Mapping[str, int]) -> tuple[OutputRecord, ...]:
-    grids = {i: columns for i, _, columns in observer.output_grids()}
+    grids = {i: columns for i, _, columns in observer.output_grids}
     records = []
-    for name, root in zip(models.float_graph.outputs, models.quantized.output_roots, strict=False):
+    order = [models.quantized.output_roots[i] for i in models.match.outputs]
+    for name, root in zip(models.float_graph.outputs, order, strict=False):
         i = index.get(root)
         records.append(
             OutputRecord(
@@ -599,7 +638,7 @@ def _model_facts(models: Models, observer: _Observer, operators: Sequence[Operat
         size_ratio=sizes[1] / sizes[0],
         observed="simulated" if observer.observed.simulated else "deployed",
         observed_difference=observer.observed.difference,
-        dropped_taps=len(observer.observed.dropped),
+        dropped_taps=sum(pair.root not in observer.tapped for pair in observer.pairs),
         float_is_quantized=models.float_graph.is_quantized,
         cpu_vnni=has_vnni(),
     )

@@ -292,6 +292,8 @@ def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, 
     many = outer * channels * inner > SMALL
     tables = np.zeros((4, BINS), np.int64) if many else np.zeros((4, 1), np.int64)
     # Gathered rows hold several samples side by side: one outer row, a bucket for each sample.
+    if inner == 0:
+        return
     groups = buckets.size if outer == 1 and buckets.size > 1 else 1
     span = inner // groups
     for o in range(outer):

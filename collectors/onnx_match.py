@@ -14,10 +14,18 @@ _HOPS = 4
 
 @dataclass
 class Match:
-    """Tensors and operators of the quantized graph with their twins in the float graph."""
+    """Tensors and operators of the quantized graph with their twins in the float graph.
+
+    Attributes:
+        tensors: Twin of each quantized root.
+        operators: Twin of each quantized operator, by its index.
+        outputs: For each output of the float model, the position of its twin among the quantized model's.
+        unmatched: Names of the quantized operators without a twin.
+    """
 
     tensors: dict[str, str] = field(default_factory=dict)
     operators: dict[int, Operator] = field(default_factory=dict)
+    outputs: list[int] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
 
 
@@ -33,15 +41,20 @@ class _Matcher:
         self.consumers = float_graph.consumers
         self.taken: set[int] = set()
         self.result = Match()
+        #: Products without a bias whose twins have one, until the addition that makes up for it is met.
+        self.owed: dict[str, str] = {}
         self.names = self._name_index()
 
     def run(self) -> Match:
         self._match_ends(self.quantized.inputs, self.float_graph.inputs)
         for op in self.quantized.operators:
-            twin = self._twin(op)
-            if twin is None:
+            if self._is_late_bias(op):
                 continue
-            self._pair(op, twin)
+            twin = self._twin(op)
+            if twin is not None:
+                self._pair(op, twin)
+        for product, twin_output in self.owed.items():
+            self.result.tensors.setdefault(product, twin_output)
         self._settle_outputs()
         self._settle_names()
         self.result.unmatched = [
@@ -64,16 +77,23 @@ class _Matcher:
         return index
 
     def _twin(self, op: Operator) -> Operator | None:
-        """The float operator that this one stands for, or None."""
-        named = self._named(op)
-        if named is not None and _kind(named) == _kind(op):
-            return named
+        """The float operator that this one stands for, or None: what it reads and holds counts before its name."""
         candidates = list(self._structural(op))
+        named = self._named(op)
+        if named is not None and _kind(named) == _kind(op) and not any(c is named for c in candidates):
+            candidates.append(named)
         if candidates:
-            if named is not None and any(c is named for c in candidates):
-                return named
             return max(candidates, key=lambda c: self._score(op, c))
         return named
+
+    def _is_late_bias(self, op: Operator) -> bool:
+        """An addition that gives a product the bias which its twin has built in; paired as one with the product."""
+        constants = sum(name in self.quantized.constants for name in op.inputs)
+        product = next((name for name in op.inputs if name in self.owed), None)
+        if op.op_type != "Add" or constants != 1 or product is None:
+            return False
+        self.result.tensors[op.outputs[0]] = self.owed.pop(product)
+        return True
 
     def _named(self, op: Operator) -> Operator | None:
         for output in op.outputs:
@@ -128,9 +148,19 @@ class _Matcher:
         reach = [set(self._downstream(self.result.tensors[n])) for n in mine if n in self.result.tensors]
         return all(any(name in options for name in theirs) for options in reach)
 
-    def _score(self, op: Operator, twin: Operator) -> tuple[bool, bool, float, int]:
-        same_output = bool(set(op.outputs) & set(twin.outputs))
-        return same_output, op.name == twin.name, self._weight_likeness(op, twin), -twin.index
+    def _score(self, op: Operator, twin: Operator) -> tuple[float, bool, bool, bool, bool, int]:
+        return (
+            round(self._weight_likeness(op, twin), 1),
+            self._reads_alike(op, twin),
+            _attributes(op) == _attributes(twin),
+            bool(set(op.outputs) & set(twin.outputs)),
+            op.name == twin.name,
+            -twin.index,
+        )
+
+    def _reads_alike(self, op: Operator, twin: Operator) -> bool:
+        known = [self.result.tensors[name] for name in op.inputs if name in self.result.tensors]
+        return bool(known) and self._inputs_fit(op, twin)
 
     def _weight_likeness(self, op: Operator, twin: Operator) -> float:
         """Cosine of the weights, 0 where there are none or their shapes differ."""
@@ -146,8 +176,16 @@ class _Matcher:
         self.taken.add(twin.index)
         self.result.operators[op.index] = twin
         self._settle_inputs(op, twin)
+        if _has_bias(twin) and not _has_bias(op) and self._adds_constant_after(op):
+            self.owed[op.outputs[0]] = twin.outputs[0]
+            return
         for mine, theirs in zip(op.outputs, twin.outputs, strict=False):
             self.result.tensors.setdefault(mine, theirs)
+
+    def _adds_constant_after(self, op: Operator) -> bool:
+        readers = [o for o in self.quantized.operators if op.outputs[0] in o.inputs]
+        constants = self.quantized.constants
+        return len(readers) == 1 and readers[0].op_type == "Add" and any(n in constants for n in readers[0].inputs)
 
     def _settle_inputs(self, op: Operator, twin: Operator) -> None:
         """An input whose twin feeds this operator only through folded operators stands for their result."""
@@ -163,15 +201,28 @@ class _Matcher:
                     break
 
     def _settle_outputs(self) -> None:
-        """The network's last tensors are paired as the outputs of both models, by name or position."""
-        mine, theirs = self.quantized.outputs, self.float_graph.outputs
-        for position, name in enumerate(mine):
-            twin = name if name in theirs else theirs[position] if len(mine) == len(theirs) else None
-            if twin is None:
-                continue
-            root, target = self.quantized.root(name), self.float_graph.root(twin)
-            if root not in self.quantized.inputs:
-                self.result.tensors[root] = target
+        """Pair the outputs of both models: by what they were found to be, else by name, else by position."""
+        mine, theirs = self.quantized.output_roots, self.float_graph.output_roots
+        order: dict[int, int] = {}
+        for choose in (self._found_output, self._named_output, lambda position: position):
+            for position in range(len(mine)):
+                target = choose(position)
+                free = target not in order and position not in order.values()
+                if target is not None and target < len(theirs) and free:
+                    order[target] = position
+        for target, position in order.items():
+            if mine[position] not in self.quantized.inputs:
+                self.result.tensors[mine[position]] = theirs[target]
+        self.result.outputs = [order[i] for i in sorted(order)]
+
+    def _found_output(self, position: int) -> int | None:
+        known = self.result.tensors.get(self.quantized.output_roots[position])
+        reachable = list(self._downstream(known)) if known is not None else []
+        return next((i for i, root in enumerate(self.float_graph.output_roots) if root in reachable), None)
+
+    def _named_output(self, position: int) -> int | None:
+        name = self.quantized.outputs[position]
+        return self.float_graph.outputs.index(name) if name in self.float_graph.outputs else None
 
     def _settle_names(self) -> None:
         """A tensor whose copy carries the name of a folded operator's result stands for that result."""
@@ -185,3 +236,11 @@ class _Matcher:
 
 def _kind(op: Operator) -> str:
     return _SAME.get(op.op_type, op.op_type)
+
+
+def _has_bias(op: Operator) -> bool:
+    return op.op_type in ("Conv", "ConvTranspose", "Gemm") and len(op.inputs) > 2
+
+
+def _attributes(op: Operator) -> dict[str, bytes]:
+    return {name: value.SerializeToString(deterministic=True) for name, value in op.attributes.items()}

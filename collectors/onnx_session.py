@@ -22,6 +22,7 @@ SEARCH_LIMIT = 48
 #: Above this share of taps at fault the network is observed in simulation instead.
 DROP_LIMIT = 0.5
 _TOKEN = re.compile(r"_token_\d+$")
+_NAMED = "quantmedic:"
 
 
 def make_session(
@@ -77,19 +78,28 @@ def expose(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
 
 def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
     """Bit-equal, NaN equal to NaN."""
-    return all(np.array_equal(x, y, equal_nan=x.dtype.kind == "f") for x, y in zip(a, b, strict=True))
+    return all(_same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same(x: Array, y: Array) -> bool:
+    """Sequences and maps, which onnxruntime returns as Python objects, are not compared."""
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        return True
+    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
 
 
 def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
-    """Largest change of an output over its largest magnitude."""
-    ratios = [0.0]
-    for x, y in zip(a, b, strict=True):
-        if x.dtype.kind != "f" or not x.size:
-            continue
-        before, after = x.astype(np.float64), y.astype(np.float64)
-        top = float(np.nanmax(np.abs(before)))
-        ratios.append(float(np.nanmax(np.abs(after - before))) / top if top > 0 else 0.0)
-    return max(ratios)
+    """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite."""
+    return max((_difference(x, y) for x, y in zip(a, b, strict=True) if not _same(x, y)), default=0.0)
+
+
+def _difference(x: Array, y: Array) -> float:
+    before, after = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    finite = np.isfinite(before) & np.isfinite(after)
+    top = float(np.abs(before[finite]).max(initial=0.0))
+    if not np.array_equal(np.isfinite(before), np.isfinite(after)) or top == 0.0:
+        return np.inf
+    return float(np.abs(after - before)[finite].max()) / top
 
 
 class ObservedModel:
@@ -146,15 +156,24 @@ class ObservedModel:
 
 
 def executed_types(graph: Graph, threads: int) -> dict[str, str]:
-    """What the runtime really executes: operator type of the optimized graph by tensor written and by node name.
+    """What the runtime really executes: operator type of the optimized graph by the tensor written.
 
-    Layout transformations rename nodes by a suffix ``_token_N`` and their tensors altogether.
+    Layout transformations rename tensors; nodes keep their names, up to a suffix ``_token_N``. So each node is named
+    after the tensor that it writes before the graph is optimized.
     """
+    named = onnx.ModelProto()
+    named.CopyFrom(graph.model)
+    for node in named.graph.node:
+        node.name = _NAMED + node.output[0]
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         target = Path(folder) / "optimized.onnx"
-        make_session(graph.model, graph.path, threads, optimized=target)
+        make_session(named, graph.path, threads, optimized=target)
         optimized = onnx.load_model(str(target), load_external_data=False)
-    types = {_TOKEN.sub("", node.name): node.op_type for node in optimized.graph.node if node.name}
+    types = {}
+    for node in optimized.graph.node:
+        name = _TOKEN.sub("", node.name)
+        if name.startswith(_NAMED):
+            types[name.removeprefix(_NAMED)] = node.op_type
     return types | {name: node.op_type for node in optimized.graph.node for name in node.output}
 
 

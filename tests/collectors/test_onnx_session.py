@@ -99,8 +99,6 @@ def test_difference_is_relative_to_the_same_output():
     assert not same_outputs(a[2:], b[2:])
 
 
-@pytest.mark.xfail(strict=True, reason="a change from zero, or from nothing but NaN, counts as no difference")
-@pytest.mark.filterwarnings("ignore:All-NaN")
 @pytest.mark.parametrize("before", [0.0, np.nan])
 def test_difference_to_an_output_of_zeros(before):
     assert output_difference([np.float32([before])], [np.float32([1.0])]) > 0
@@ -178,14 +176,9 @@ def changes(graph: Graph, tap: Tap, batch: dict[str, np.ndarray], plain: np.ndar
     return not np.array_equal(run(graph.model, batch, [tap.tensor, "scores"])["scores"], plain)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="float tensors before an activation that the runtime fuses are tapped: the kernels turn into simulation, "
-    "which the first batch need not show",
-)
 def test_collected_tensors_keep_the_integer_kernels(deep, tmp_path):
     graph = deep.quantized
-    taps = [pair.tap.tensor for pair in deep.pairs]
+    taps = [pair.tap.tensor for pair in deep.pairs if pair.tap.tensor]
     before, after = kernels(graph.model, tmp_path), kernels(expose(graph.model, taps), tmp_path)
     assert before["QLinearConv"] == 6
     assert after["QLinearConv"] == before["QLinearConv"]
@@ -258,7 +251,6 @@ def test_failing_data_are_named():
         onnx_session.run(session(conv_net()), ["scores"], {"image": np.zeros((2, 1), np.float32)}, Path("float.onnx"))
 
 
-@pytest.mark.xfail(strict=True, reason="AttributeError: a sequence has no dtype")
 def test_outputs_that_are_no_tensors_do_not_crash():
     net = Net()
     y = net.quantize(net.add("Relu", net.input("x", ["n", 4]), out="relu"), 0.1, np.uint8(0))

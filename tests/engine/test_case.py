@@ -200,17 +200,7 @@ def test_histogram_counts_every_finite_value(module: ModuleType) -> None:
     assert np.isinf(statistics.bucket_min).all()
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        reference,
-        pytest.param(
-            kernels,
-            marks=pytest.mark.xfail(strict=True, reason="squares of values above 1.8e19 overflow single precision"),
-        ),
-    ],
-    ids=["reference", "kernels"],
-)
+@both
 def test_mask_of_the_most_negative_float(module: ModuleType) -> None:
     """An attention mask of -3.4e38 that its quantizer clips away is all noise, not free of it."""
     x = np.random.default_rng(0).normal(size=(4, 1, 50)).astype(np.float32)
@@ -222,6 +212,21 @@ def test_mask_of_the_most_negative_float(module: ModuleType) -> None:
     module.observe_rounding(x, ones, -128 * ones, 127 * ones, into)
     assert np.isfinite(into.m2).all()
     assert error_facts(into.errors["rounding"], 1.0).sqnr_db == pytest.approx(0.0, abs=0.1)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([1e-30, 1e-15, 1e15, 1e25, 1e37]), st.sampled_from([1, 7, 40]))
+@few
+def test_compiled_loops_agree_on_very_large_and_small_values(seed: int, size: float, inner: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(3, 2, inner)).astype(np.float32)
+    x[rng.random(x.shape) < 0.3] *= np.float32(size)
+    y = (x * (1 + 0.1 * rng.normal(size=x.shape))).astype(np.float32)
+    pair = np.stack([x, y])
+    compiled, plain = (measure(module, pair, np.array([0, 1, 2])) for module in (kernels, reference))
+    for name in ("accumulated.max", "rounding.max"):
+        assert np.allclose(compiled.columns[name], plain.columns[name], rtol=1e-5, atol=1e-7)
+        compiled.columns[name] = plain.columns[name]
+    compare(compiled, plain, plain, 1e-5)
 
 
 @pytest.mark.xfail(strict=True, reason="what is not a number counts as no noise at all")

@@ -1,5 +1,6 @@
 """Facts of the data sets: grids of 8-bit images, how two sets relate, samples, classes, features, metric."""
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def measure(x: Any, *, lattice: bool = True) -> SetStatistics:
     statistics = SetStatistics.empty([channels], lattices=channels if lattice else 0)
     samples = np.zeros(n, SAMPLE_DTYPE)
     flat = x.reshape(n, -1).astype(np.float64)
-    samples["hash"] = [hash(row.tobytes()) % 2**63 for row in x]
+    samples["hash"] = [zlib.crc32(row.tobytes()) for row in x]
     samples["mean"], samples["deviation"] = flat.mean(axis=1), flat.std(axis=1)
     samples["saturated"] = (flat == flat.max(axis=1, keepdims=True)).mean(axis=1)
     samples["class_float"] = samples["class_quantized"] = samples["label"] = -1
@@ -254,6 +255,31 @@ def test_set_of_bright_images_is_not_shifted() -> None:
 def test_preprocessing_is_recognised_without_the_darkest_pixels(representative: str, kind: str) -> None:
     assert relation(images(1, representative, low=10), images(2, "imagenet")).kind == kind
     assert relation(images(1, representative), images(2, "imagenet", low=10)).kind == kind
+
+
+@pytest.mark.parametrize(
+    "representative, validation, reading",
+    [
+        ("unit", "imagenet", ("x / 255", "(x / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]")),
+        ("raw", "centred", ("x", "x / 127.5 - 1")),
+        ("unit", "unit", ("x / 255", "x / 255")),
+    ],
+)
+def test_preprocessing_read_off_the_grids(representative: str, validation: str, reading: tuple[str, str]) -> None:
+    found = relation(images(1, representative), images(2, validation)).reading
+    assert found == "representative = {}, validation = {}".format(*reading)
+
+
+def test_no_reading_of_a_partial_grid() -> None:
+    assert relation(images(1, "unit", low=40), images(2, "imagenet")).reading is None
+    assert relation(images(1, "unit"), images(2, "imagenet", high=200)).reading is None
+    assert relation(smooth(1), smooth(2)).reading is None
+
+
+@pytest.mark.xfail(strict=True, reason="a few missing dark pixels are read as another mean: 0.469 for 0.485")
+def test_reading_of_a_nearly_full_grid_is_not_wrong() -> None:
+    found = relation(images(1, "imagenet", low=4), images(2, "imagenet")).reading
+    assert found is None or found.count("0.485, 0.456, 0.406") == 2
 
 
 # Without a grid

@@ -21,14 +21,14 @@ BASE = RuleBase(
 )
 
 
-def rule(when: Any, scope: str = "model", message: str = "m", where: Any = None) -> Rule:
+def rule(when: Any, scope: str = "model", message: str = "m", **options: Any) -> Rule:
     fields = {"id": "X001", "name": "some-rule", "cause": "some-cause", "scope": scope, "severity": "high"}
-    fields |= {"confidence": 0.5, "where": where, "when": when, "message": message, "remedies": ["do-it"]}
-    return Rule.model_validate(fields)
+    fields |= {"confidence": 0.5, "when": when, "message": message, "remedies": ["do-it"]}
+    return Rule.model_validate({**fields, **options})
 
 
-def judge(when: Any, facts: dict[str, Any], scope: str = "model", message: str = "m", where: Any = None) -> Any:
-    base = BASE.model_copy(update={"rules": (rule(when, scope, message, where),)})
+def judge(when: Any, facts: dict[str, Any], scope: str = "model", message: str = "m", **options: Any) -> Any:
+    base = BASE.model_copy(update={"rules": (rule(when, scope, message, **options),)})
     (result,) = evaluate(base, CaseFacts.model_validate(facts))
     return result
 
@@ -183,6 +183,23 @@ def test_exclusion_is_no_evidence() -> None:
     when = {"all": [{"fact": "opset", "lt": 10}, {"not": {"fact": "operators", "gt": 5}}]}
     (finding,) = judge(when, {"model": {"opset": 9, "operators": 3}}).findings
     assert [row.fact for row in finding.evidence] == ["opset"]
+
+
+def test_facts_shown_stand_before_those_compared() -> None:
+    when = {"fact": "opset", "lt": 10}
+    model = {"opset": 9, "toolchain": "t"}
+    (finding,) = judge(when, {"model": model}, shows=["toolchain", "framework"]).findings
+    rows = [(row.fact, row.value, row.op, row.threshold, row.source, row.subject) for row in finding.evidence]
+    assert rows == [("toolchain", "t", "shown", None, None, "model"), ("opset", 9, "lt", 10, None, "model")]
+
+
+@pytest.mark.xfail(strict=True, reason="zero and false are taken for not measured")
+def test_zero_is_shown() -> None:
+    model = {"opset": 9, "dropped_taps": 0, "input_nonfinite": False}
+    (finding,) = judge(
+        {"fact": "opset", "lt": 10}, {"model": model}, shows=["dropped_taps", "input_nonfinite"]
+    ).findings
+    assert [row.value for row in finding.evidence] == [0, False, 9]
 
 
 def test_missing_facts_are_those_that_leave_it_open() -> None:

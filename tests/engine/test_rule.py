@@ -94,6 +94,14 @@ def test_where_is_checked_like_when(tmp_path: Path) -> None:
     assert line_of(caught.value) == 7
 
 
+def test_facts_to_show_are_checked(tmp_path: Path) -> None:
+    text = RULE + "shows: [producer]\n"
+    assert load_rules([write(tmp_path / "a", text)]).rules[0].shows == ("producer",)
+    with pytest.raises(RuleError, match="unknown fact 'producr'") as caught:
+        load_rules([write(tmp_path / "b", text.replace("producer", "producr"))])
+    assert line_of(caught.value) == 13
+
+
 @pytest.mark.parametrize("op", COMPARISONS)
 def test_every_operator_is_read(op: str, tmp_path: Path) -> None:
     value = {"in": "[3, 4]", "known": "true"}.get(op, "4")
