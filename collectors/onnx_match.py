@@ -169,6 +169,8 @@ class _Matcher:
         if not mine or not theirs or mine[0] is None or theirs[0] is None or mine[0].shape != theirs[0].shape:
             return 0.0
         a, b = mine[0].ravel().astype(np.float64), theirs[0].ravel().astype(np.float64)
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            return 0.0
         scale = np.sqrt((a @ a) * (b @ b))
         return float(a @ b / scale) if scale > 0 else 0.0
 

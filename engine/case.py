@@ -233,15 +233,18 @@ class SetStatistics:
             bucket_max=self.bucket_max[index],
         )
 
+    def _shapes(self) -> tuple[Any, ...]:
+        return self.channels.tolist(), len(self.lattice), [codes.shape for codes in self.codes]
+
     def merge(self, other: "SetStatistics") -> "SetStatistics":
         """Statistics of both sets together: exact for counts, extremes and histograms.
 
         Moments follow Chan, Golub and LeVeque (1979).
 
         Raises:
-            CaseError: The sets were measured on different tensors.
+            CaseError: The sets were measured on different tensors, inputs or outputs.
         """
-        if not np.array_equal(self.channels, other.channels):
+        if self._shapes() != other._shapes():
             raise CaseError("the shards measured different tensors", help="merge only cases of the same two models")
         a, b = self.columns, other.columns
         total = a["count"] + b["count"]
@@ -300,7 +303,8 @@ class Case:
                     "the shards belong to different models",
                     where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
                 )
-        if mine.tensors != theirs.tensors or mine.metric != theirs.metric:
+        # Compared as text, since a broken scale of NaN is not equal to itself.
+        if repr((mine.tensors, mine.metric)) != repr((theirs.tensors, theirs.metric)):
             raise CaseError("the shards were measured with different settings", help="collect both with equal options")
         roles = sorted(self.statistics.keys() | other.statistics.keys())
         statistics, datasets = {}, {}

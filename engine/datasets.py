@@ -1,6 +1,7 @@
 """Facts of the data sets and of the task metric, from the sample tables and the first input's statistics."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,12 @@ from quantmedic.engine.paired import drop_interval
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 1e-3
 _BOOTSTRAP = 400
-#: Steps that a lattice must span before its ends are taken for the pixels 0 and 255.
-FULL_SPAN = 250
+#: (step, lowest point, steps spanned) of an even grid.
+Lattice = tuple[float, float, int]
+#: Steps that a lattice spans from the pixel 0 to 255.
+FULL_SPAN = 255
+#: Steps by which two grids may differ before one counts as shifted against the other.
+_SHIFT_STEPS = 16
 
 
 def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
@@ -117,8 +122,8 @@ def _lattices(statistics: SetStatistics) -> tuple[tuple[float, ...] | None, tupl
     return tuple(step for step, _, _ in grids), tuple(low for _, low, _ in grids)
 
 
-def _lattice(values: NDArray[np.float32]) -> tuple[float, float, int] | None:
-    """(step, lowest point, steps spanned) of distinct values on an even grid of at most 256 points, else None."""
+def _lattice(values: NDArray[np.float32]) -> Lattice | None:
+    """The even grid of at most 256 points that distinct values lie on, else None."""
     if not 8 <= values.size <= LATTICE_POINTS:
         return None
     points = values.astype(np.float64)
@@ -150,11 +155,14 @@ def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[
     deviation = _std(case, other)
     grids = [(a, b) for a, b in pairs if a is not None and b is not None]
     slopes = [a[0] / b[0] for a, b in grids]
-    offsets = [a[1] - slope * b[1] for (a, b), slope in zip(grids, slopes, strict=True)]
-    worst = max(range(len(slopes)), key=lambda c: (abs(math.log(slopes[c])), abs(offsets[c])))
+    offsets = [_offset(a, b) for a, b in grids]
+    # Where the channels agree in slope, they differ by their offset alone.
+    deviations = offsets if max(slopes) < 1.01 * min(slopes) else [math.log(slope) for slope in slopes]
+    worst = max(range(len(slopes)), key=lambda c: abs(deviations[c]))
     mismatch = max(slopes[worst], 1 / slopes[worst])
-    # A set that never shows the darkest value starts higher on the same grid: less than 16 of 256 points is no offset.
-    shifted = [abs(o) / deviation if abs(o) > 16 * a[0] else 0.0 for o, (a, _) in zip(offsets, grids, strict=True)]
+    shifted = [
+        abs(o) / deviation if abs(o) > _SHIFT_STEPS * a[0] else 0.0 for o, (a, _) in zip(offsets, grids, strict=True)
+    ]
     return {
         "method": "lattice",
         "slope": slopes[worst],
@@ -169,8 +177,25 @@ def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[
     }
 
 
+def _offset(mine: Lattice, other: Lattice) -> float:
+    """Offset of the lattice ``mine`` against ``other`` after scaling.
+
+    A set that never shows the darkest or brightest pixels spans less of the same grid: where the points coincide, only
+    what sticks out at one end counts.
+    """
+    step, low, span = mine
+    at_low = low - step / other[0] * other[1]
+    at_high = at_low + step * (span - other[2])
+    steps = at_low / step
+    if abs(steps - round(steps)) > 0.1:
+        return at_low
+    if at_low * at_high <= 0:
+        return 0.0
+    return min(at_low, at_high, key=abs)
+
+
 def _reading(grids: list[Any]) -> str | None:
-    """Both sets' preprocessing in words, where their lattices span nearly all of a pixel's 256 values."""
+    """Both sets' preprocessing in words, where their lattices span all of a pixel's 256 values."""
     if any(span < FULL_SPAN for pair in grids for _, _, span in pair):
         return None
     mine, other = ([pair[i][:2] for pair in grids] for i in (0, 1))
@@ -198,14 +223,21 @@ def _lattice_kind(grids: list[Any], slopes: list[float], shift: float) -> str:
     same_scale = all(abs(slope - 1) < 0.01 for slope in slopes)
     if same_scale:
         return "offset" if shift > 0.1 else "same"
-    steps = [a[0] for a, _ in grids]
-    zero_based = all(abs(a[1]) < 16 * a[0] for a, _ in grids)
-    if zero_based and all(abs(step - 1) < 0.005 for step in steps):
+    mine, other = zip(*grids, strict=True)
+    if _are_pixels(mine, 1.0):
         return "not-normalized"
-    if zero_based and all(abs(step * 255 - 1) < 0.005 for step in steps):
+    if _are_pixels(mine, 1 / 255) and not _are_pixels(other, 1.0):
         return "partly-normalized"
     twice = all(any(abs(a[0] / (b[0] * b[0] * k) - 1) < 0.01 for k in (1.0, 255.0)) for a, b in grids)
     return "normalized-twice" if twice else "scale"
+
+
+def _are_pixels(lattices: Iterable[Lattice], step: float) -> bool:
+    """All channels lie on the grid of the pixels 0 … 255 times ``step``."""
+    return all(
+        abs(mine / step - 1) < 0.005 and -0.5 < low / step and low / step + span < FULL_SPAN + 0.5
+        for mine, low, span in lattices
+    )
 
 
 def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
@@ -241,7 +273,7 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
         "scale_mismatch": max(slope, 1 / slope),
         "offset": offset,
         "offset_over_std": shift,
-        "kind": kind if certainty > 0.9 else "unexplained" if off_scale else "same",
+        "kind": kind if certainty > 0.9 or kind == "same" else "unexplained",
         "certainty": certainty,
     }
 

@@ -140,16 +140,16 @@ def error_facts(columns: Mapping[str, NDArray[Any]], scale: float | None) -> Err
         return ErrorFacts()
     total, square, cross, power = (float(columns[name].sum()) for name in ("sum", "square", "cross", "power"))
     mse, mean = square / count, total / count
-    nmse = square / power if power > 0 else None
+    nmse = _defined(square / power) if power > 0 else None
     norm = math.sqrt(power * max(power + 2 * cross + square, 0.0))
     worst, channel = _worst_channel(columns)
     return ErrorFacts(
         mse=mse,
         nmse=nmse,
         sqnr_db=decibels(nmse),
-        cosine=min((power + cross) / norm, 1.0) if norm > 0 else None,
+        cosine=_defined(min((power + cross) / norm, 1.0)) if norm > 0 else None,
         mean=mean,
-        std=math.sqrt(max(mse - mean * mean, 0.0)),
+        std=_defined(math.sqrt(max(mse - mean * mean, 0.0))),
         max=float(columns["max"].max()),
         rmse_over_scale=math.sqrt(mse) / scale if scale else None,
         bias_over_std=_bias_over_std(columns),
@@ -159,15 +159,20 @@ def error_facts(columns: Mapping[str, NDArray[Any]], scale: float | None) -> Err
 
 
 def decibels(nmse: float | None) -> float | None:
-    """-10·log10 of a noise-to-signal ratio; inf where there is no noise."""
-    if nmse is None:
+    """-10·log10 of a noise-to-signal ratio; inf where there is no noise, None where the ratio is undefined."""
+    if nmse is None or math.isnan(nmse):
         return None
     return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
 
 
+def _defined(value: float) -> float | None:
+    """None for what is not a number: inf / inf, or inf - inf, after an overflow."""
+    return None if math.isnan(value) else value
+
+
 def _worst_channel(columns: Mapping[str, NDArray[Any]]) -> tuple[float | None, int | None]:
     power, square = columns["power"], columns["square"]
-    if len(power) < 2 or not power.max() > 0:
+    if len(power) < 2 or not 0 < power.max() < math.inf:
         return None, None
     audible = power > AUDIBLE * power.max()
     nmse = np.where(audible, square / np.where(power > 0, power, 1.0), -1.0)
@@ -390,7 +395,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
     statistics = case.statistics[role]
     slots = [r.tensor for r in case.record.outputs if r.columns]
     used = statistics.codes[slots.index(record.tensor)] if record.columns else None
-    step = record.quantizer.scale
+    step = tensor.quantizer.scale
     samples = statistics.samples
     margins = samples["margin"][np.isfinite(samples["margin"])] if position == 0 else np.zeros(0)
     classified = samples["class_float"] >= 0 if position == 0 else np.zeros(0, bool)
@@ -524,6 +529,7 @@ def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
         return None
     edges = np.linspace(bins.low[0], bins.high[-1], DISPLAY_BINS + 1)
     below = np.array([bins.total * (1.0 - bins.share_above(edge)) for edge in edges])
+    below[0] = 0.0
     counts = np.diff(np.round(below)).astype(int)
     return Histogram(
         layer=tensor.producer_name or tensor.float_name or "?",

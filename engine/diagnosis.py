@@ -191,19 +191,19 @@ def diagnose(
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
     """
     results = evaluate(base, facts)
-    causes = _absorb(_rank(_group(results, base, facts), facts, base), results, base, repair)
-    strength = evidence_strength(facts.model.metric)
+    causes = _absorb(_rank(_group(results, base, facts), facts, base), facts, base, repair)
+    size = drop_class(facts.model.metric, base)
     return Diagnosis(
         quantmedic_version=version,
-        verdict=_verdict(causes, facts, strength, base),
-        drop_class=drop_class(facts.model.metric, base),
-        evidence_strength=strength,
+        verdict=_verdict(causes, facts.model, size),
+        drop_class=size,
+        evidence_strength=evidence_strength(facts.model.metric),
         causes=causes,
         passed=_notes(results, "passed", base),
         not_judged=_notes(results, "not-judged", base),
         not_applicable=_notes(results, "not-applicable", base),
         ignored=tuple(RuleNote(rule=rule.id, name=rule.name) for rule in base.ignored),
-        advice=_advice(causes, drop_class(facts.model.metric, base)),
+        advice=_advice(causes, facts.model, size),
         layers=_layer_rows(facts, results),
         model=facts.model,
         metrics=facts.model.metric,
@@ -280,14 +280,15 @@ def _cause(findings: list[Finding], base: RuleBase, facts: CaseFacts) -> CauseRe
 
 
 def _excess(finding: Finding) -> float:
-    """How far the finding's worst numeric fact lies beyond its threshold, as a factor: orders subjects."""
-    factors = []
-    for e in finding.evidence:
-        if not (_is_number(e.value) and _is_number(e.threshold)):
-            continue
-        high, low = (e.value, e.threshold) if e.op in ("gt", "ge") else (e.threshold, e.value)
-        factors.append(abs(high) / abs(low) if low else abs(high))
-    return max(factors, default=0.0)
+    """How far the finding's worst numeric fact lies beyond its threshold, in thresholds: orders subjects."""
+    return max(
+        (
+            abs(e.value - e.threshold) / (abs(e.threshold) or 1.0)
+            for e in finding.evidence
+            if e.op in ("gt", "ge", "lt", "le") and _is_number(e.value) and _is_number(e.threshold)
+        ),
+        default=0.0,
+    )
 
 
 def _tells(evidence: Evidence) -> bool:
@@ -347,14 +348,14 @@ def _rank(
 
 def _absorb(
     ranked: list[tuple[CauseReport, list[Finding]]],
-    results: list[RuleResult],
+    facts: CaseFacts,
     base: RuleBase,
     repair: Callable[[str], CaseFacts],
 ) -> tuple[CauseReport, ...]:
-    """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own."""
+    """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew."""
     absorbed: set[tuple[str, str]] = set()
     standing: dict[str, set[tuple[str, str]]] = {}
-    reports = []
+    absorbs: dict[str, tuple[Explained, ...]] = {}
     for place, (cause, findings) in enumerate(ranked):
         own = [f for f in findings if (f.rule.id, f.subject) not in absorbed]
         if not own:
@@ -370,16 +371,12 @@ def _absorb(
                     if key not in standing[name] and key not in absorbed:
                         absorbed.add(key)
                         explained.append(other)
-        reports.append((cause, findings, explained))
-    final = []
-    for cause, findings, explained in reports:
-        left = [f for f in findings if (f.rule.id, f.subject) not in absorbed]
-        kept = cause if len(left) == len(findings) else cause.model_copy(update=_reduced(cause, left))
-        rows = tuple(
+        absorbs[cause.cause] = tuple(
             Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message) for f in explained
         )
-        final.append(kept.model_copy(update={"absorbs": rows}))
-    return tuple(final)
+    left = [[f for f in findings if (f.rule.id, f.subject) not in absorbed] for _, findings in ranked]
+    kept = _rank([(_cause(findings, base, facts), findings) for findings in left if findings], facts, base)
+    return tuple(cause.model_copy(update={"absorbs": absorbs[cause.cause]}) for cause, _ in kept)
 
 
 def _standing(results: list[RuleResult]) -> set[tuple[str, str]]:
@@ -388,27 +385,17 @@ def _standing(results: list[RuleResult]) -> set[tuple[str, str]]:
     return fired | {(u.rule.id, u.subject) for result in results for u in result.unknown}
 
 
-def _reduced(cause: CauseReport, left: list[Finding]) -> dict[str, Any]:
-    """The fields of a cause after some of its findings were absorbed by another."""
-    subjects = {f.subject for f in left}
-    layers = {f.layer for f in left}
-    return {
-        "rules": tuple(dict.fromkeys(f.rule.id for f in left)),
-        "subjects": tuple(s for s in cause.subjects if s in subjects),
-        "layers": tuple(x for x in cause.layers if x.float_name in layers or x.quantized_name in layers),
-        "evidence": tuple(e for e in cause.evidence if e.subject in subjects),
-        "message": left[0].message,
-    }
-
-
-def _verdict(causes: tuple[CauseReport, ...], facts: CaseFacts, strength: EvidenceStrength, base: RuleBase) -> Verdict:
-    """``degraded`` also where a proven drop is left without a cause: silence about it would be a pass."""
-    if facts.model.float_is_quantized or facts.model.nonfinite_output in ("float", "both"):
+def _verdict(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> Verdict:
+    """``degraded`` also where a measured loss is left without a cause: silence about it would be a pass."""
+    if model.float_is_quantized or model.nonfinite_output in ("float", "both"):
         return "not-comparable"
-    if any(cause.severity in ("high", "medium") for cause in causes):
-        return "degraded"
-    unexplained = strength.statement == "proven" and (strength.drop or 0) > base.threshold("drop_moderate")
-    return "degraded" if unexplained else "healthy"
+    lost = model.harmed or size in ("moderate", "large")
+    return "degraded" if lost or _explained(causes) else "healthy"
+
+
+def _explained(causes: tuple[CauseReport, ...]) -> bool:
+    """A cause is severe enough to account for a loss."""
+    return any(cause.severity in ("high", "medium") for cause in causes)
 
 
 def _notes(results: list[RuleResult], verdict: str, base: RuleBase) -> tuple[RuleNote, ...]:
@@ -428,14 +415,18 @@ def _note(result: RuleResult, base: RuleBase) -> RuleNote:
     )
 
 
-def _advice(causes: tuple[CauseReport, ...], size: DropClass | None) -> tuple[str, ...]:
-    """General pages in the order that the size of the drop suggests; none for a clean bill of health."""
+def _advice(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> tuple[str, ...]:
+    """General pages in the order that the size of the drop suggests; none for a clean bill of health.
+
+    Harm that no metric measured counts as a large drop.
+    """
     tuning = ("threshold-error-method", "calibration-search", "bias-correction")
     layers = ("leave-layers-in-float", "mixed-precision-images", "hessian-scores", "gptq", "qat")
     data = ("preprocessing", "representative-data")
-    if any(cause.severity in ("high", "medium") for cause in causes) or size in (None, "none"):
+    if _explained(causes) or (size in (None, "none") and not model.harmed):
         return ()
-    return {"large": data + tuning + layers, "moderate": tuning + data + layers, "small": layers + tuning + data}[size]
+    orders = {"moderate": tuning + data + layers, "small": layers + tuning + data}
+    return orders.get(size or "large", data + tuning + layers)
 
 
 def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, ...]:

@@ -126,7 +126,8 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
             continue
         judged += 1
         if verdict:
-            shown = [Evidence(path, value, SHOWN, None, None, name) for path in rule.shows if (value := read(path))]
+            values = [(path, read(path)) for path in rule.shows]
+            shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
             evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
             findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence))
     return RuleResult(rule, tuple(findings), tuple(unknown), judged)

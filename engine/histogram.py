@@ -45,7 +45,13 @@ class Bins:
         used = ORDER[ordered > 0]
         low = np.clip(LOW[used], minimum, maximum)
         high = np.clip(HIGH[used], minimum, maximum)
-        return cls(low, high, ordered[ordered > 0].astype(np.float64))
+        count = ordered[ordered > 0].astype(np.float64)
+        # A value that is alone in the first or last bin is the extreme itself.
+        if count.size and count[-1] == 1:
+            low[-1] = high[-1]
+        if count.size and count[0] == 1:
+            high[0] = low[0]
+        return cls(low, high, count)
 
     @property
     def total(self) -> float:
@@ -61,11 +67,24 @@ class Bins:
         return float(self.low[i] + np.clip(inside, 0.0, 1.0) * (self.high[i] - self.low[i]))
 
     def magnitudes(self) -> "Bins":
-        """Bins of |x|, ascending."""
+        """Bins of |x|, ascending; bins of either sign that cover the same magnitudes become one.
+
+        The nearer of the two extremes ends within a bin of the other sign, which is cut there.
+        """
         low = np.minimum(np.abs(self.low), np.abs(self.high))
         high = np.maximum(np.abs(self.low), np.abs(self.high))
-        order = np.argsort(low, kind="stable")
-        return Bins(low[order], high[order], self.count[order])
+        cut = min(abs(float(self.low[0])), abs(float(self.high[-1])))
+        across = (low < cut) & (cut < high)
+        beyond = np.where(across, (high - cut) / np.where(across, high - low, 1.0), 0.0) * self.count
+        bounds = np.concatenate(
+            [
+                np.stack([low, np.where(across, cut, high)], axis=1),
+                np.stack([np.full(across.sum(), cut), high[across]], axis=1),
+            ]
+        )
+        pieces, owner = np.unique(bounds, axis=0, return_inverse=True)
+        count = np.bincount(owner.ravel(), np.concatenate([self.count - beyond, beyond[across]]))
+        return Bins(pieces[:, 0], pieces[:, 1], count)
 
     def share_above(self, limit: float) -> float:
         """Share of values above ``limit``; linear within a bin."""

@@ -51,7 +51,7 @@ def _recalibrated(case: Case, index: int, tensor: TensorFacts) -> TensorFacts:
     reach = max(-grid.low, grid.high)
     negative = max(-(values.min or 0.0), 0.0)
     update = {
-        "quantizer": _requantized(quantizer, grid),
+        "quantizer": _requantized(quantizer, grid, symmetric=signed_grid),
         "data": data,
         role: data,
         "negative_levels": negative / grid.step,
@@ -88,8 +88,13 @@ def _repaired_data(
     )
 
 
-def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
-    return quantizer.model_copy(update={"scale": grid.step, "scale_min": grid.step, "low": grid.low, "high": grid.high})
+def _requantized(quantizer: QuantizerFacts, grid: Grid, *, symmetric: bool) -> QuantizerFacts:
+    ends = {"scale": grid.step, "scale_min": grid.step, "low": grid.low, "high": grid.high}
+    if symmetric:
+        return quantizer.model_copy(update=ends)
+    lowest = -(2 ** ((quantizer.bits or 1) - 1)) if quantizer.signed else 0
+    zero_point = lowest - round(grid.low / grid.step)
+    return quantizer.model_copy(update={**ends, "zero_point": zero_point})
 
 
 def _unclipped(facts: CaseFacts, repaired: CaseFacts) -> tuple[DatasetFacts, ...]:

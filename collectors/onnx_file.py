@@ -1,0 +1,127 @@
+"""Reading an ONNX file and its external data; what it is called does not matter, what it holds does."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx.inliner import inline_local_functions
+
+from quantmedic.engine.errors import ModelError
+
+_EXPORT_AGAIN = "export the model again, and check it with: python -m onnx.checker"
+
+
+def load_model(path: Path) -> onnx.ModelProto:
+    """Read a model with its external data, which must lie inside the model's folder.
+
+    Raises:
+        ModelError: Missing, not ONNX, truncated, or external data that is missing or outside the folder.
+    """
+    model = _read(path)
+    _load_external_data(model, path)
+    if model.functions:
+        try:
+            model = inline_local_functions(model)
+        except Exception as error:  # The inliner is C++ and says what is wrong in many types.
+            raise ModelError(
+                "the local functions of the model cannot be unfolded", where=f"{path}: {error}", help=_EXPORT_AGAIN
+            ) from error
+    _check_inputs(model, path)
+    return model
+
+
+def external_files(model_path: Path) -> list[Path]:
+    """Files beside the model that hold its external data."""
+    names = {_location(tensor) for tensor in _external_tensors(_read(model_path))}
+    return sorted(model_path.resolve().parent / name for name in names)
+
+
+def _read(path: Path) -> onnx.ModelProto:
+    if not path.is_file():
+        what = "a folder was given where a model file is expected" if path.is_dir() else "no such model file"
+        raise ModelError(what, where=str(path), help="give the path of an ONNX file")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except (DecodeError, ValueError, OSError) as error:
+        raise ModelError(
+            "not a readable ONNX model", where=f"{path}: {error}", help="is the file complete, and is it ONNX?"
+        ) from error
+    missing = [part for part in ("node", "output") if not getattr(model.graph, part)]
+    if missing or not model.opset_import:
+        lacks = f"no {missing[0]}s" if missing else "no opset"
+        raise ModelError(
+            "not an ONNX model: it holds no graph" if "node" in missing else "the model cannot be run",
+            where=f"{path}: {lacks}",
+            help="is the file complete, and is it ONNX?",
+        )
+    return model
+
+
+def _check_inputs(model: onnx.ModelProto, path: Path) -> None:
+    known = set(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
+    for value in model.graph.input:
+        if value.type.tensor_type.elem_type not in known:
+            raise ModelError(
+                "a model input is no tensor of a known type", where=f"{path}: input {value.name}", help=_EXPORT_AGAIN
+            )
+
+
+def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
+    folder = path.resolve().parent
+    for tensor in _external_tensors(model):
+        _check_location(tensor, folder, path)
+    try:
+        onnx.load_external_data_for_model(model, str(folder))
+    except Exception as error:  # onnx checks offsets, lengths and links once more, in C++.
+        raise ModelError(
+            "external data of the model cannot be read",
+            where=f"{path}: {error}",
+            help="copy the model's data files again; are they complete?",
+        ) from error
+
+
+def _check_location(tensor: onnx.TensorProto, folder: Path, path: Path) -> None:
+    location = _location(tensor)
+    try:
+        target = (folder / location).resolve()
+        inside, there = bool(location) and target.is_relative_to(folder), target.is_file()
+    except (ValueError, OSError):
+        inside = there = False
+    if not inside:
+        raise ModelError(
+            "external data outside the model's folder is not read",
+            where=f"{path}: tensor {tensor.name}, location {location!r}",
+            help="save the model again with its data beside it",
+        )
+    if not there:
+        raise ModelError(
+            "external data of the model is missing",
+            where=f"{path}: tensor {tensor.name} needs {location}",
+            help="copy the data file into the model's folder",
+        )
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+
+
+def _external_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    bodies = [_graph_tensors(model.graph), *(_node_tensors(function.node) for function in model.functions)]
+    for body in bodies:
+        yield from (tensor for tensor in body if tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    """Tensors held by attributes, those of subgraphs included; unset ones are empty and name no file."""
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _graph_tensors(graph)

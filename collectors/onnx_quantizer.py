@@ -1,0 +1,75 @@
+"""The quantizer: the grid on which integer codes stand for real values."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """real = scale · (code - zero_point); arrays are scalars, or ``[channels]`` along ``axis``, or blocks."""
+
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.int64]
+    bits: int
+    signed: bool
+    axis: int | None = None
+    block_size: int | None = None
+    dynamic: bool = False
+
+    @classmethod
+    def at_run_time(cls) -> "Quantizer":
+        """One whose uint8 grid is computed anew for every batch."""
+        return cls(np.asarray(np.nan, np.float32), np.zeros((), np.int64), 8, False, dynamic=True)
+
+    @property
+    def qmin(self) -> int:
+        """Lowest code."""
+        return -(2 ** (self.bits - 1)) if self.signed else 0
+
+    @property
+    def qmax(self) -> int:
+        """Highest code."""
+        return 2 ** (self.bits - 1) - 1 if self.signed else 2**self.bits - 1
+
+    def same_grid(self, other: "Quantizer") -> bool:
+        """Equal codes stand for equal values, everywhere in a tensor."""
+        uniform = all(q.axis is None and not q.dynamic for q in (self, other))
+        equal = np.array_equal(self.scale, other.scale) and np.array_equal(self.zero_point, other.zero_point)
+        return uniform and equal and (self.bits, self.signed) == (other.bits, other.signed)
+
+    def dequantize(self, codes: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Real values of an array of codes."""
+        scale, zero = self._aligned(codes.ndim, codes.shape)
+        return ((codes.astype(np.float32) - zero) * scale).astype(np.float32)
+
+    def dequantize_rows(self, codes: NDArray[np.generic]) -> NDArray[np.float32]:
+        """Real values of codes arranged as ``[outer, channels, inner]``."""
+        scale, zero = (np.asarray(v, np.float32).reshape(1, -1, 1) for v in (self.scale, self.zero_point))
+        values = np.subtract(codes, zero, dtype=np.float32)
+        values *= scale
+        return values
+
+    def quantize(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Values after a round trip through the codes."""
+        scale, zero = self._aligned(values.ndim, values.shape)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            codes = np.clip(np.rint(values / scale) + zero, self.qmin, self.qmax)
+            return ((codes - zero) * scale).astype(np.float32)
+
+    def _aligned(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)
+        if scale.ndim == 0 or scale.size == 1:
+            return scale.reshape(()), zero.reshape(())
+        if self.block_size:
+            axis = self.axis or 0
+            repeat = [np.repeat(a, self.block_size, axis)[_prefix(shape, axis)] for a in (scale, zero)]
+            return repeat[0], repeat[1]
+        target = [1] * rank
+        target[self.axis or 0] = scale.size
+        return scale.reshape(target), zero.reshape(target)
+
+
+def _prefix(shape: tuple[int, ...], axis: int) -> tuple[slice, ...]:
+    return (*([slice(None)] * (axis % len(shape))), slice(0, shape[axis]))
