@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.metrics import Metric
-from quantmedic.collectors.onnx_graph import Quantizer
+from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.engine.case import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
 
 if os.environ.get("QUANTMEDIC_NO_JIT"):
@@ -71,8 +71,9 @@ class SetAccumulator:
         """Predictions, margins, ties and the task metric of this batch."""
         rows = self._rows[-1]
         for key, arrays in (("bad_float", floats), ("bad_quantized", quantized)):
-            rows[key] = np.logical_or.reduce([_nonfinite_rows(array, len(rows)) for array in arrays])
-        scores, other = (_scores(array, len(rows)) if self._classes else None for array in (floats[0], quantized[0]))
+            rows[key] = np.any([_nonfinite_rows(array, len(rows)) for array in arrays], axis=0) if arrays else 0
+        first = (floats[0], quantized[0]) if floats else ()
+        scores, other = (_scores(array, len(rows)) for array in first) if self._classes and first else (None, None)
         if scores is not None and other is not None:
             rows["class_float"], rows["class_quantized"] = scores.argmax(axis=1), other.argmax(axis=1)
             best, second = np.partition(scores, -2, axis=1)[:, :-3:-1].T

@@ -2,17 +2,29 @@
 
 import io
 import json
+import math
 import os
 import tempfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from quantmedic.engine.case import CASE_SCHEMA, SAMPLE_DTYPE, Case, CaseRecord, SetStatistics
+from quantmedic.engine.case import (
+    BUCKETS,
+    CASE_SCHEMA,
+    ERROR_COLUMNS,
+    ERROR_KINDS,
+    FEATURES,
+    ROW_COLUMNS,
+    SAMPLE_DTYPE,
+    Case,
+    CaseRecord,
+    SetStatistics,
+)
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import ROLES, Role
 from quantmedic.engine.histogram import BINS
@@ -32,7 +44,7 @@ def write_case(case: Case, path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
             temporary = Path(stream.name)
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                archive.writestr(_RECORD, case.record.model_dump_json())
+                archive.writestr(_RECORD, json.dumps(_spelled(case.record.model_dump(mode="json")), allow_nan=False))
                 for role, statistics in case.statistics.items():
                     for name, array in _arrays(statistics).items():
                         archive.writestr(f"{role}/{name}.npy", _npy(array))
@@ -41,7 +53,11 @@ def write_case(case: Case, path: Path) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise CaseError("cannot write the case file", where=f"{path}: {error.strerror or error}") from error
+        raise CaseError(
+            "cannot write the case file",
+            where=f"{path}: {error.strerror or error}",
+            help="choose another --output folder, or make room and allow writing there",
+        ) from error
 
 
 def read_case(path: Path) -> Case:
@@ -51,27 +67,73 @@ def read_case(path: Path) -> Case:
         CaseError: The file is missing, damaged, or of a newer schema.
     """
     if not path.is_file():
-        raise CaseError("no such case file", where=str(path))
+        raise CaseError("no such case file", where=str(path), help="write one with: quantmedic collect")
     try:
-        with zipfile.ZipFile(path) as archive:
-            record = CaseRecord.model_validate(_migrate(json.loads(archive.read(_RECORD)), path))
-            names = set(archive.namelist())
-            arrays = {n: np.load(io.BytesIO(archive.read(n)), allow_pickle=False) for n in names if n != _RECORD}
-    except (zipfile.BadZipFile, KeyError, ValueError, ValidationError, OSError) as error:
+        return _read(path)
+    except CaseError:
+        raise
+    except Exception as error:  # Damaged archives, arrays and JSON raise a dozen unrelated types.
         raise CaseError(
             "not a readable case file",
             where=f"{path}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
             help="write it again with: quantmedic collect",
         ) from error
-    statistics = {}
+
+
+def _read(path: Path) -> Case:
+    with zipfile.ZipFile(path) as archive:
+        record = CaseRecord.model_validate(_migrate(json.loads(archive.read(_RECORD)), path))
+        arrays = {n: _array(archive.read(n)) for n in set(archive.namelist()) if n != _RECORD}
+    statistics: dict[Role, SetStatistics] = {}
     for role in ROLES:
         own = {n.partition("/")[2].removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(f"{role}/")}
         if own:
-            statistics[role] = _statistics(own, role, path)
+            statistics[role] = _statistics(own)
+            _check_shapes(statistics[role], record)
+    _check_record(record, statistics)
     return Case(record, statistics)
 
 
-def _migrate(raw: dict[str, Any], path: Path) -> dict[str, Any]:
+def _array(content: bytes) -> NDArray[Any]:
+    return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+
+
+def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -> None:
+    """Every data set has its statistics, and every tensor index a tensor."""
+    if record.datasets.keys() != statistics.keys():
+        raise ValueError(f"data sets {sorted(record.datasets)} with statistics of {sorted(statistics)}")
+    used = [record.input_tensor, *(output.tensor for output in record.outputs)]
+    used += [index for op in record.operators for index in (*op.inputs, *op.outputs)]
+    for index in used:
+        if index is not None and not 0 <= index < len(record.tensors):
+            raise ValueError(f"tensor {index} of {len(record.tensors)}")
+
+
+def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
+    """Every array is as long as the tensors of the record ask for."""
+    if s.channels.tolist() != [tensor.channels for tensor in record.tensors]:
+        raise ValueError("the statistics are those of other tensors")
+    tensors, rows = len(s.channels), int(s.channels.sum())
+    columns = {*ROW_COLUMNS, *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ERROR_COLUMNS)}
+    if columns != s.columns.keys():
+        raise ValueError(f"columns missing or unknown: {', '.join(sorted(columns ^ s.columns.keys()))}")
+    expected: list[tuple[tuple[int, ...], list[NDArray[Any]]]] = [
+        ((rows,), list(s.columns.values())),
+        ((tensors,), [s.tensor_samples]),
+        ((tensors, BUCKETS), [s.bucket_min, s.bucket_max]),
+        ((FEATURES,), [s.feature_sum, s.flipped_sum]),
+        ((FEATURES, FEATURES), [s.feature_outer]),
+    ]
+    for shape, arrays in expected:
+        if any(array.shape != shape or array.dtype.kind not in "fi" for array in arrays):
+            raise ValueError(f"an array of shape {shape} is of another shape or type")
+    if any(not 0 <= index < tensors for index in s.histograms):
+        raise ValueError("a histogram belongs to no tensor")
+
+
+def _migrate(raw: Any, path: Path) -> Any:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{_RECORD} holds no record")
     version = raw.get("schema_version")
     if not isinstance(version, int) or version > CASE_SCHEMA:
         raise CaseError(
@@ -80,6 +142,15 @@ def _migrate(raw: dict[str, Any], path: Path) -> dict[str, Any]:
             help="pip install --upgrade quantmedic",
         )
     return raw
+
+
+def _spelled(value: Any) -> Any:
+    """The record with infinities and NaN as words, for JSON has no numbers for them; reading takes them for numbers."""
+    if isinstance(value, dict):
+        return {key: _spelled(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_spelled(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _npy(array: NDArray[Any]) -> bytes:
@@ -114,32 +185,37 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
     }
 
 
-def _statistics(arrays: dict[str, NDArray[Any]], role: Role, path: Path) -> SetStatistics:
-    try:
-        histograms: dict[int, NDArray[np.int64]] = {}
-        for tensor, bin_, count in zip(
-            arrays["histogram.tensor"], arrays["histogram.bin"], arrays["histogram.count"], strict=True
-        ):
-            histograms.setdefault(int(tensor), np.zeros(BINS, np.int64))[bin_] = count
-        shapes = arrays["codes.shapes"]
-        ends = np.cumsum(shapes.prod(axis=1)) if len(shapes) else np.zeros(0, np.int64)
-        parts = np.split(arrays["codes.used"], ends[:-1]) if len(shapes) else []
-        lengths = arrays["lattice.lengths"]
-        return SetStatistics(
-            channels=arrays["channels"],
-            columns={n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
-            histograms=histograms,
-            bucket_min=arrays["bucket_min"],
-            bucket_max=arrays["bucket_max"],
-            samples=arrays["samples"].astype(SAMPLE_DTYPE),
-            lattice=np.split(arrays["lattice.values"], np.cumsum(lengths)[:-1]) if len(lengths) else [],
-            feature_count=int(arrays["feature_count"][0]),
-            feature_sum=arrays["feature_sum"],
-            feature_outer=arrays["feature_outer"],
-            flipped_count=int(arrays["feature_count"][1]),
-            flipped_sum=arrays["flipped_sum"],
-            codes=[part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)],
-            tensor_samples=arrays["tensor_samples"],
-        )
-    except (KeyError, ValueError, IndexError) as error:
-        raise CaseError(f"the case file is damaged: {role} statistics", where=f"{path}: {error}") from error
+def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
+    shapes = arrays["codes.shapes"]
+    codes = _split(arrays["codes.used"], shapes.prod(axis=1))
+    return SetStatistics(
+        channels=arrays["channels"],
+        columns={n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
+        histograms=_histograms(arrays),
+        bucket_min=arrays["bucket_min"],
+        bucket_max=arrays["bucket_max"],
+        samples=arrays["samples"].astype(SAMPLE_DTYPE),
+        lattice=_split(arrays["lattice.values"], arrays["lattice.lengths"]),
+        feature_count=int(arrays["feature_count"][0]),
+        feature_sum=arrays["feature_sum"],
+        feature_outer=arrays["feature_outer"],
+        flipped_count=int(arrays["feature_count"][1]),
+        flipped_sum=arrays["flipped_sum"],
+        codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
+        tensor_samples=arrays["tensor_samples"],
+    )
+
+
+def _histograms(arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
+    histograms: dict[int, NDArray[np.int64]] = {}
+    columns = (arrays[f"histogram.{name}"] for name in ("tensor", "bin", "count"))
+    for tensor, bin_, count in zip(*columns, strict=True):
+        histograms.setdefault(int(tensor), np.zeros(BINS, np.int64))[bin_] = count
+    return histograms
+
+
+def _split(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """The pieces of a ragged list."""
+    if lengths.sum() != len(joined):
+        raise ValueError(f"{len(joined)} values for lists of {lengths.sum()}")
+    return np.split(joined, np.cumsum(lengths)[:-1]) if len(lengths) else []

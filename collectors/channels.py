@@ -5,8 +5,10 @@ from collections.abc import Mapping
 import onnx
 import onnx.shape_inference
 
+from quantmedic.collectors.axes import reshaped_axis, transposed_axis
 from quantmedic.collectors.onnx_graph import Graph, Operator
 
+Shapes = Mapping[str, tuple[int | None, ...]]
 #: More channels than this are not measured one by one.
 MAX_CHANNELS = 8192
 _AXIS_ONE = frozenset({"Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"})
@@ -18,19 +20,26 @@ _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _OPAQUE = frozenset({"Shape", "Size", "Gather", "ArgMax", "ArgMin", "TopK", "NonZero", "Einsum", "LSTM", "GRU", "RNN"})
 
 
-def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Axis of the channels for every root where it is known; ``shapes`` are those of one real batch."""
+def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]], static: Shapes | None = None) -> dict[str, int]:
+    """Axis of the channels of every measured root where it is known.
+
+    Args:
+        graph: The float model.
+        shapes: Shapes of one real batch, by root.
+        static: What ``static_shapes`` says of the graph; it helps over tensors that are not measured.
+    """
+    known: Shapes = {**(static_shapes(graph) if static is None else static), **shapes}
     axes: dict[str, int] = {}
     for op in graph.operators:
         _require_input(op, graph, axes)
     for op in reversed(graph.operators):
         _carry_back(op, axes)
     for op in graph.operators:
-        axis = _output_axis(op, graph, axes, shapes)
+        axis = _output_axis(op, axes, known)
         if axis is None:
             continue
         for name in op.outputs:
-            rank = len(shapes.get(name, ()))
+            rank = len(known.get(name, ()))
             position = axis + rank if axis < 0 else axis
             if 0 <= position < rank:
                 axes.setdefault(name, position)
@@ -39,7 +48,10 @@ def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 
 def static_shapes(graph: Graph) -> dict[str, tuple[int | None, ...]]:
     """Shapes that hold for every batch, by shape inference; None for an axis that depends on the data."""
-    inferred = onnx.shape_inference.infer_shapes(graph.model).graph
+    try:
+        inferred = onnx.shape_inference.infer_shapes(graph.model).graph
+    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):  # The runtime says what is wrong.
+        return {}
     return {
         value.name: tuple(d.dim_value if d.dim_value > 0 else None for d in value.type.tensor_type.shape.dim)
         for value in (*inferred.input, *inferred.value_info, *inferred.output)
@@ -64,9 +76,7 @@ def _carry_back(op: Operator, axes: dict[str, int]) -> None:
         axes.setdefault(op.inputs[0], axis)
 
 
-def _output_axis(
-    op: Operator, graph: Graph, axes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
-) -> int | None:
+def _output_axis(op: Operator, axes: Mapping[str, int], shapes: Shapes) -> int | None:
     if op.op_type in _AXIS_ONE | _POOLS:
         return 1
     if op.op_type in _LAST_AXIS:
@@ -76,27 +86,12 @@ def _output_axis(
         return None
     axis = axes[source]
     if op.op_type == "Transpose":
-        order = _permutation(op)
-        return order.index(axis) if order and axis in order else None
+        return transposed_axis(axis, _permutation(op))
     if op.op_type in _RESHAPES:
-        return _reshaped_axis(axis, shapes.get(source), shapes.get(op.outputs[0]))
+        before, after = shapes.get(source), shapes.get(op.outputs[0])
+        return reshaped_axis(axis, before, after) if before is not None and after is not None else None
     shape, result = shapes.get(source), shapes.get(op.outputs[0])
     return axis if shape and result and len(shape) == len(result) else None
-
-
-def _reshaped_axis(axis: int, before: tuple[int, ...] | None, after: tuple[int, ...] | None) -> int | None:
-    """The axis keeps its meaning where everything before it holds as many elements as it did."""
-    if before is None or after is None or axis >= len(before):
-        return None
-    leading = 1
-    for size in before[:axis]:
-        leading *= size
-    product = 1
-    for position, size in enumerate(after):
-        if product == leading and size == before[axis]:
-            return position
-        product *= size
-    return None
 
 
 def _permutation(op: Operator) -> list[int]:

@@ -17,8 +17,11 @@ from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes, static_sh
 from quantmedic.collectors.datasets import Batch, Dataset, InputSpec
 from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.metrics import Metric
-from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Operator, Quantizer, Tap, external_files, load_model, parse
+from quantmedic.collectors.onnx_file import external_files, load_model
+from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Operator, Tap
 from quantmedic.collectors.onnx_match import Match, match
+from quantmedic.collectors.onnx_parse import parse
+from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.onnx_session import (
     ObservedModel,
     executed_types,
@@ -27,7 +30,7 @@ from quantmedic.collectors.onnx_session import (
     make_session,
     run,
 )
-from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, weight_facts
+from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, refuse_other_weights, weight_facts
 from quantmedic.engine.case import (
     Case,
     CaseRecord,
@@ -113,6 +116,7 @@ def open_models(float_path: Path, quantized_path: Path) -> Models:
             ],
             help="is the quantized model made from this float model?",
         )
+    refuse_other_weights(float_graph, quantized, matched.operators)
     return Models(float_graph, quantized, matched, _pairs(float_graph, quantized, matched))
 
 
@@ -160,6 +164,8 @@ def collect(
 def _are_classes(graph: Graph, metric: Metric | None) -> bool:
     """The first output holds class scores: a known number of them, and no metric that says otherwise."""
     if metric is not None and metric.name not in ("top1", "top5"):
+        return False
+    if not graph.outputs:
         return False
     shape = graph.model.graph.output[0].type.tensor_type.shape.dim
     return len(shape) >= 2 and any(d.dim_value > 1 for d in shape[1:])
@@ -213,8 +219,8 @@ class _Observer:
         floats, codes, _ = self._run(first)
         n = _samples(first)
         shapes = {pair.twin: floats[pair.twin].shape for pair in self.pairs if pair.twin in floats}
-        axes = channel_axes(self.models.float_graph, shapes)
         fixed = static_shapes(self.models.float_graph)
+        axes = channel_axes(self.models.float_graph, shapes, fixed)
         kept, strangers, seen = [], [], []
         self.axes: list[int | None] = []
         self.channels: list[int] = []
@@ -299,7 +305,8 @@ class _Observer:
         floats, codes, outputs = self._run(batch)
         n = _samples(batch)
         buckets = into.begin(n, self._input(batch), self.image, batch.labels)
-        into.outputs(outputs[0], outputs[1], self.models.float_graph.outputs[: len(outputs[0])])
+        names = [self.models.float_graph.outputs[i] for i, _ in self.models.match.outputs]
+        into.outputs(outputs[0], outputs[1], names)
         if self.feature is not None:
             into.features(floats[self.feature], n)
         for i, (pair, code) in enumerate(zip(self.pairs, codes, strict=True)):
@@ -384,8 +391,10 @@ class _Observer:
         wanted = [*taps, *(n for n in quantized.outputs if n not in taps)]
         seen = dict(zip(wanted, run(self.observed.session, wanted, quantized_feed, quantized.path), strict=True))
         seen |= quantized_feed
-        order = [quantized.outputs[i] for i in self.models.match.outputs]
-        outputs = [floats[n] for n in float_graph.outputs[: len(order)]], [seen[n] for n in order]
+        outputs = (
+            [floats[float_graph.outputs[i]] for i, _ in self.models.match.outputs],
+            [seen[quantized.outputs[j]] for _, j in self.models.match.outputs],
+        )
         codes = [seen[p.tap.tensor] if p.root in self.tapped else None for p in self.pairs]
         return floats, codes, outputs
 
@@ -600,9 +609,8 @@ def _is_integer_kernel(kind: str) -> bool:
 def _outputs(models: Models, observer: _Observer, index: Mapping[str, int]) -> tuple[OutputRecord, ...]:
     grids = {i: columns for i, _, columns in observer.output_grids}
     records = []
-    order = [models.quantized.output_roots[i] for i in models.match.outputs]
-    for name, root in zip(models.float_graph.outputs, order, strict=False):
-        i = index.get(root)
+    for position, twin in models.match.outputs:
+        name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
         records.append(
             OutputRecord(
                 name=name,

@@ -146,6 +146,16 @@ def _chunk_moments(x, shift):
 
 
 @_jit
+def _first_mean(row):
+    """A number near the mean: sums of differences from it lose no digits, whatever the first value is."""
+    n = min(row.size, 64)
+    total = 0.0
+    for i in range(n):
+        total += row[i]
+    return np.float32(total / n)
+
+
+@_jit
 def _is_wide(top):
     """The largest magnitude of a row, as bits, asks for sums in float64."""
     return top > _LARGEST or 0 < top < _SMALLEST
@@ -314,7 +324,7 @@ def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, 
             else:
                 for i in range(n):
                     histogram[np.uint32(row_bits[i]) >> SHIFT] += 1
-            shift = row[0]
+            shift = _first_mean(row)
             total, square = _moments(row, shift, _is_wide(top))
             row_mean = shift + total / n
             row_m2 = max(square - total * total / n, 0.0)

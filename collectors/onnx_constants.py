@@ -115,12 +115,15 @@ def _cast(source: Constant, kind: int) -> Constant:
 
 
 def _moved(source: Constant, kind: str, attributes: Attributes) -> Constant:
-    arrays = {n: a for n in ("values", "codes", "integers") if (a := getattr(source, n)) is not None}
-    moved = {name: _LAYOUTS[kind](array, attributes) for name, array in arrays.items()}
-    if source.quantizer is None or not arrays:
-        return replace(source, **moved)
-    before, after = (next(iter(group.values())).shape for group in (arrays, moved))
-    return replace(source, **moved, quantizer=_moved_quantizer(source.quantizer, kind, attributes, before, after))
+    def move(array: Array | None) -> Array | None:
+        return None if array is None else _LAYOUTS[kind](array, attributes)
+
+    moved = replace(source, values=move(source.values), codes=move(source.codes), integers=move(source.integers))
+    before, after = (c.values if c.values is not None else c.codes for c in (source, moved))
+    if source.quantizer is None or before is None or after is None:
+        return moved
+    quantizer = _moved_quantizer(source.quantizer, kind, attributes, before.shape, after.shape)
+    return replace(moved, quantizer=quantizer)
 
 
 def _moved_quantizer(

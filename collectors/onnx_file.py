@@ -27,6 +27,7 @@ def load_model(path: Path) -> onnx.ModelProto:
             raise ModelError(
                 "the local functions of the model cannot be unfolded", where=f"{path}: {error}", help=_EXPORT_AGAIN
             ) from error
+    _check_names(model.graph, path)
     _check_inputs(model, path)
     return model
 
@@ -57,6 +58,16 @@ def _read(path: Path) -> onnx.ModelProto:
             help="is the file complete, and is it ONNX?",
         )
     return model
+
+
+def _check_names(graph: onnx.GraphProto, path: Path) -> None:
+    """Names that are no text come out of a damaged file as bytes, which nothing further down expects."""
+    named = [*graph.input, *graph.output, *graph.initializer, *graph.node]
+    names = [item.name for item in named]
+    names += [name for node in graph.node for name in (node.op_type, node.domain, *node.input, *node.output)]
+    broken = next((name for name in names if not isinstance(name, str)), None)
+    if broken is not None:
+        raise ModelError("the model is damaged", where=f"{path}: the name {broken!r} is no text", help=_EXPORT_AGAIN)
 
 
 def _check_inputs(model: onnx.ModelProto, path: Path) -> None:

@@ -19,13 +19,13 @@ class Match:
     Attributes:
         tensors: Twin of each quantized root.
         operators: Twin of each quantized operator, by its index.
-        outputs: For each output of the float model, the position of its twin among the quantized model's.
+        outputs: For each output of the float model that has a twin, (its position, the twin's position).
         unmatched: Names of the quantized operators without a twin.
     """
 
     tensors: dict[str, str] = field(default_factory=dict)
     operators: dict[int, Operator] = field(default_factory=dict)
-    outputs: list[int] = field(default_factory=list)
+    outputs: list[tuple[int, int]] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
 
 
@@ -206,7 +206,10 @@ class _Matcher:
         """Pair the outputs of both models: by what they were found to be, else by name, else by position."""
         mine, theirs = self.quantized.output_roots, self.float_graph.output_roots
         order: dict[int, int] = {}
-        for choose in (self._found_output, self._named_output, lambda position: position):
+        choices = [self._found_output, self._named_output]
+        if len(mine) == len(theirs):  # else a missing output would shift the rest
+            choices.append(lambda position: position)
+        for choose in choices:
             for position in range(len(mine)):
                 target = choose(position)
                 free = target not in order and position not in order.values()
@@ -215,7 +218,7 @@ class _Matcher:
         for target, position in order.items():
             if mine[position] not in self.quantized.inputs:
                 self.result.tensors[mine[position]] = theirs[target]
-        self.result.outputs = [order[i] for i in sorted(order)]
+        self.result.outputs = sorted(order.items())
 
     def _found_output(self, position: int) -> int | None:
         known = self.result.tensors.get(self.quantized.output_roots[position])

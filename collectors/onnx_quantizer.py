@@ -51,12 +51,15 @@ class Quantizer:
         values *= scale
         return values
 
-    def quantize(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Values after a round trip through the codes."""
+    def encode(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Codes of real values, rounded half to even and saturated; whole numbers in float32."""
         scale, zero = self._aligned(values.ndim, values.shape)
         with np.errstate(divide="ignore", invalid="ignore"):
-            codes = np.clip(np.rint(values / scale) + zero, self.qmin, self.qmax)
-            return ((codes - zero) * scale).astype(np.float32)
+            return np.clip(np.rint(values / scale) + zero, self.qmin, self.qmax).astype(np.float32)
+
+    def quantize(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Values after a round trip through the codes."""
+        return self.dequantize(self.encode(values))
 
     def _aligned(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)

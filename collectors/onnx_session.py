@@ -12,7 +12,8 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from quantmedic.collectors.onnx_graph import Graph, Quantizer, Tap
+from quantmedic.collectors.onnx_graph import Graph, Tap
+from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -42,11 +43,19 @@ def make_session(
     if optimized is not None:
         options.optimized_model_filepath = str(optimized)
     try:
-        return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        content = model.SerializeToString()
     except ValueError as error:
-        raise ModelError("models over 2 GB are not supported yet", where=str(path)) from error
+        raise ModelError(
+            "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
+        ) from error
+    try:
+        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ModelError("onnxruntime cannot load the model", where=f"{path}: {_first_line(error)}") from error
+        raise ModelError(
+            "onnxruntime cannot load the model",
+            where=f"{path}: {_first_line(error)}",
+            help="does it run by itself? quantmedic doctor tells the version of onnxruntime",
+        ) from error
 
 
 def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: Path) -> list[Array]:
@@ -60,7 +69,9 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
     except Exception as error:
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
         raise ModelError(
-            "the model fails on this data", where=[f"{path}: {_first_line(error)}", f"fed with {shapes}"]
+            "the model fails on this data",
+            where=[f"{path}: {_first_line(error)}", f"fed with {shapes}"],
+            help="do shape, type and preprocessing of the data fit the model?",
         ) from error
 
 

@@ -1,16 +1,27 @@
 """Facts of weights and biases: the float initializers against the codes that replace them."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.onnx_graph import Constant, Graph, Operator, Quantizer
+from quantmedic.collectors.onnx_constants import Constant
+from quantmedic.collectors.onnx_graph import Graph, Operator
+from quantmedic.collectors.onnx_originals import bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
 
 #: Channels under this share of the tensor's largest magnitude count as dead.
 DEAD = 1e-6
 _INT32_MAX = 2**31 - 1
+#: Weights less similar than this (cosine) were not made from one another; 2-bit weights still reach 0.9.
+ALIKE = 0.5
+#: Two models are strangers where so many layers, and this share of all that can be compared, are not alike.
+MIN_STRANGERS, STRANGER_SHARE = 2, 0.8
+#: Shorter channels are alike by chance.
+MIN_ROW = 8
 
 
 def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
@@ -82,38 +93,13 @@ def _db(nmse: float | None) -> float | None:
     return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
 
 
-def weight_of(op: Operator, graph: Graph) -> Constant | None:
-    """The weights of an operator: its first constant of rank 2 or more, if it is one with weights."""
-    for name in op.inputs[1:] if op.op_type != "MatMul" else op.inputs:
-        constant = graph.constants.get(name)
-        if constant is None:
-            continue
-        if constant.values is None:
-            return constant if constant.quantizer is not None else None
-        if constant.values.ndim >= 2:
-            return constant
-    return None
-
-
-def output_axis(op: Operator) -> int | None:
-    """Axis of the output channels in the weights."""
-    if op.op_type == "Conv":
-        return 0
-    if op.op_type == "ConvTranspose":
-        return 1
-    if op.op_type == "Gemm":
-        attribute = op.attributes.get("transB")
-        return 0 if attribute is not None and attribute.i else 1
-    return -1 if op.op_type == "MatMul" else None
-
-
 def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightFacts:
     """Facts of an operator's weights; empty where it has none."""
     stored = weight_of(op, graph)
     if stored is None:
         return WeightFacts()
-    original = weight_of(twin, float_graph) if twin is not None else None
-    source = _comparable(stored, original)
+    original = original_of(op, graph, twin, float_graph)
+    source = original.weight if _comparable(stored.values, original.weight) else None
     values = source if source is not None else stored.values
     quantizer = quantizer_facts(stored.quantizer)
     if values is None or not values.size:
@@ -128,7 +114,7 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
     if source is not None and stored.values is not None and stored.quantizer is not None:
         rounding = error_facts(source, stored.values, axis, quantizer.scale)
     return WeightFacts(
-        name=original.name if original is not None else stored.name,
+        name=original.name or stored.name,
         channels=int(tops.size) if tops is not None else None,
         quantizer=quantizer,
         min=float(values.min()),
@@ -142,26 +128,21 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
     )
 
 
-def _comparable(stored: Constant, original: Constant | None) -> NDArray[np.float32] | None:
-    """The float weights, unless they were folded with a batch norm (then the codes stand for other numbers)."""
-    if original is None or original.values is None or stored.values is None:
-        return None
-    if original.values.shape != stored.values.shape:
-        return None
-    power = float((original.values.astype(np.float64) ** 2).sum())
-    scale = float((stored.values.astype(np.float64) * original.values).sum())
-    folded = power > 0 and not 0.5 < scale / power < 2.0
-    return None if folded else original.values
+def _comparable(stored: NDArray[np.float32] | None, original: NDArray[np.float32] | None) -> bool:
+    """Both are known and of one shape, and neither is the other on another scale."""
+    if stored is None or original is None or stored.shape != original.shape:
+        return False
+    power = float((original.astype(np.float64) ** 2).sum())
+    scale = float((stored.astype(np.float64) * original).sum())
+    return power == 0 or 0.5 < scale / power < 2.0
 
 
 def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> BiasFacts:
     """Facts of an operator's bias; empty where it has none or its grid is unknown."""
-    stored = _bias_of(op, graph)
-    weight = weight_of(op, graph)
+    stored, weight = bias_of(op, graph), weight_of(op, graph)
     if stored is None or weight is None:
         return BiasFacts()
-    original = _bias_of(twin, float_graph)
-    twin_values = original.values if original is not None else None
+    twin_values = original_of(op, graph, twin, float_graph).bias
     comparable = twin_values is not None and stored.values is not None and twin_values.shape == stored.values.shape
     floats = twin_values if comparable else stored.values
     if floats is None:
@@ -186,12 +167,6 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     )
 
 
-def _bias_of(op: Operator | None, graph: Graph) -> Constant | None:
-    if op is None or op.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(op.inputs) < 3:
-        return None
-    return graph.constants.get(op.inputs[2])
-
-
 def _bias_step(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> NDArray[np.float64] | None:
     """s_x · s_w per channel, or the scale that the bias is stored with."""
     if bias.quantizer is not None:
@@ -200,3 +175,61 @@ def _bias_step(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> 
     if not taps or taps[0].quantizer is None or taps[0].quantizer.dynamic or weight.quantizer is None:
         return None
     return np.asarray(taps[0].quantizer.scale * weight.quantizer.scale, np.float64).reshape(-1)
+
+
+def refuse_other_weights(float_graph: Graph, quantized: Graph, twins: Mapping[int, Operator]) -> None:
+    """Refuse two models of one kind whose weights have nothing in common.
+
+    Args:
+        float_graph: The float model.
+        quantized: The quantized model.
+        twins: Float operator of each matched quantized operator, by its index.
+
+    Raises:
+        ModelError: Nearly all layers that can be compared hold other weights.
+    """
+    found = {
+        f"{twin.name} and {op.name}": alike
+        for op in quantized.operators
+        if (twin := twins.get(op.index)) is not None
+        and (alike := weight_likeness(op, quantized, twin, float_graph)) is not None
+    }
+    strangers = [names for names, alike in found.items() if alike < ALIKE]
+    if len(strangers) < MIN_STRANGERS or len(strangers) < STRANGER_SHARE * len(found):
+        return
+    raise ModelError(
+        "the weights of the two models do not belong together",
+        where=[
+            f"float     {float_graph.path}",
+            f"quantized {quantized.path}",
+            f"{len(strangers)} of {len(found)} layers hold other weights, first {strangers[0]}",
+        ],
+        help="is the quantized model made from this float model, and from the same training?",
+    )
+
+
+def weight_likeness(op: Operator, graph: Graph, twin: Operator, float_graph: Graph) -> float | None:
+    """Similarity of an operator's weights to its twin's, blind to a gain per channel; None where not comparable."""
+    stored, original = weight_of(op, graph), weight_of(twin, float_graph)
+    axis = output_axis(op)
+    if axis is None or stored is None or stored.values is None or original is None or original.values is None:
+        return None
+    if stored.values.size != original.values.size:
+        return 0.0
+    source = original_of(op, graph, twin, float_graph).weight
+    if source is None or source.shape != stored.values.shape:
+        return None
+    rows = [np.moveaxis(a, axis, 0).reshape(a.shape[axis], -1).astype(np.float64) for a in (stored.values, source)]
+    cosines = [_cosines(*(a.reshape(1, -1) for a in rows))]
+    if rows[0].shape[1] >= MIN_ROW:
+        cosines.append(_cosines(*rows))
+    known = [float(np.median(c)) for c in cosines if c.size]
+    return max(known) if known else None
+
+
+def _cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Magnitude of the cosine of each pair of rows that has one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+        known = np.isfinite(norms) & (norms > 0)
+        return np.abs((a * b).sum(axis=1)[known] / norms[known])

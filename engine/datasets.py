@@ -235,7 +235,7 @@ def _lattice_kind(grids: list[Any], slopes: list[float], shift: float) -> str:
 def _are_pixels(lattices: Iterable[Lattice], step: float) -> bool:
     """All channels lie on the grid of the pixels 0 … 255 times ``step``."""
     return all(
-        abs(mine / step - 1) < 0.005 and -0.5 < low / step and low / step + span < FULL_SPAN + 0.5
+        abs(mine / step - 1) < 0.005 and low / step > -0.5 and low / step + span < FULL_SPAN + 0.5
         for mine, low, span in lattices
     )
 

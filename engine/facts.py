@@ -232,8 +232,15 @@ class RelationFacts(Facts):
     slope_low: float | None = fact("lower end of the slope's 95 % interval (bootstrap over buckets)", "ratio")
     slope_high: float | None = fact("upper end of the slope's 95 % interval", "ratio")
     scale_mismatch: float | None = fact("max(slope, 1 / slope) over channels, 1 = equal scales", "ratio")
-    offset: float | None = fact("offset of the channel that deviates most", "value")
-    offset_over_std: float | None = fact("|offset| / standard deviation of the validation inputs", "σ")
+    offset: float | None = fact(
+        "offset of that channel, or of the one with the largest where the channels agree in slope; of two lattices "
+        "whose points coincide, the smallest shift that lays one within the other",
+        "value",
+    )
+    offset_over_std: float | None = fact(
+        "largest |offset| of any channel / standard deviation of the validation inputs; on a lattice, 0 up to 16 steps",
+        "σ",
+    )
     kind: (
         Literal["same", "scale", "offset", "not-normalized", "normalized-twice", "partly-normalized", "unexplained"]
         | None
@@ -244,7 +251,7 @@ class RelationFacts(Facts):
     )
     reading: str | None = fact(
         "the preprocessing of both sets as read off their lattices, with x for a pixel of 0 … 255; None where a set "
-        "does not show most of the 256 values"
+        "does not reach from 0 to 255"
     )
     certainty: float | None = fact("1 for a lattice, else R² of the quantile fit", "ratio")
     flipped_distance_ratio: float | None = fact(

@@ -55,8 +55,8 @@ class Bins:
 
     @property
     def total(self) -> float:
-        """Number of values."""
-        return float(self.count.sum())
+        """Number of values; a cut bin holds fractions of them."""
+        return float(np.round(self.count.sum()))
 
     def quantile(self, q: float) -> float:
         """Value below which the share ``q`` of all values lies; linear within a bin."""
@@ -76,15 +76,13 @@ class Bins:
         cut = min(abs(float(self.low[0])), abs(float(self.high[-1])))
         across = (low < cut) & (cut < high)
         beyond = np.where(across, (high - cut) / np.where(across, high - low, 1.0), 0.0) * self.count
-        bounds = np.concatenate(
-            [
-                np.stack([low, np.where(across, cut, high)], axis=1),
-                np.stack([np.full(across.sum(), cut), high[across]], axis=1),
-            ]
-        )
-        pieces, owner = np.unique(bounds, axis=0, return_inverse=True)
-        count = np.bincount(owner.ravel(), np.concatenate([self.count - beyond, beyond[across]]))
-        return Bins(pieces[:, 0], pieces[:, 1], count)
+        bottom = np.concatenate([low, np.full(across.sum(), cut)])
+        top = np.concatenate([np.where(across, cut, high), high[across]])
+        count = np.concatenate([self.count - beyond, beyond[across]])
+        order = np.lexsort((top, bottom))
+        bottom, top = bottom[order], top[order]
+        new = np.flatnonzero(np.append(True, (np.diff(bottom) > 0) | (np.diff(top) > 0)))
+        return Bins(bottom[new], top[new], np.add.reduceat(count[order], new))
 
     def share_above(self, limit: float) -> float:
         """Share of values above ``limit``; linear within a bin."""

@@ -1,24 +1,46 @@
 """Rules, thresholds and remedies: declarative, checked when loaded, never executed as code."""
 
 import difflib
+import math
 import string
+import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.facts import SCOPES, Scope, fact_paths
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
-COMPARISONS = {"is": "=", "is_not": "≠", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "in": "in", "known": "known"}
+Operator = Literal["is", "is_not", "gt", "ge", "lt", "le", "in", "known"]
+COMPARISONS: dict[str, str] = {
+    "is": "=",
+    "is_not": "≠",
+    "gt": ">",
+    "ge": "≥",
+    "lt": "<",
+    "le": "≤",
+    "in": "in",
+    "known": "known",
+}
 #: Operator of evidence that is shown, not compared.
 SHOWN = "shown"
 #: The safe loader, compiled where libyaml is present.
-_SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FAMILIES = {
     "S": "sanity",
     "D": "data",
@@ -28,6 +50,12 @@ FAMILIES = {
     "M": "precision",
     "R": "runtime",
 }
+
+
+def _number(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("nothing is above or below NaN")
+    return value
 
 
 class Data(BaseModel):
@@ -40,7 +68,7 @@ class Threshold(Data):
     """A named number that rules refer to as ``$name`` and users override."""
 
     name: str
-    value: float
+    value: Annotated[float, AfterValidator(_number)]
     unit: str | None = None
     source: str
     description: str
@@ -50,7 +78,7 @@ class Condition(Data):
     """One comparison of a fact with a constant or a named threshold."""
 
     fact: str
-    op: str
+    op: Operator
     value: Any
     threshold: str | None = None
 
@@ -88,7 +116,24 @@ class Not(Data):
     not_: "Node" = Field(alias="not")
 
 
-Node = Annotated[All | Any_ | Not | Condition, Field(union_mode="left_to_right")]
+_KINDS = {"all": "All", "any": "Any_", "not": "Not", "not_": "Not"}
+
+
+def _kind(raw: Any) -> str:
+    """The kind of node that a mapping means, told by its keys."""
+    if isinstance(raw, Data):
+        return type(raw).__name__
+    keys = raw if isinstance(raw, dict) else ()
+    return next((kind for key, kind in _KINDS.items() if key in keys), "Condition")
+
+
+Node = Annotated[
+    Annotated[All, Tag("All")]
+    | Annotated[Any_, Tag("Any_")]
+    | Annotated[Not, Tag("Not")]
+    | Annotated[Condition, Tag("Condition")],
+    Discriminator(_kind),
+]
 
 
 class Rule(Data):
@@ -173,7 +218,7 @@ class RuleBase(Data):
                     where=origin,
                     help="list the thresholds with: quantmedic rules --thresholds",
                 )
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
                 raise RuleError(f"threshold {name} must be a number, not {value!r}", where=origin)
             changed[name] = changed[name].model_copy(update={"value": float(value), "source": origin})
         return self.model_copy(update={"thresholds": changed})
@@ -220,7 +265,7 @@ def load_rules(folders: Iterable[Path]) -> RuleBase:
             elif path.name == "remedies.yaml":
                 remedies |= _table(path, Remedy, "id")
             elif path.name == "hints.yaml":
-                hints |= read_yaml(path)
+                hints |= _load_hints(path)
             else:
                 rule = _load_rule(path)
                 if rule.id in rules:
@@ -232,6 +277,19 @@ def load_rules(folders: Iterable[Path]) -> RuleBase:
     return base
 
 
+class _UniqueKeys(_SafeLoader):  # type: ignore[misc]
+    """Refuses a key that is given twice, of which YAML loaders keep the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {name!r} is given twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: Path) -> Any:
     """Read one YAML file with the safe loader.
 
@@ -239,10 +297,10 @@ def read_yaml(path: Path) -> Any:
         RuleError: The file cannot be read or is not YAML; names the line.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_SafeLoader)
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except OSError as error:
         raise RuleError("cannot read file", where=f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise RuleError("not a YAML file", where=f"{path}{line}: {getattr(error, 'problem', error)}") from error
@@ -250,14 +308,32 @@ def read_yaml(path: Path) -> Any:
 
 def message_fields(message: str) -> list[str]:
     """Fact paths that a message names in braces."""
-    return [name for _, name, _, _ in string.Formatter().parse(message) if name]
+    return [name for name, _ in _formats(message)]
+
+
+def _formats(message: str) -> list[tuple[str, str]]:
+    """(fact path, format) of every field of a message."""
+    return [(name, spec or "") for _, name, spec, _ in string.Formatter().parse(message) if name]
 
 
 def _table(path: Path, cls: type[Data], key: str) -> dict[str, Any]:
     raw = read_yaml(path) or {}
     if not isinstance(raw, dict):
         raise RuleError("expected a mapping of names", where=str(path))
+    for name, entry in raw.items():
+        if not isinstance(entry, dict | None):
+            raise RuleError(f"{name} must be a mapping, not {entry!r}", where=_place_of(path, [name]))
     return {name: _validate(cls, {key: name, **(entry or {})}, path, name) for name, entry in raw.items()}
+
+
+def _load_hints(path: Path) -> dict[str, str]:
+    raw = read_yaml(path) or {}
+    if not isinstance(raw, dict):
+        raise RuleError("expected a mapping of fact prefixes to text", where=str(path))
+    for prefix, text in raw.items():
+        if not (isinstance(prefix, str) and isinstance(text, str)):
+            raise RuleError(f"the hint for {prefix!r} must be text, not {text!r}", where=_place_of(path, [prefix]))
+    return raw
 
 
 def _load_rule(path: Path) -> Rule:
@@ -271,54 +347,120 @@ def _validate(cls: type[Data], raw: Any, path: Path, key: str | None = None) -> 
     try:
         return cls.model_validate(raw)
     except ValidationError as error:
-        problem = _innermost(error)
-        names = [str(part) for part in problem["loc"] if str(part) not in ("All", "Any_", "Not", "Condition")]
-        keys = [*([key] if key else []), *names]
+        problem = _most_telling(error)
+        name = str(problem["loc"][-1]) if problem["loc"] else ""
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
-            text = f"unknown key {names[-1]!r}{_suggest(names[-1], cls.model_fields)}"
+            text = f"unknown key {name!r}{_suggest(name, cls.model_fields)}"
         elif problem["type"] == "missing":
-            text = f"key {names[-1]!r} is missing"
-        raise RuleError(text, where=_place(path, keys)) from error
+            text = f"key {name!r} is missing"
+        raise RuleError(text, where=_place_of(path, [*([key] if key else []), *problem["loc"]])) from error
 
 
-def _innermost(error: ValidationError) -> Any:
-    """The most telling of the errors that trying every kind of node produced."""
-    errors = error.errors()
-    own = [e for e in errors if e["type"] == "value_error"]
-    return max(own, key=lambda e: len(e["loc"])) if own else errors[0]
+def _most_telling(error: ValidationError) -> Any:
+    """A misspelt key before the key that it leaves missing."""
+    return min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
 
 
 def _check(rule: Rule, base: RuleBase) -> None:
     path = rule.path or Path(rule.id)
     known = fact_paths(rule.scope)
     used = [condition.fact for condition in rule.conditions()]
-    for name in [*used, *message_fields(rule.message), *rule.shows]:
+    try:
+        formats = _formats(rule.message)
+    except ValueError as error:
+        raise RuleError(f"the message is broken: {error}", where=_place_of(path, ["message"])) from error
+    for name in [*used, *(name for name, _ in formats), *rule.shows]:
         if name not in known:
             help_ = f"facts of scope {rule.scope} start at {SCOPES[rule.scope].__name__}"
-            raise RuleError(f"unknown fact {name!r}{_suggest(name, known)}", where=_place(path, [name]), help=help_)
+            raise RuleError(f"unknown fact {name!r}{_suggest(name, known)}", where=_place(path, name), help=help_)
     for condition in rule.conditions():
         if condition.threshold and condition.threshold not in base.thresholds:
             near = _suggest(condition.threshold, base.thresholds)
             raise RuleError(
-                f"unknown threshold {condition.threshold!r}{near}", where=_place(path, ["$" + condition.threshold])
+                f"unknown threshold {condition.threshold!r}{near}", where=_place(path, "$" + condition.threshold)
             )
+        if not _fits(condition, known[condition.fact].annotation):
+            text = f"{condition.fact} cannot be compared with {condition.op}: {condition.value!r}"
+            raise RuleError(text, where=_place(path, condition.fact))
+    for name, spec in formats:
+        if not _formattable(known[name].annotation, spec):
+            raise RuleError(f"{name} cannot be written with the format {spec!r}", where=_place(path, name + ":"))
     for remedy in rule.remedies:
         if remedy not in base.remedies:
-            raise RuleError(f"unknown remedy {remedy!r}{_suggest(remedy, base.remedies)}", where=_place(path, [remedy]))
+            raise RuleError(f"unknown remedy {remedy!r}{_suggest(remedy, base.remedies)}", where=_place(path, remedy))
 
 
-def _place(path: Path, keys: Iterable[str]) -> str:
-    """``file:line`` of the last of the keys that occurs in the file."""
+def _fits(condition: Condition, annotation: Any) -> bool:
+    """The condition compares its fact with something that the fact can be."""
+    value, op = condition.value, condition.op
+    if op == "known":
+        return isinstance(value, bool)
+    if condition.threshold:
+        return _is_numeric(annotation)
+    if op in ("gt", "ge", "lt", "le"):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        return number and _is_numeric(annotation)
+    choices = value if op == "in" else [value]
+    return isinstance(choices, list) and all(_can_be(annotation, choice) for choice in choices)
+
+
+def _can_be(annotation: Any, value: Any) -> bool:
+    try:
+        TypeAdapter(annotation).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return value is not None
+
+
+def _is_numeric(annotation: Any) -> bool:
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in _samples(annotation))
+
+
+def _formattable(annotation: Any, spec: str) -> bool:
+    try:
+        return all(isinstance(format(value, spec), str) for value in _samples(annotation))
+    except (TypeError, ValueError):
+        return False
+
+
+def _samples(annotation: Any) -> list[Any]:
+    """One value of every type that a fact can have, None left out."""
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return list(get_args(annotation))
+    if origin in (Union, types.UnionType):
+        return [value for part in get_args(annotation) for value in _samples(part)]
+    return [] if annotation is types.NoneType else [(origin or annotation)()]
+
+
+def _place(path: Path, text: str) -> str:
+    """``file:line`` of the first line that holds the text."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return str(path)
-    for key in reversed(list(keys)):
-        for number, line in enumerate(lines, 1):
-            if key in line:
-                return f"{path}:{number}: {line.strip()}"
-    return str(path)
+    return next((_line(path, i, line) for i, line in enumerate(lines, 1) if text in line), str(path))
+
+
+def _place_of(path: Path, keys: Iterable[Any]) -> str:
+    """``file:line`` of the innermost of nested keys; those that the file does not have are passed over."""
+    text = path.read_text(encoding="utf-8")
+    node, number = yaml.compose(text, Loader=_SafeLoader), 0
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, value) for k, value in node.value if k.value == str(key)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            found = (node.value[key], node.value[key])
+        else:
+            found = None
+        if found:
+            number, node = found[0].start_mark.line + 1, found[1]
+    return _line(path, number, text.splitlines()[number - 1]) if number else str(path)
+
+
+def _line(path: Path, number: int, line: str) -> str:
+    return f"{path}:{number}: {line.strip()}"
 
 
 def _leaves(node: Any) -> Iterable[Condition]:

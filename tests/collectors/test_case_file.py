@@ -98,7 +98,6 @@ def test_merging_is_the_same_before_and_after_saving(tmp_path):
     assert_same(shards[0].merge(shards[1]), quantmedic.load_case(tmp_path / "0.case", tmp_path / "1.case"))
 
 
-@pytest.mark.xfail(strict=True, reason="infinite facts of the record are written as null and come back as None")
 def test_infinite_facts_come_back(tmp_path):
     """Weights that lie on their grid have an infinite SQNR."""
     weight = np.round(random(1, 4, 4) * 8)
@@ -203,12 +202,6 @@ def damaged(raw: bytes, seed: int) -> bytes:
     return bytes(content)
 
 
-DECODING_DEFECT = pytest.mark.xfail(
-    strict=True, reason="zlib.error, and NotImplementedError for a damaged compression method, are not caught"
-)
-
-
-@DECODING_DEFECT
 def test_damaged_files(case, saved, tmp_path):
     """A damaged file is refused, or the damage lies where nothing is stored."""
     raw, path = saved.read_bytes(), tmp_path / "a.case"
@@ -295,9 +288,6 @@ def archive_of(files: Files) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="AttributeError, RecursionError, EOFError, TokenError or TypeError instead of CaseError"
-)
 @pytest.mark.parametrize("name", BROKEN)
 def test_files_that_are_broken_in_other_ways(rebuilt, name):
     refused(rebuilt(BROKEN[name]))
@@ -312,7 +302,6 @@ CONTRADICTIONS = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="read without complaint; KeyError, ValueError or IndexError when it is judged")
 @pytest.mark.parametrize("name", CONTRADICTIONS)
 def test_files_whose_halves_do_not_fit(rebuilt, name):
     refused(rebuilt(CONTRADICTIONS[name]))

@@ -267,14 +267,7 @@ def test_halves_of_the_set_follow_the_content_of_the_samples(usual):
     assert found.halves_disagreement == pytest.approx(abs(widths[0] - widths[1]) / (X.max() - X.min()), rel=1e-5)
 
 
-CHANNELS_DEFECT = pytest.mark.xfail(
-    strict=True, reason="the shapes of tensors inside a fused Conv and Relu are unknown: channels are lost behind them"
-)
-
-
-@pytest.mark.parametrize(
-    ("name", "channels"), [("image", 3), ("relu1", 4), pytest.param("relu2", 6, marks=CHANNELS_DEFECT), ("pool", 6)]
-)
+@pytest.mark.parametrize(("name", "channels"), [("image", 3), ("relu1", 4), ("relu2", 6), ("pool", 6)])
 def test_channels_are_measured_one_by_one(usual, name, channels):
     view = usual.case.statistics["validation"].tensor(usual.record(name))
     x = np.moveaxis(every_tensor(usual.float_model, {"image": X})[name], 1, 0).reshape(channels, -1)
@@ -285,7 +278,6 @@ def test_channels_are_measured_one_by_one(usual, name, channels):
     assert usual.tensor(name).data.values.channel_absmax_ratio == pytest.approx(tops.max() / np.median(tops))
 
 
-@CHANNELS_DEFECT
 def test_channels_are_known_behind_a_fused_activation(measure):
     measured = measure(NETS["conv"], without_relu(qdq(NETS["conv"], {"image": X})), {"image": X})
     assert measured.tensor("relu1").channels == 4
@@ -421,9 +413,6 @@ def test_bias_of_one_step_per_tensor_does_not_overflow(measure):
     assert measured.layer("y").bias.overflowing_channels == 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="weights folded with a normalization of mild gains are compared with those before it"
-)
 def test_folded_weights_are_not_compared_with_the_weights_before(measure):
     gamma = np.random.default_rng(1).uniform(0.7, 1.4, 4).astype(np.float32)
     weight = random(1, 4, 3, 3, 3)
@@ -444,7 +433,6 @@ def test_folded_weights_are_not_compared_with_the_weights_before(measure):
     assert found.sqnr_db is None or found.sqnr_db > 35
 
 
-@pytest.mark.xfail(strict=True, reason="weights stored the other way round (transB) are not compared")
 def test_transposed_weights_are_compared(measure):
     models = []
     for transposed in (0, 1):
@@ -771,7 +759,6 @@ def test_outputs_in_another_order(measure):
     assert [o.tensor.name for o in turned.facts.outputs] == [o.tensor.name for o in straight.facts.outputs]
 
 
-@pytest.mark.xfail(strict=True, reason="the first outputs are compared although the quantized model lacks the first")
 def test_an_output_that_the_quantized_model_lacks(measure):
     quantized = qdq(NETS["two way"], FEEDS["two way"])
     del quantized.graph.output[0]
@@ -873,12 +860,6 @@ def test_dynamically_quantized_models(measure, tmp_path, name):
     assert all(t.quantizer.dynamic for t in inputs)
 
 
-CODES_DEFECT = pytest.mark.xfail(
-    strict=True, reason="codes whose quantizer is not known are compared with the float tensor as if they were reals"
-)
-
-
-@CODES_DEFECT
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
 def test_codes_gathered_from_an_embedding_are_not_taken_for_numbers(measure, tmp_path, kind):
     if kind == "static":
@@ -890,7 +871,6 @@ def test_codes_gathered_from_an_embedding_are_not_taken_for_numbers(measure, tmp
     assert all(sqnr is None or sqnr > 30 for sqnr in found)
 
 
-@CODES_DEFECT
 def test_codes_behind_pad_and_resize_are_not_taken_for_numbers(measure, tmp_path):
     net = Net(13)
     x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3), out="conv")

@@ -25,8 +25,9 @@ from models import (
 )
 from onnx import helper
 
-from quantmedic.collectors.onnx_graph import Graph, parse
+from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_match import Match, match
+from quantmedic.collectors.onnx_parse import parse
 
 TOKENS = np.random.default_rng(0).integers(0, 20, (6, 6))
 IMAGE = {"image": images(4)}

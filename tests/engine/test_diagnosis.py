@@ -218,7 +218,6 @@ def test_predicted_gain_is_the_largest(base: RuleBase) -> None:
     assert judge(base, facts([tensor("conv1", zscore=9, gain=2)])).causes[0].predicted_gain_db is None
 
 
-@pytest.mark.xfail(strict=True, reason="ratios in dB are divided like factors: below zero, worse looks better")
 def test_the_noisiest_tensor_comes_first(base: RuleBase) -> None:
     measured = facts(
         [tensor("conv1", sqnr=15), tensor("conv2", sqnr=-30), tensor("conv3", sqnr=1), tensor("conv4", sqnr=-5)]
@@ -355,7 +354,6 @@ def test_repair_that_changes_nothing_absorbs_nothing(base: RuleBase) -> None:
     assert not any(cause.absorbs for cause in found.causes)
 
 
-@pytest.mark.xfail(strict=True, reason="severity, manual page and evidence remain those of the rule that was absorbed")
 def test_cause_that_lost_its_severe_rule_is_judged_by_what_is_left(base: RuleBase) -> None:
     """The outlier vanishes with recalibration, the noise of another layer does not."""
     measured = facts([tensor("conv1", zscore=50, sqnr=5)], samples=8, degraded_share=0.9)
@@ -367,7 +365,6 @@ def test_cause_that_lost_its_severe_rule_is_judged_by_what_is_left(base: RuleBas
     assert [row.fact for row in left.evidence] == ["data.rounding.sqnr_db"]
 
 
-@pytest.mark.xfail(strict=True, reason="the first finding in the order of the tensors speaks, not the worst")
 def test_message_of_what_is_left_is_that_of_the_worst(base: RuleBase) -> None:
     tensors = [tensor("conv1", zscore=9), tensor("conv2", zscore=10), tensor("conv3", zscore=90)]
     repaired = [tensor("conv1"), *tensors[1:]]
@@ -454,9 +451,6 @@ def test_verdict(base: RuleBase, measured: CaseFacts, verdict: str) -> None:
 
 @pytest.mark.parametrize(
     "name, drop, relative", [("rmse", 0.002, 0.5), ("mae", 3.0, 0.001)], ids=["small numbers", "large numbers"]
-)
-@pytest.mark.xfail(
-    strict=True, reason="the verdict reads the drop in the metric's own unit, the drop class relative to it"
 )
 def test_verdict_agrees_with_the_drop_class(base: RuleBase, name: str, drop: float, relative: float) -> None:
     found = judge(base, facts(metric=metric(drop, drop / 2, name, relative_drop=relative)))

@@ -193,7 +193,6 @@ def test_facts_shown_stand_before_those_compared() -> None:
     assert rows == [("toolchain", "t", "shown", None, None, "model"), ("opset", 9, "lt", 10, None, "model")]
 
 
-@pytest.mark.xfail(strict=True, reason="zero and false are taken for not measured")
 def test_zero_is_shown() -> None:
     model = {"opset": 9, "dropped_taps": 0, "input_nonfinite": False}
     (finding,) = judge(

@@ -145,7 +145,6 @@ def test_magnitudes_keep_the_values(values: list[float]) -> None:
     assert magnitudes.high.max() == max(abs(bins.low[0]), abs(bins.high[-1]))
 
 
-@pytest.mark.xfail(strict=True, reason="bins of either sign that overlap are chained: quantiles of magnitudes can fall")
 def test_quantiles_of_magnitudes_rise_to_the_largest() -> None:
     magnitudes = bins_of([-1.12, 1.05, -1.12, 1.05]).magnitudes()
     found = [magnitudes.quantile(q) for q in np.linspace(0, 1, 11)]

@@ -60,7 +60,7 @@ ENGINE_THRESHOLDS = {
     "degrade_layer_ratio",
     "drop_large",
     "drop_moderate",
-        "harmed_agreement",
+    "harmed_agreement",
 }
 #: Facts of structure, which every case holds.
 ALWAYS_KNOWN = {"role", "op_type", "is_last"}
