@@ -131,9 +131,7 @@ class ConvBlock(nn.Module):
 
     def __init__(self, inputs, outputs, kernel, stride=1, groups=1, act=None):
         super().__init__()
-        self.conv = nn.Conv2d(
-            inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False
-        )
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
         self.norm = nn.BatchNorm2d(outputs)
         self.act = act() if act else nn.Identity()
 
@@ -151,9 +149,7 @@ class Separable(nn.Module):
 
     def __init__(self, inputs, outputs, kernel=3, stride=1, act=nn.ReLU):
         super().__init__()
-        self.depthwise = ConvBlock(
-            inputs, inputs, kernel, stride, groups=inputs, act=act
-        )
+        self.depthwise = ConvBlock(inputs, inputs, kernel, stride, groups=inputs, act=act)
         self.pointwise = ConvBlock(inputs, outputs, 1, act=nn.ReLU)
 
     def forward(self, x):
@@ -242,9 +238,7 @@ def train(images, labels, epochs):
     targets = torch.from_numpy(labels.astype(np.int64))
     steps = len(pixels) // BATCH
     optimizer = torch.optim.AdamW(network.parameters(), weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, PEAK_LEARNING_RATE, total_steps=epochs * steps
-    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LEARNING_RATE, total_steps=epochs * steps)
     overshoot = watch_overshoot(network)
     loss_function = nn.CrossEntropyLoss(label_smoothing=LABEL_SMOOTHING)
     for epoch in range(epochs):
@@ -326,9 +320,7 @@ def run_model(path, images, batch=250):
     """Return the logits of uint8 images, normalised as the network expects."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    session = ort.InferenceSession(
-        str(path), options, providers=["CPUExecutionProvider"]
-    )
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     starts = range(0, len(images), batch)
     feeds = (preprocess(images[s : s + batch], NORMALISED) for s in starts)
     return np.concatenate([session.run(None, {"image": feed})[0] for feed in feeds])
@@ -366,9 +358,7 @@ def save_arrays(output, train_split, test_split):
     np.savez_compressed(output / "representative_healthy.npz", image=images[healthy])
     images, labels = test_split
     chosen = balanced_indices(labels, VALIDATION_COUNT, rng)
-    np.savez_compressed(
-        output / "validation.npz", image=images[chosen], labels=labels[chosen]
-    )
+    np.savez_compressed(output / "validation.npz", image=images[chosen], labels=labels[chosen])
     return images[chosen], labels[chosen]
 
 
@@ -454,10 +444,7 @@ def describe(output, full, small, epochs, parameters):
             "onnxruntime": ort.__version__,
             "numpy": np.__version__,
         },
-        "sha256": {
-            name: hashlib.sha256((output / name).read_bytes()).hexdigest()
-            for name in MODELS + ARRAYS
-        },
+        "sha256": {name: hashlib.sha256((output / name).read_bytes()).hexdigest() for name in MODELS + ARRAYS},
     }
 
 
@@ -496,9 +483,7 @@ def main(argv=None):
     parameters = sum(p.numel() for p in network.parameters())
 
     float_model = output / "float.onnx"
-    quantize(
-        float_model, output / "int8.onnx", output / "representative.npz", FORGOTTEN
-    )
+    quantize(float_model, output / "int8.onnx", output / "representative.npz", FORGOTTEN)
     quantize(
         float_model,
         output / "int8_healthy.onnx",
@@ -513,9 +498,7 @@ def main(argv=None):
 
     shutil.copyfile(LICENCE_TEXT, output / "LICENCE.fashion-mnist.txt")
     content = describe(output, full, small, arguments.epochs, parameters)
-    (output / "demo.json").write_text(
-        json.dumps(content, indent=2) + "\n", encoding="utf-8"
-    )
+    (output / "demo.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return 0
 
 

@@ -64,12 +64,14 @@ class Options:
         batch_size: Samples per run.
         threads: Threads of the runtime.
         operator_error: Also measure each operator on float inputs (one more run per batch).
+        seed: Seed of the intervals that are bootstrapped over samples.
     """
 
     samples: int | None = None
     batch_size: int = 8
     threads: int = 1
     operator_error: bool = False
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -672,6 +674,7 @@ def _run_record(models: Models, options: Options) -> dict[str, Any]:
         "samples": options.samples,
         "batch_size": options.batch_size,
         "operator_error": options.operator_error,
+        "seed": options.seed,
         "onnxruntime": ort.__version__,
         "onnx": onnx.__version__,
         "numpy": np.__version__,

@@ -304,7 +304,7 @@ class Case:
                     where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
                 )
         # Compared as text, since a broken scale of NaN is not equal to itself.
-        if repr((mine.tensors, mine.metric)) != repr((theirs.tensors, theirs.metric)):
+        if repr((_comparable(mine.tensors), mine.metric)) != repr((_comparable(theirs.tensors), theirs.metric)):
             raise CaseError("the shards were measured with different settings", help="collect both with equal options")
         roles = sorted(self.statistics.keys() | other.statistics.keys())
         statistics, datasets = {}, {}
@@ -316,8 +316,15 @@ class Case:
                 statistics[role] = self.statistics[role].merge(other.statistics[role])
                 datasets[role] = _merge_records(mine.datasets[role], theirs.datasets[role])
         notices = tuple(dict.fromkeys((*mine.notices, *theirs.notices)))
-        record = mine.model_copy(update={"datasets": datasets, "notices": notices})
+        pairs = zip(mine.tensors, theirs.tensors, strict=True)
+        tensors = tuple(a.model_copy(update={"bucketed": a.bucketed and b.bucketed}) for a, b in pairs)
+        record = mine.model_copy(update={"datasets": datasets, "notices": notices, "tensors": tensors})
         return Case(record, statistics)
+
+
+def _comparable(tensors: tuple[TensorRecord, ...]) -> list[TensorRecord]:
+    """Whether a tensor holds one row per sample may only show in some shards."""
+    return [tensor.model_copy(update={"bucketed": True}) for tensor in tensors]
 
 
 def _merge_records(a: DatasetRecord, b: DatasetRecord) -> DatasetRecord:

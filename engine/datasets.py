@@ -85,10 +85,12 @@ def metric_facts(case: Case) -> MetricFacts:
 
 def _metric(case: Case, name: str, role: Role, samples: NDArray[Any]) -> MetricFacts:
     higher = bool(case.record.metric_higher_is_better)
+    samples = _in_order(samples)
     floats, quantized = samples["metric_float"], samples["metric_quantized"]
     combine = np.sqrt if name == "rmse" else lambda value: value
     before, after = float(combine(floats.mean())), float(combine(quantized.mean()))
-    drop, low, high = drop_interval(floats, quantized, higher_is_better=higher, root=name == "rmse")
+    seed = int(case.record.run.get("seed", 0))
+    drop, low, high = drop_interval(floats, quantized, higher_is_better=higher, root=name == "rmse", seed=seed)
     return MetricFacts(
         name=name,
         higher_is_better=higher,
@@ -278,6 +280,11 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
     }
 
 
+def _in_order(samples: NDArray[Any]) -> NDArray[Any]:
+    """Samples by content hash, so that what is resampled does not depend on the order of the data."""
+    return samples[np.argsort(samples["hash"], kind="stable")]
+
+
 def _slope_interval(mine: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
     """95 % interval of the ratio of the sets' deviations, by a seeded bootstrap over samples."""
     rng = np.random.default_rng(0)
@@ -287,8 +294,8 @@ def _slope_interval(mine: NDArray[Any], other: NDArray[Any]) -> tuple[float, flo
         means, squares = rows["mean"].astype(np.float64)[picks], rows["deviation"].astype(np.float64)[picks] ** 2
         return np.sqrt(squares.mean(axis=1) + means.var(axis=1))
 
-    bottom = deviations(other)
-    ratios = deviations(mine) / np.where(bottom > 0, bottom, np.nan)
+    bottom = deviations(_in_order(other))
+    ratios = deviations(_in_order(mine)) / np.where(bottom > 0, bottom, np.nan)
     ratios = ratios[np.isfinite(ratios)]
     if not ratios.size:
         return 0.0, math.inf

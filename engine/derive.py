@@ -322,8 +322,15 @@ def _layer_facts(op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: Rul
         bias=op.bias,
         output=output,
         degraded=degraded,
-        born=None if degraded is None else degraded and not any(carried),
+        born=_is_born(degraded, carried, len(carried) < len(op.inputs)),
     )
+
+
+def _is_born(degraded: bool | None, carried: list[bool | None], unseen: bool) -> bool | None:
+    """Degraded here, while all inputs were seen and none is degraded; None where an input was not seen."""
+    if not degraded or any(carried):
+        return degraded and False
+    return None if unseen or None in carried else True
 
 
 def is_degraded(error: ErrorFacts, base: RuleBase) -> bool | None:

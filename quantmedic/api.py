@@ -72,6 +72,7 @@ def collect(
     batch_size: int = 8,
     threads: int | None = None,
     operator_error: bool = False,
+    seed: int = 0,
     progress: Progress = lambda stage, done, total: None,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
@@ -90,6 +91,7 @@ def collect(
         batch_size: Samples per run.
         threads: Threads of the runtime; all cores by default.
         operator_error: Also measure each quantized operator on float inputs, which costs one more run.
+        seed: Seed of the intervals that are bootstrapped over samples.
         progress: Called with the data set's role, the samples done and their number where known.
 
     Raises:
@@ -128,7 +130,7 @@ def collect(
     return _collect(
         models,
         datasets,
-        options=Options(samples, batch_size, threads or os.cpu_count() or 1, operator_error),
+        options=Options(samples, batch_size, threads or os.cpu_count() or 1, operator_error, seed),
         version=quantmedic.__version__,
         metric=load_metric(name, metric_direction, output=metric_output) if name else None,
         progress=progress,

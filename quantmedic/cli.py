@@ -63,6 +63,7 @@ _data_options = _options(
     click.option("--samples", type=click.IntRange(1), help="At most this many samples of each set."),
     click.option("--batch-size", type=click.IntRange(1), default=8, show_default=True, help="Samples per run."),
     click.option("--threads", type=click.IntRange(1), help="Threads of the runtime. [default: all cores]"),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrapped intervals."),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
 )
 _rule_options = _options(
