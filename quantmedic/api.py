@@ -99,9 +99,10 @@ def collect(
         ModelError: A model cannot be read, or the two do not belong together.
     """
     from quantmedic.collectors.datasets import open_dataset
-    from quantmedic.collectors.from_onnx import Options, open_models
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.metrics import load_metric
+    from quantmedic.collectors.onnx_observer import Options
+    from quantmedic.collectors.onnx_pair import open_models
     from quantmedic.collectors.preprocessing import Preprocessing
 
     given: dict[Role, Any] = {}

@@ -100,7 +100,7 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
     from quantmedic.demo import patient
 
     models, options = patient(healthy=healthy)
-    rules = _rule_base((), (), (), (), None)
+    rules = _rule_base({})
     case = _collect(*models, **options)
     _judge_and_write(case, rules, output, formats, quiet, verbose)
 
@@ -115,11 +115,6 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
 def diagnose(
     float_model: Path,
     quantized_model: Path,
-    rule_folders: Sequence[Path],
-    select: Sequence[str],
-    ignore: Sequence[str],
-    threshold: Sequence[str],
-    threshold_file: Path | None,
     output: Path,
     formats: Sequence[str],
     quiet: bool,
@@ -135,7 +130,7 @@ def diagnose(
           --scale 255 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
       quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
     """
-    rules = _rule_base(rule_folders, select, ignore, threshold, threshold_file)
+    rules = _rule_base(options)
     case = _collect(float_model, quantized_model, **_data(options))
     _judge_and_write(case, rules, output, formats, quiet, verbose)
 
@@ -166,16 +161,7 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
 @_output
 @_report_options
 def report(
-    cases: Sequence[Path],
-    rule_folders: Sequence[Path],
-    select: Sequence[str],
-    ignore: Sequence[str],
-    threshold: Sequence[str],
-    threshold_file: Path | None,
-    output: Path,
-    formats: Sequence[str],
-    quiet: bool,
-    verbose: bool,
+    cases: Sequence[Path], output: Path, formats: Sequence[str], quiet: bool, verbose: bool, **options: Any
 ) -> None:
     """Judge a stored case again, or several shards of one, without models or data.
 
@@ -185,7 +171,7 @@ def report(
     """
     from quantmedic import load_case
 
-    rules = _rule_base(rule_folders, select, ignore, threshold, threshold_file)
+    rules = _rule_base(options)
     _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose)
 
 
@@ -258,18 +244,14 @@ def _data(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "preprocessing": parse_preprocessing(given)}
 
 
-def _rule_base(
-    folders: Sequence[Path],
-    select: Sequence[str],
-    ignore: Sequence[str],
-    thresholds: Sequence[str],
-    threshold_file: Path | None,
-) -> "RuleBase":
+def _rule_base(options: dict[str, Any]) -> "RuleBase":
+    """The rules in force; takes the options of ``_rule_options`` out of the mapping."""
     from quantmedic import load_rulebase
     from quantmedic.settings import apply_thresholds
 
-    base = apply_thresholds(load_rulebase(folders), threshold_file, thresholds)
-    return base.choose(select, ignore)
+    base = load_rulebase(options.pop("rule_folders", ()))
+    base = apply_thresholds(base, options.pop("threshold_file", None), options.pop("threshold", ()))
+    return base.choose(options.pop("select", ()), options.pop("ignore", ()))
 
 
 def _collect(float_model: Path, quantized_model: Path, **options: Any) -> Any:

@@ -24,8 +24,8 @@ from models import (
 from onnx import helper
 
 from quantmedic.collectors import onnx_session
-from quantmedic.collectors.from_onnx import Models, open_models
 from quantmedic.collectors.onnx_graph import Graph, Tap
+from quantmedic.collectors.onnx_pair import Models, open_models
 from quantmedic.collectors.onnx_parse import parse
 from quantmedic.collectors.onnx_session import (
     ObservedModel,

@@ -1,0 +1,146 @@
+"""Two ONNX models that belong together: both graphs, their twins, and what can be read in both."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from quantmedic.collectors.datasets import InputSpec
+from quantmedic.collectors.onnx_file import load_model
+from quantmedic.collectors.onnx_graph import Graph, Tap
+from quantmedic.collectors.onnx_match import Match, match
+from quantmedic.collectors.onnx_parse import parse
+from quantmedic.collectors.onnx_weights import refuse_other_weights
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+Progress = Callable[[str, int, int | None], None]
+#: Activations that runtimes fuse into the kernel before them.
+_ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish"})
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One measured tensor: where to read it in either model."""
+
+    root: str
+    twin: str
+    tap: Tap
+
+
+@dataclass
+class Models:
+    """Both graphs and what was found out about them before any data was run."""
+
+    float_graph: Graph
+    quantized: Graph
+    match: Match
+    pairs: list[Pair]
+
+    @property
+    def input_specs(self) -> list[InputSpec]:
+        """Inputs that a data set has to supply."""
+        return [input_spec(value) for value in graph_inputs(self.float_graph)]
+
+
+def open_models(float_path: Path, quantized_path: Path) -> Models:
+    """Read both models and pair their tensors.
+
+    Raises:
+        ModelError: A model cannot be read, they are swapped, their inputs differ, or no layer matches.
+    """
+    float_graph = parse(float_path, load_model(float_path))
+    quantized = parse(quantized_path, load_model(quantized_path))
+    _refuse_swapped(float_graph, quantized)
+    _refuse_strangers(float_graph, quantized)
+    matched = match(float_graph, quantized)
+    if not matched.operators:
+        raise ModelError(
+            "no layer of the two models matches",
+            where=[
+                f"float     {float_path.name}: {len(float_graph.operators)} operators",
+                f"quantized {quantized_path.name}: {len(quantized.operators)} operators",
+            ],
+            help="is the quantized model made from this float model?",
+        )
+    refuse_other_weights(float_graph, quantized, matched.operators)
+    return Models(float_graph, quantized, matched, _pairs(float_graph, quantized, matched))
+
+
+def graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
+    return [value for value in graph.model.graph.input if value.name in graph.inputs]
+
+
+def input_spec(value: onnx.ValueInfoProto) -> InputSpec:
+    tensor = value.type.tensor_type
+    shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim)
+    # A scalar input is one number per sample: a data set holds them as a vector, fed one by one.
+    shape = shape or (1,)
+    return InputSpec(value.name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+
+
+def _refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
+    if float_graph.is_quantized and not quantized.is_quantized:
+        raise ModelError(
+            "the models seem to be swapped: the float model holds quantizers, the quantized one none",
+            where=[f"float     {float_graph.path}", f"quantized {quantized.path}"],
+            help="give the float model first: quantmedic diagnose FLOAT QUANT",
+        )
+
+
+def _refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
+    mine, theirs = ([input_spec(v) for v in graph_inputs(g)] for g in (float_graph, quantized))
+    if {spec.name for spec in mine} == {spec.name for spec in theirs}:
+        theirs.sort(key=lambda spec: [other.name for other in mine].index(spec.name))
+    fits = len(mine) == len(theirs) and all(_shapes_fit(a, b) for a, b in zip(mine, theirs, strict=True))
+    if fits:
+        return
+    raise ModelError(
+        "the two models do not belong together: their inputs differ",
+        where=[f"float     {_describe(mine)}", f"quantized {_describe(theirs)}"],
+        help="is the quantized model made from this float model?",
+    )
+
+
+def _shapes_fit(a: InputSpec, b: InputSpec) -> bool:
+    same_rank = len(a.shape) == len(b.shape)
+    return same_rank and all(x is None or y is None or x == y for x, y in zip(a.shape, b.shape, strict=True))
+
+
+def _describe(specs: Sequence[InputSpec]) -> str:
+    return ", ".join(f"{s.name} {s.dtype}{['?' if d is None else d for d in s.shape]}" for s in specs)
+
+
+def _pairs(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]:
+    """Every tensor that can be read in both models: by its codes, or, outside of quantizers, by its values."""
+    pairs = []
+    order = [*quantized.inputs, *(name for op in quantized.operators for name in op.outputs)]
+    for root in order:
+        twin = matched.tensors.get(root)
+        if twin is None or visible(root, quantized) != root:
+            continue
+        taps = quantized.quantizers.get(root, [])
+        codes = next((t for t in taps if t.tensor and t.quantizer is not None and t.quantizer.bits >= 8), None)
+        if codes is not None:
+            pairs.append(Pair(root, twin, codes))
+        elif not any(t.tensor for t in taps):
+            dynamic = next((t.quantizer for t in taps), None)
+            pairs.append(Pair(root, twin, Tap(root, dynamic)))
+    return pairs
+
+
+def visible(root: str, graph: Graph) -> str:
+    """The tensor that exists at run time: a product's result inside an integer kernel is only seen activated.
+
+    To expose it would take the kernel apart.
+    """
+    readers = graph.consumers.get(root, [])
+    producer = graph.producers.get(root)
+    if producer is None or len(readers) != 1 or readers[0].op_type not in _ACTIVATIONS or root in graph.quantizers:
+        return root
+    fused = any(name in graph.quantizers for name in producer.inputs)
+    activated = readers[0].outputs[0]
+    return activated if fused and activated in graph.quantizers else root

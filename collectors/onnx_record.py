@@ -1,0 +1,208 @@
+"""What a case says of two ONNX models besides their statistics: tables, names, sizes, hashes."""
+
+import hashlib
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from quantmedic.collectors.host import has_vnni
+from quantmedic.collectors.metrics import Metric
+from quantmedic.collectors.onnx_file import external_files
+from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Operator
+from quantmedic.collectors.onnx_observer import Observer, Options
+from quantmedic.collectors.onnx_pair import Models, visible
+from quantmedic.collectors.onnx_session import (
+    executed_types,
+)
+from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, weight_facts
+from quantmedic.engine.case import (
+    CaseRecord,
+    OperatorRecord,
+    OutputRecord,
+    TensorRecord,
+)
+from quantmedic.engine.facts import ModelFacts, QuantizerFacts
+
+Array = NDArray[np.generic]
+Progress = Callable[[str, int, int | None], None]
+
+
+def model_record(
+    models: Models,
+    observer: Observer,
+    options: Options,
+    version: str,
+    metric: Metric | None,
+    notices: Sequence[str],
+) -> CaseRecord:
+    executed = executed_types(models.quantized, options.threads)
+    index = {pair.root: i for i, pair in enumerate(observer.pairs)}
+    operators = tuple(_operator(op, models, index, executed) for op in models.quantized.operators)
+    return CaseRecord(
+        quantmedic_version=version,
+        model=_model_facts(models, observer, operators),
+        tensors=tuple(_tensor(i, observer, models) for i in range(len(observer.pairs))),
+        operators=operators,
+        outputs=_outputs(models, observer, index),
+        input_tensor=observer.input_pair,
+        image_input=observer.image is not None and observer.image[1] > 0,
+        metric=metric.name if metric else None,
+        metric_higher_is_better=metric.higher_is_better if metric else None,
+        unmatched=tuple(models.match.unmatched),
+        notices=tuple(dict.fromkeys(notices)),
+        run=_run_record(models, options),
+    )
+
+
+def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
+    pair = observer.pairs[i]
+    producer = models.quantized.producers.get(pair.root)
+    twin = models.match.operators.get(producer.index) if producer is not None else None
+    return TensorRecord(
+        name=pair.root,
+        float_name=pair.twin,
+        producer=producer.op_type if producer else "Input",
+        producer_name=(twin.name if twin else producer.name) if producer else None,
+        consumers=tuple(op.op_type for op in models.quantized.consumers.get(pair.root, [])),
+        axis=observer.axes[i],
+        channels=observer.channels[i],
+        bucketed=observer.bucketed[i],
+        is_input=pair.root in models.quantized.inputs,
+        quantizer=quantizer_facts(pair.tap.quantizer),
+    )
+
+
+def _operator(op: Operator, models: Models, index: Mapping[str, int], executed: Mapping[str, str]) -> OperatorRecord:
+    twin = models.match.operators.get(op.index)
+    heads = [o for o in models.quantized.operators if o.op_type in COMPUTE]
+    return OperatorRecord(
+        index=op.index,
+        name=twin.name if twin else op.name,
+        float_name=twin.name if twin else None,
+        quantized_name=op.name,
+        op_type=op.op_type,
+        inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
+        outputs=tuple(index.get(visible(name, models.quantized)) for name in op.outputs),
+        is_compute=op.op_type in COMPUTE,
+        is_first=op is heads[0] if heads else False,
+        is_last=op is heads[-1] if heads else False,
+        executed_as=_executed_as(op, models.quantized, executed),
+        weight=weight_facts(op, models.quantized, twin, models.float_graph),
+        bias=bias_facts(op, models.quantized, twin, models.float_graph),
+    )
+
+
+def _executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:
+    """Integer where an integer kernel computes the operator or writes its codes in the optimized graph."""
+    names = [op.node.output[0], *(name for output in op.outputs for name in _copies(graph, output))]
+    kinds = [executed[name] for name in names if name in executed]
+    if not kinds:
+        return None
+    return "integer" if any(_is_integer_kernel(kind) for kind in kinds) else "float"
+
+
+def _copies(graph: Graph, root: str) -> Iterator[str]:
+    yield root
+    yield from (tap.tensor for tap in graph.quantizers.get(root, []) if tap.tensor)
+
+
+def _is_integer_kernel(kind: str) -> bool:
+    return kind.startswith("QLinear") or kind in (
+        "QGemm",
+        "MatMulInteger",
+        "ConvInteger",
+        "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul",
+        "MatMulNBits",
+        "QAttention",
+    )
+
+
+def _outputs(models: Models, observer: Observer, index: Mapping[str, int]) -> tuple[OutputRecord, ...]:
+    grids = {i: columns for i, _, columns in observer.output_grids}
+    records = []
+    for position, twin in models.match.outputs:
+        name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
+        records.append(
+            OutputRecord(
+                name=name,
+                tensor=i,
+                quantizer=quantizer_facts(observer.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
+                columns=grids.get(i, 0) if i is not None else 0,
+            )
+        )
+    return tuple(records)
+
+
+def _model_facts(models: Models, observer: Observer, operators: Sequence[OperatorRecord]) -> ModelFacts:
+    graph = models.quantized
+    compute = [op for op in operators if op.is_compute]
+    quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
+    kernels = [op.executed_as for op in compute if op.executed_as is not None]
+    sizes = [_model_bytes(g.path) for g in (models.float_graph, graph)]
+    known = sum(len(op.outputs) for op in graph.operators)
+    matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
+    return ModelFacts(
+        name=graph.path.name,
+        framework="onnx",
+        format=graph.format,
+        toolchain=" ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
+        opset=graph.opset,
+        operators=len(operators),
+        compute_operators=len(compute),
+        quantized_share=len(quantized) / len(compute) if compute else None,
+        integer_share=kernels.count("integer") / len(kernels) if kernels else None,
+        matched_share=matched / known if known else None,
+        bytes_float=sizes[0],
+        bytes_quantized=sizes[1],
+        size_ratio=sizes[1] / sizes[0],
+        observed="simulated" if observer.observed.simulated else "deployed",
+        observed_difference=observer.observed.difference,
+        dropped_taps=sum(pair.root not in observer.tapped for pair in observer.pairs),
+        float_is_quantized=models.float_graph.is_quantized,
+        cpu_vnni=has_vnni(),
+    )
+
+
+def _is_quantized(op: Operator, graph: Graph) -> bool:
+    return any(
+        name in graph.quantizers or (name in graph.constants and graph.constants[name].quantizer is not None)
+        for name in op.inputs
+    )
+
+
+def _model_bytes(path: Path) -> int:
+    return path.stat().st_size + sum(file.stat().st_size for file in external_files(path))
+
+
+def _run_record(models: Models, options: Options) -> dict[str, Any]:
+    return {
+        "float_model": models.float_graph.path.name,
+        "float_sha256": _sha256(models.float_graph.path),
+        "quantized_model": models.quantized.path.name,
+        "quantized_sha256": _sha256(models.quantized.path),
+        "samples": options.samples,
+        "batch_size": options.batch_size,
+        "operator_error": options.operator_error,
+        "seed": options.seed,
+        "onnxruntime": ort.__version__,
+        "onnx": onnx.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    for file in [path, *external_files(path)]:
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
