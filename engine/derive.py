@@ -33,6 +33,8 @@ from quantmedic.engine.simulate import Grid, best_grid, sqnr_db
 #: Channels with less than this share of the loudest channel's power are not judged for their own error.
 AUDIBLE = 1e-4
 _JOINING = ("Concat", "Add")
+#: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
+FEEDER_STEPS = 3
 #: Bins of a histogram that a report shows.
 DISPLAY_BINS = 64
 
@@ -45,7 +47,8 @@ def derive(case: Case, base: RuleBase) -> CaseFacts:
 
 def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
-    layers = tuple(_layer_facts(op, tensors, base) for op in case.record.operators)
+    writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
+    layers = tuple(_layer_facts(op, tensors, base, writers) for op in case.record.operators)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),
@@ -303,7 +306,9 @@ def _input_nmse(case: Case, role: Role, index: int) -> float | None:
     return max((nmse for nmse in inputs if nmse is not None), default=None)
 
 
-def _layer_facts(op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: RuleBase) -> LayerFacts:
+def _layer_facts(
+    op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: RuleBase, writers: Mapping[int, OperatorRecord]
+) -> LayerFacts:
     index = next((i for i in op.outputs if i is not None), None)
     output = tensors[index] if index is not None else TensorFacts()
     degraded = is_degraded(output.data.accumulated, base)
@@ -322,8 +327,20 @@ def _layer_facts(op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: Rul
         bias=op.bias,
         output=output,
         degraded=degraded,
+        feeders=_feeders(op, writers),
         born=_is_born(degraded, carried, len(carried) < len(op.inputs)),
     )
+
+
+def _feeders(op: OperatorRecord, writers: Mapping[int, OperatorRecord]) -> tuple[str, ...]:
+    """Layers without weights upstream of one: with it, they are the group that a remedy has to cover."""
+    found: dict[str, None] = {}
+    frontier = [op]
+    for _ in range(FEEDER_STEPS):
+        inputs = [i for reader in frontier for i in reader.inputs if i is not None and i in writers]
+        frontier = [writer for i in inputs if not (writer := writers[i]).is_compute and writer.name != op.name]
+        found |= dict.fromkeys(writer.name for writer in frontier)
+    return tuple(found)
 
 
 def _is_born(degraded: bool | None, carried: list[bool | None], unseen: bool) -> bool | None:

@@ -10,6 +10,7 @@ from quantmedic.engine.facts import (
     CaseFacts,
     DatasetFacts,
     ErrorFacts,
+    LayerFacts,
     MetricFacts,
     ModelFacts,
     OutputFacts,
@@ -66,6 +67,9 @@ class CauseReport(Contract):
     confidence: float = Field(description="probability that this is a real cause; stated by the rule")
     subjects: tuple[str, ...] = Field(description="what the rules fired on, worst first")
     layers: tuple[LayerName, ...]
+    feeders: tuple[LayerName, ...] = Field(
+        default=(), description="layers without weights that feed them: with them, the group that a remedy covers"
+    )
     message: str
     evidence: tuple[EvidenceRow, ...]
     predicted_gain_db: float | None = None
@@ -258,25 +262,27 @@ def _cause(findings: list[Finding], base: RuleBase, facts: CaseFacts) -> CauseRe
     lead = ordered[0]
     names = {layer.name: layer for layer in facts.layers}
     layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
+    feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].feeders if f not in layers)
     return CauseReport(
         cause=lead.rule.cause,
         rules=tuple(dict.fromkeys(f.rule.id for f in ordered)),
         severity=lead.rule.severity,
         confidence=max(f.rule.confidence for f in ordered),
         subjects=tuple(dict.fromkeys(f.subject for f in ordered)),
-        layers=tuple(
-            LayerName(
-                float_name=names[name].float_name if name in names else name,
-                quantized_name=names[name].quantized_name if name in names else None,
-            )
-            for name in layers
-        ),
+        layers=tuple(_layer_name(name, names) for name in layers),
+        feeders=tuple(_layer_name(name, names) for name in feeders),
         message=lead.message,
         evidence=tuple(_row(e) for finding in ordered for e in finding.evidence if _tells(e)),
         predicted_gain_db=_predicted_gain(ordered, facts),
         remedies=tuple(base.remedies[name] for name in dict.fromkeys(r for f in ordered for r in f.rule.remedies)),
         manual=f"manual/{lead.rule.id}",
     )
+
+
+def _layer_name(name: str, layers: Mapping[str | None, LayerFacts]) -> LayerName:
+    if name not in layers:
+        return LayerName(float_name=name, quantized_name=None)
+    return LayerName(float_name=layers[name].float_name, quantized_name=layers[name].quantized_name)
 
 
 def _excess(finding: Finding) -> float:

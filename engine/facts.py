@@ -204,6 +204,10 @@ class LayerFacts(Facts):
     degraded: bool | None = fact(
         "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*)"
     )
+    feeders: tuple[str, ...] = Field(
+        default=(),
+        description="names of the layers without weights that feed it, up to three steps upstream, nearest first",
+    )
     born: bool | None = fact("its output is degraded although none of its inputs is: the error is born here")
 
 

@@ -7,7 +7,14 @@ from typing import Annotated
 
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
 from quantmedic.engine.rule import COMPARISONS, SHOWN, Remedy
-from quantmedic.reports.snippets import TOOLCHAIN_NAMES, layer_names, preferred, render_snippet, tensor_names
+from quantmedic.reports.snippets import (
+    TOOLCHAIN_NAMES,
+    group_names,
+    layer_names,
+    preferred,
+    render_snippet,
+    tensor_names,
+)
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
 SUBJECTS_SHOWN = 3
@@ -176,7 +183,7 @@ def _remedy(remedy: Remedy, cause: CauseReport, toolchain: str | None) -> Remedy
     layers, tensors = layer_names(cause), tensor_names(cause)
     examples: dict[str, list[Example]] = {}
     for snippet in remedy.snippets:
-        text = render_snippet(snippet.code, layers, tensors)
+        text = render_snippet(snippet.code, layers, tensors, group_names(cause))
         examples.setdefault(snippet.toolchain, []).append(Example(text, snippet.note or ""))
     best = preferred(list(examples), toolchain)
     return RemedyCard(

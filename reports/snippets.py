@@ -4,22 +4,25 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from quantmedic.engine.diagnosis import CauseReport
+from quantmedic.engine.diagnosis import CauseReport, LayerName
 from quantmedic.engine.facts import ROLES
 from quantmedic.reports.text import escaped
 
 PLACEHOLDER = "[...]"
-FIELD = re.compile(r"\{\{|\}\}|\{layers\}|\{tensors\}")
+FIELD = re.compile(r"\{\{|\}\}|\{layers\}|\{tensors\}|\{group\}")
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 TOOLCHAIN_ALIASES = {"onnx.quantize": "onnxruntime"}
 
 
-def render_snippet(code: str, layers: Iterable[str], tensors: Iterable[str]) -> str:
-    """Fill ``{layers}`` and ``{tensors}`` with lists of names; ``{{`` and ``}}`` are braces.
+def render_snippet(code: str, layers: Iterable[str], tensors: Iterable[str], group: Iterable[str] = ()) -> str:
+    """Fill ``{layers}``, ``{tensors}`` and ``{group}`` with lists of names; ``{{`` and ``}}`` are braces.
+
+    The group is the layers and what feeds them.
 
     Any other brace stays as it is, so that a snippet of a user's rule cannot fail or read attributes.
     """
-    filled = {"{layers}": name_list(layers), "{tensors}": name_list(tensors), "{{": "{", "}}": "}"}
+    lists = {"{layers}": layers, "{tensors}": tensors, "{group}": group}
+    filled = {"{{": "{", "}}": "}"} | {field: name_list(names) for field, names in lists.items()}
     return FIELD.sub(lambda match: filled[match[0]], code.strip("\n"))
 
 
@@ -37,7 +40,16 @@ def quote(name: str) -> str:
 
 def layer_names(cause: CauseReport) -> tuple[str, ...]:
     """Names for options of a toolchain: toolchains read the float model."""
-    names = (layer.float_name or layer.quantized_name for layer in cause.layers)
+    return _names(cause.layers)
+
+
+def group_names(cause: CauseReport) -> tuple[str, ...]:
+    """The same with the layers that feed them."""
+    return _names((*cause.layers, *cause.feeders))
+
+
+def _names(layers: Iterable[LayerName]) -> tuple[str, ...]:
+    names = (layer.float_name or layer.quantized_name for layer in layers)
     return tuple(name for name in names if name)
 
 

@@ -238,8 +238,8 @@ def test_snippets_render(remedy: Any) -> None:
     for snippet in remedy.snippets:
         assert snippet.toolchain in TOOLCHAINS
         fields = {name for _, name, _, _ in string.Formatter().parse(snippet.code) if name is not None}
-        assert fields <= {"layers", "tensors"}
-        code = snippet.code.format(layers='["/a/Conv", "b"]', tensors='["t"]')
+        assert fields <= {"layers", "tensors", "group"}
+        code = snippet.code.format(layers='["/a/Conv", "b"]', tensors='["t"]', group='["g"]')
         assert "{{" not in code
         assert "{layers}" not in code
         assert not snippet.note or "{" not in snippet.note
