@@ -137,7 +137,16 @@ def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
     yield from rest
     for block in remedy.toolchains:
         if block.preferred:
-            yield from (f"         {visible(line, SNIPPET_LIMIT)}" for line in block.examples[0].code.splitlines())
+            yield from _snippet(block.examples[0].code)
+
+
+def _snippet(code: str) -> Iterator[str]:
+    """A snippet whole or not at all: one that was cut would be copied and fail."""
+    lines = code.splitlines()
+    if max(map(len, lines), default=0) > SNIPPET_LIMIT:
+        yield f"         the snippet names {code.count(', ') + 1} layers: copy it from the report"
+        return
+    yield from (f"         {visible(line)}" for line in lines)
 
 
 def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
