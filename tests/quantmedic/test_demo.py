@@ -112,6 +112,15 @@ def test_shards_give_the_same_verdict_as_one_pass(tmp_path):
         assert (one.min, one.max) == (other.min, other.max)
 
 
+def test_without_representative_data_the_clipped_input_is_named():
+    """Nothing tells how it was calibrated, but what the input's range cuts off is measured."""
+    (float_model, quantized), options = patient()
+    diagnosis = quantmedic.diagnose(float_model, quantized, **options | {"representative": None})
+    assert diagnosis.causes[0].cause == "over-clipped-activations"
+    assert "image" in diagnosis.causes[0].subjects
+    assert "D005" in [note.rule for note in diagnosis.not_judged]
+
+
 def test_embedded_files_stay_small():
     (float_model, _), _ = patient()
     assert sum(path.stat().st_size for path in float_model.parent.iterdir() if path.is_file()) < 2_000_000
