@@ -1,4 +1,4 @@
-"""Arrays in memory, in .npy and in .npz files: described without reading them, then read so many rows at a time."""
+"""Arrays in memory, in .npy and in .npz files: described without reading them, then read some rows at a time."""
 
 import math
 import zipfile
@@ -17,8 +17,10 @@ from quantmedic.collectors.messages import shape_text
 from quantmedic.engine.errors import DataError
 
 Array = NDArray[Any]
+#: Which rows of an array: from start to stop, or these indexes, ascending. Never none.
+Rows = slice | NDArray[np.int64]
 
-_HASH_BLOCK = 1 << 20
+_HASH_BLOCK = _SKIP_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -37,19 +39,19 @@ class Found:
 
 @dataclass(frozen=True)
 class Column:
-    """One array, described without reading it; ``blocks`` reads it once, so many rows at a time."""
+    """One array, described without reading it; ``blocks`` reads it once, a block for each of the ascending rows."""
 
     found: Found
-    blocks: Callable[[int], Iterator[Array]]
+    blocks: Callable[[Iterable[Rows]], Iterator[Array]]
 
     def read(self) -> Array:
         """The whole array."""
-        return next(self.blocks(max(1, *self.found.shape[:1])), np.empty(self.found.shape, self.found.dtype))
+        return next(self.blocks([slice(0, *self.found.shape[:1])]))
 
 
 def memory_column(name: str, array: Array) -> Column:
     """An array that is in memory."""
-    return Column(Found("array", name or "unnamed", array.shape, array.dtype), lambda size: _slices(array, size))
+    return Column(Found("array", name or "unnamed", array.shape, array.dtype), lambda rows: _blocks(array, rows))
 
 
 def npy_column(path: Path) -> Column:
@@ -97,6 +99,14 @@ def first_bytes(path: Path) -> bytes:
         ) from error
 
 
+def runs(rows: Rows) -> list[range]:
+    """Rows, those that lie side by side together."""
+    if isinstance(rows, slice):
+        return [range(rows.start, rows.stop)]
+    gaps = np.flatnonzero(np.diff(rows) > 1) + 1
+    return [range(int(run[0]), int(run[-1]) + 1) for run in np.split(rows, gaps)]
+
+
 def file_content(paths: Iterable[Path]) -> Iterator[bytes]:
     """The bytes of files, for checksums."""
     for path in paths:
@@ -108,8 +118,9 @@ def file_content(paths: Iterable[Path]) -> Iterator[bytes]:
 def array_content(name: str, array: Array) -> Iterator[bytes]:
     """Name, type, shape and bytes of an array, for checksums."""
     yield f"{name}\0{array.dtype.str}\0{array.shape}\0".encode()
-    for block in _slices(array, max(1, _HASH_BLOCK // max(1, array[:1].nbytes))):
-        yield block.tobytes()
+    size = max(1, _HASH_BLOCK // max(1, array[:1].nbytes))
+    for start in range(0, len(array), size):
+        yield array[start : start + size].tobytes()
 
 
 def objects_refused(found: Found) -> DataError:
@@ -121,11 +132,8 @@ def objects_refused(found: Found) -> DataError:
     )
 
 
-def _slices(array: Array, size: int) -> Iterator[Array]:
-    if not array.ndim:
-        yield array
-    else:
-        yield from (array[start : start + size] for start in range(0, len(array), size))
+def _blocks(array: Array, wanted: Iterable[Rows]) -> Iterator[Array]:
+    return (array[rows] if array.ndim else array for rows in wanted)
 
 
 def _member_column(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Column:
@@ -141,31 +149,44 @@ def _member_column(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) 
             file.seek(info.header_offset + 26)
             extra = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
         return _mapped_column(path, info.header_offset + 30 + extra + header, fortran, found)
-    return Column(found, lambda size: _streamed(path, info.filename, found, fortran, size))
+    return Column(found, lambda rows: _streamed(path, info.filename, found, fortran, rows))
 
 
 def _mapped_column(path: Path, offset: int, fortran: bool, found: Found) -> Column:
     if not found.shape or 0 in found.shape:
         empty = np.empty(found.shape, found.dtype)
-        return Column(found, lambda size: _slices(empty, size))
+        return Column(found, lambda rows: _blocks(empty, rows))
     try:
         mapped = np.memmap(path, found.dtype, "r", offset, found.shape, "F" if fortran else "C")
     except ValueError as error:
         raise _damaged(path, error) from error
     # Copies, because rows of an archive are not aligned and a file may change under a running session.
-    return Column(found, lambda size: (np.array(block) for block in _slices(mapped, size)))
+    return Column(found, lambda rows: (np.array(block) for block in _blocks(mapped, rows)))
 
 
-def _streamed(path: Path, member: str, found: Found, fortran: bool, size: int) -> Iterator[Array]:
+def _streamed(path: Path, member: str, found: Found, fortran: bool, wanted: Iterable[Rows]) -> Iterator[Array]:
     with _damage_reported(path), zipfile.ZipFile(path) as archive, archive.open(member) as file:
         if fortran or not found.shape or 0 in found.shape:
-            yield from _slices(np.lib.format.read_array(file, allow_pickle=False), size)
+            yield from _blocks(np.lib.format.read_array(file, allow_pickle=False), wanted)
             return
         _npy_header(file, str(path), found.name)
-        for start in range(0, found.shape[0], size):
-            block = np.empty((min(size, found.shape[0] - start), *found.shape[1:]), found.dtype)
-            _read_into(file, block)
+        begin, width = file.tell(), math.prod(found.shape[1:]) * found.dtype.itemsize
+        for rows in wanted:
+            ranges = runs(rows)
+            block = np.empty((sum(map(len, ranges)), *found.shape[1:]), found.dtype)
+            filled = 0
+            for run in ranges:
+                _skip_to(file, begin + run.start * width)
+                _read_into(file, block[filled : filled + len(run)])
+                filled += len(run)
             yield block
+
+
+def _skip_to(file: IO[bytes], position: int) -> None:
+    """Decompress what lies before without keeping it; in steps, because `zipfile` holds all of one step in memory."""
+    for step in range(file.tell() + _SKIP_BLOCK, position, _SKIP_BLOCK):
+        file.seek(step)
+    file.seek(position)
 
 
 def _read_into(file: IO[bytes], block: Array) -> None:

@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
 
 from quantmedic.collectors.arrays import Array, Found, array_content
-from quantmedic.collectors.batches import Batch, cut, limited, rows_alike
+from quantmedic.collectors.batches import Batch, Part, Piece, Selection, cut, rows_alike
 from quantmedic.collectors.inputs import Input, InputSpec, fixed_batch
 from quantmedic.collectors.labels import LABELS, Labels, label_count_error, read_labels
 from quantmedic.collectors.preprocessing import Preprocessing
@@ -14,7 +15,7 @@ from quantmedic.collectors.sources import Source, open_source
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import Role
 
-__all__ = ["Batch", "Dataset", "InputSpec", "open_dataset"]
+__all__ = ["Batch", "Dataset", "InputSpec", "Part", "open_dataset"]
 
 _NOTHING_DECLARED = Preprocessing()
 
@@ -86,24 +87,38 @@ class Dataset:
             self._inputs[name].check(found)
         self._check_counts()
 
-    def batches(self, size: int, limit: int | None = None) -> Iterator[Batch]:
+    def batches(
+        self, size: int, limit: int | None = None, *, start: int = 0, part: Part | None = None
+    ) -> Iterator[Batch]:
         """One pass over the samples, in order, converted to what the model takes.
+
+        To go on with an interrupted pass, start with the number of samples in the batches it gave and leave the other
+        arguments as they were: the batches that follow are the same ones.
 
         Args:
             size: Samples per batch; the last batch, or one before a change of shape along a dynamic axis, may be
                 smaller. A model with a fixed batch axis gets batches of exactly that size.
-            limit: Samples to read at most.
+            limit: Samples of the whole set to read at most.
+            start: Samples to pass over, of those that this pass would give otherwise. Reading them is avoided where
+                it can be; a model with a fixed batch axis needs a multiple of that size.
+            part: Slice of the set to read; its unit is set to the fixed batch axis if there is one. A slice that has
+                no samples gives no batches.
 
         Raises:
             DataError: A later sample does not fit, or there is no sample at all.
         """
         if size < 1 or (limit is not None and limit < 1):
             raise ValueError(f"size and limit must be positive: {size}, {limit}")
+        if start < 0 or (self._fixed and start % self._fixed):
+            raise ValueError(f"start must be the number of samples in some batches: {start}")
+        if part is not None and self._fixed:
+            part = replace(part, unit=self._fixed)
+        # A change of shape drops samples of a fixed batch: then only cutting tells where a batch begins.
+        skipped = start if self._fixed not in (None, 1) and not self._source.alike else 0
+        first = start - skipped
+        wanted = Selection(first if part is None else part.position(first), limit, part)
         size = self._fixed or size
-        pieces = limited(self._checked(size), limit)
-        if self._labels is not None:
-            pieces = self._with_labels(pieces, self._labels, limit)
-        return self._cut_and_converted(pieces, size)
+        return self._cut_and_converted(self._pieces(size, wanted), size, skipped, whole=not start and part is None)
 
     def content_hash(self) -> str | None:
         """SHA-256 over the bytes of the source and its labels; ``None`` for functions, which have no content.
@@ -118,49 +133,56 @@ class Dataset:
             digest.update(block)
         return digest.hexdigest()
 
-    def _checked(self, size: int) -> Iterator[Batch]:
-        for piece in self._source.pieces(size):
+    def _pieces(self, size: int, wanted: Selection) -> Iterator[Batch]:
+        """What is wanted, with its labels."""
+        pieces = self._checked(self._source.pieces(size, wanted))
+        if self.samples is None:
+            pieces = wanted.among(self._counted(pieces, wanted.stop))
+        if self._labels is None:
+            return pieces
+        labels = self._labels.values
+        return (Batch(piece.inputs, labels[piece.rows]) for piece in pieces)
+
+    def _checked(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
             for name, array in piece.inputs.items():
                 self._inputs[name].check(Found(self.origin, piece.place or name, array.shape, array.dtype))
             yield piece
 
-    def _with_labels(self, pieces: Iterator[Batch], labels: Labels, limit: int | None) -> Iterator[Batch]:
-        """Labels of the separate file beside the samples; lengths are compared at the end of a full pass."""
-        start = 0
+    def _counted(self, pieces: Iterator[Piece], limit: int | None) -> Iterator[Piece]:
+        """The whole stream, compared with the separate labels and the fixed batch when it ends."""
+        count = 0
         for piece in pieces:
-            stop = start + piece.samples
-            if stop > len(labels.values):
-                raise label_count_error(self.role, labels, self.origin, f"at least {stop}")
-            yield Batch(piece.inputs, labels.values[start:stop])
-            start = stop
-        if start < len(labels.values) and (limit is None or start < limit):
-            raise label_count_error(self.role, labels, self.origin, str(start))
+            count = piece.stop if limit is None else min(piece.stop, limit)
+            if self._labels is not None and count > len(self._labels.values):
+                raise label_count_error(self.role, self._labels, self.origin, f"at least {count}")
+            yield piece
+        if self._labels is not None and count < len(self._labels.values) and count != limit:
+            raise label_count_error(self.role, self._labels, self.origin, str(count))
+        if self._fixed and count < self._fixed:
+            raise self._too_few(count)
 
-    def _cut_and_converted(self, pieces: Iterator[Batch], size: int) -> Iterator[Batch]:
+    def _cut_and_converted(self, pieces: Iterator[Batch], size: int, skipped: int, *, whole: bool) -> Iterator[Batch]:
         """Batches of ``size`` samples; pieces of different shape are not put into one batch."""
         yielded = dropped = 0
         for _, alike in groupby(pieces, rows_alike):
             for batch in cut(alike, size):
-                if self._fixed in (None, batch.samples):
-                    yielded += batch.samples
-                    yield self._converted(batch)
-                else:
+                if self._fixed not in (None, batch.samples):
                     dropped += batch.samples
-        self._report_dropped(yielded, dropped)
-
-    def _converted(self, batch: Batch) -> Batch:
-        inputs = {name: port.convert(batch.inputs[name], self.origin) for name, port in self._inputs.items()}
-        return Batch(inputs, batch.labels)
-
-    def _report_dropped(self, yielded: int, dropped: int) -> None:
-        if not yielded and not dropped:
-            raise _no_samples(self.role, self.origin)
-        if not yielded:
+                    continue
+                yielded += batch.samples
+                if yielded > skipped:
+                    yield self._converted(batch)
+        if whole and not yielded:
             raise self._too_few(dropped)
         if dropped:
             self._note(
                 f"{self.role} data: {dropped} samples were left out, the model takes exactly {self._fixed} at a time"
             )
+
+    def _converted(self, batch: Batch) -> Batch:
+        inputs = {name: port.convert(batch.inputs[name], self.origin) for name, port in self._inputs.items()}
+        return Batch(inputs, batch.labels)
 
     def _note(self, text: str) -> None:
         if text not in self.notices:

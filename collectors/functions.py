@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quantmedic.collectors.arrays import Array, Found, as_array
-from quantmedic.collectors.batches import Piece
+from quantmedic.collectors.batches import Piece, Selection
 from quantmedic.collectors.inputs import InputSpec, bind
 from quantmedic.collectors.labels import LABELS, checked_labels
 from quantmedic.collectors.messages import did_you_mean, shape_text, table
@@ -59,6 +59,7 @@ class FunctionSource:
 
     samples: int | None = None
     is_images = False
+    alike = False
     notices: Sequence[str] = ()
 
     def __init__(self, function: Callable[[], Any], origin: str, inputs: Sequence[InputSpec], role: Role):
@@ -74,7 +75,7 @@ class FunctionSource:
             for name, array in first.inputs.items()
         }
 
-    def pieces(self, size: int) -> Iterator[Piece]:
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
         pieces, self._ahead = self._ahead or self._call(), None
         return pieces
 
@@ -84,10 +85,12 @@ class FunctionSource:
     def _call(self) -> Iterator[Piece]:
         """One pass: batches that hold samples, of which there is at least one, all labelled or none."""
         labelled: bool | None = None
+        first = 0
         for number, item in enumerate(self._items()):
-            piece = self._piece(item, f"batch {number}")
+            piece = self._piece(item, f"batch {number}", first)
             if not piece.samples:
                 continue
+            first += piece.samples
             if labelled not in (None, piece.labels is not None):
                 raise self._error("some batches have labels, others none", piece.place, "give all batches labels")
             labelled = piece.labels is not None
@@ -116,7 +119,7 @@ class FunctionSource:
                 "it is called without arguments and must return an iterable of batches",
             ) from error
 
-    def _piece(self, item: Any, place: str) -> Piece:
+    def _piece(self, item: Any, place: str, first: int) -> Piece:
         arrays, labels = self._parted(item, place)
         inputs, labels_inside = bind(arrays, self._inputs, f"{self.origin} {place}", self._role)
         labels = labels_inside if labels is None else labels
@@ -129,7 +132,7 @@ class FunctionSource:
             raise self._error("the arrays of a batch differ in length", table(*rows), "axis 0 counts the same samples")
         if lengths == {()}:
             raise self._error("a batch is a single number", place, "yield arrays whose axis 0 counts samples")
-        return Piece(inputs, checked, place)
+        return Piece(inputs, checked, rows=slice(first, first + len(next(iter(inputs.values())))), place=place)
 
     def _parted(self, item: Any, place: str) -> tuple[dict[str, Array], Array | None]:
         """Arrays by name and labels of one yielded item."""

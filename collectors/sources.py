@@ -1,7 +1,7 @@
 """Where raw samples come from: arrays, files of one sample each, images, or functions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, tee
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +18,9 @@ from quantmedic.collectors.arrays import (
     memory_column,
     npy_column,
     npz_columns,
+    runs,
 )
-from quantmedic.collectors.batches import Piece
+from quantmedic.collectors.batches import Piece, Selection
 from quantmedic.collectors.functions import FUNCTION, FunctionSource, import_function
 from quantmedic.collectors.inputs import InputSpec, bind
 from quantmedic.collectors.labels import LABELS, Labels, checked_labels, class_labels, folder_labels, label_count_error
@@ -47,6 +48,11 @@ class Source(Protocol):
     def is_images(self) -> bool: ...
 
     @property
+    def alike(self) -> bool:
+        """Whether all samples are known to have one shape and type."""
+        ...
+
+    @property
     def notices(self) -> Sequence[str]: ...
 
     @property
@@ -54,8 +60,11 @@ class Source(Protocol):
         """What is known of the arrays before reading them all."""
         ...
 
-    def pieces(self, size: int) -> Iterator[Piece]:
-        """A new pass; pieces of about ``size`` samples where the source can choose."""
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        """A new pass over the wanted samples, about ``size`` at a time where the source can choose.
+
+        A source that cannot tell its ``samples`` cannot skip any either: it hands out all of them.
+        """
         ...
 
     def content(self) -> Iterator[bytes] | None:
@@ -115,9 +124,10 @@ def _is_image(path: Path) -> bool:
 
 
 class _ArraySource:
-    """Whole arrays: an .npz, a folder with one .npy per input, or arrays in memory. Read slice by slice."""
+    """Whole arrays: an .npz, a folder with one .npy per input, or arrays in memory. Read some rows at a time."""
 
     is_images = False
+    alike = True
     notices: Sequence[str] = ()
 
     def __init__(
@@ -160,14 +170,12 @@ class _ArraySource:
     ) -> "_ArraySource":
         return cls(origin, {name: memory_column(name, array) for name, array in arrays.items()}, (), inputs, role)
 
-    def pieces(self, size: int) -> Iterator[Piece]:
-        names = list(self._columns)
-        start = 0
-        for blocks in zip(*(column.blocks(size) for column in self._columns.values()), strict=True):
-            stop = start + len(blocks[0])
-            labels = None if self._labels is None else self._labels[start:stop]
-            yield Piece(dict(zip(names, blocks, strict=True)), labels)
-            start = stop
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        every, *each = tee(wanted.rows(size, self.samples), 1 + len(self._columns))
+        columns = [column.blocks(rows) for column, rows in zip(self._columns.values(), each, strict=True)]
+        for rows, blocks in zip(every, zip(*columns, strict=True), strict=True):
+            labels = None if self._labels is None else self._labels[rows]
+            yield Piece(dict(zip(self._columns, blocks, strict=True)), labels, rows=rows)
 
     def content(self) -> Iterator[bytes]:
         if self._files:
@@ -212,6 +220,8 @@ class _FileSource:
         self.samples = len(paths)
         self.labelled = labels is not None
         self.is_images = is_images
+        # Pixels are bytes and shapes are checked; the type of each array is written in its own file.
+        self.alike = is_images and None not in spec.shape[1:]
         self.notices = notices
         if labels is not None and len(labels.values) != len(paths):
             raise label_count_error(role, labels, self.origin, str(len(paths)))
@@ -256,10 +266,12 @@ class _FileSource:
 
         return cls(folder, ordered, read, inputs[0], labels, True, role, notices)
 
-    def pieces(self, size: int) -> Iterator[Piece]:
-        for i, path in enumerate(self._paths):
-            labels = None if self._labels is None else self._labels[i : i + 1]
-            yield Piece({self._name: self._read(path)}, labels, path.name)
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        for rows in wanted.rows(size, self.samples):
+            for i in chain.from_iterable(runs(rows)):
+                path, row = self._paths[i], slice(i, i + 1)
+                labels = None if self._labels is None else self._labels[row]
+                yield Piece({self._name: self._read(path)}, labels, rows=row, place=path.name)
 
     def content(self) -> Iterator[bytes]:
         names = ((path.relative_to(self._folder).as_posix().encode() + b"\0", path) for path in self._paths)

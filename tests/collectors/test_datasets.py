@@ -3,16 +3,18 @@
 import hashlib
 import pickle
 import sys
+import tempfile
 import tracemalloc
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors.datasets import Batch, InputSpec, open_dataset
+from quantmedic.collectors.datasets import Batch, InputSpec, Part, open_dataset
 from quantmedic.collectors.preprocessing import Preprocessing
 from quantmedic.engine.errors import DataError
 
@@ -672,6 +674,258 @@ def test_wrong_use_is_a_value_error():
         opened(numbers(3, 2)).batches(0)
     with pytest.raises(ValueError):
         open_dataset(numbers(3, 2), (), role="validation")
+
+
+# --- parts, and passes that go on
+
+
+@st.composite
+def parts(draw) -> Part:
+    count = draw(st.integers(1, 7))
+    return Part(draw(st.integers(0, count - 1)), count, draw(st.integers(-(2**70), 2**70)), draw(st.integers(1, 4)))
+
+
+def siblings(part: Part) -> list[Part]:
+    return [Part(index, part.count, part.seed, part.unit) for index in range(part.count)]
+
+
+@given(parts(), st.integers(0, 200))
+def test_parts_are_disjoint_even_and_together_everything(part, samples):
+    found = [each.chosen(0, samples) for each in siblings(part)]
+    assert sorted(np.concatenate(found)) == list(range(samples))
+    lengths = [len(indexes) for indexes in found]
+    assert max(lengths) - min(lengths) <= part.unit
+
+
+@given(parts(), st.lists(st.integers(0, 200), min_size=2, max_size=9))
+def test_a_part_is_the_same_however_the_set_is_cut(part, edges):
+    edges = sorted(edges)
+    pieces = [part.chosen(start, stop) for start, stop in pairwise(edges)]
+    np.testing.assert_array_equal(np.concatenate(pieces), part.chosen(edges[0], edges[-1]))
+
+
+@given(parts(), st.integers(0, 100))
+def test_position_in_a_part_counts_the_samples_before_it(part, number):
+    position = part.position(number)
+    assert len(part.chosen(0, position)) == number
+    assert part.chosen(position, position + 1).tolist() == [position]
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 10, 30])
+def test_no_part_prefers_a_phase_of_periodic_data(period):
+    """Each sample is in each of three parts with probability 1/3; the bound is six standard deviations."""
+    for part in siblings(Part(0, 3, seed=4)):
+        phases = np.bincount(part.chosen(0, 90_000) % period, minlength=period)
+        expected = 30_000 / period
+        assert np.abs(phases - expected).max() < 6 * np.sqrt(expected)
+
+
+def test_all_orders_of_a_block_are_equally_likely():
+    places = np.stack([part.chosen(0, 18_000) % 3 for part in siblings(Part(0, 3, seed=9))], axis=1)
+    orders, counts = np.unique(places, axis=0, return_counts=True)
+    assert len(orders) == 6
+    assert np.abs(counts - 1000).max() < 6 * np.sqrt(1000)
+
+
+def test_parts_stay_what_they_are():
+    """Later versions read the same samples: a collection may be resumed after an update."""
+    assert Part(0, 3, seed=0).chosen(0, 18).tolist() == [0, 3, 7, 9, 13, 17]
+    assert Part(0, 3, seed=1).chosen(0, 300).tolist() != Part(0, 3, seed=0).chosen(0, 300).tolist()
+
+
+@pytest.mark.parametrize("wrong", [(0, 0, 0), (3, 3, 0), (-1, 3, 0), (0, 3, 0, 0)])
+def test_impossible_parts(wrong):
+    with pytest.raises(ValueError):
+        Part(*wrong)
+
+
+KINDS = ["savez", "savez_compressed", "compressed fortran", "npy", "files", "images", "mapping", "callable", "iterable"]
+
+
+def numbered(kind: str, folder: Path, samples: int, fixed: int | None, chunk: int = 3, **options: Any):
+    """A data set whose sample ``i`` holds the number i, in any form; where the form allows it, with the label -i."""
+    x, labels = np.repeat(numbers(samples, 1), 4, axis=1).reshape(samples, 1, 2, 2), -np.arange(samples)
+    spec = InputSpec("x", (fixed, 1, 2, 2), F32)
+    chunks = [(x[i : i + chunk], labels[i : i + chunk]) for i in range(0, samples, chunk)]
+    options |= {"preprocessing": Preprocessing(scale=1)}
+    if kind.startswith(("savez", "compressed")):
+        save = np.savez if kind == "savez" else np.savez_compressed
+        save(folder / "x.npz", x=np.asfortranarray(x) if "fortran" in kind else x, labels=labels)
+        return opened(folder / "x.npz", spec, **options)
+    if kind == "npy":
+        np.save(folder / "any.npy", x)
+        return opened(folder / "any.npy", spec, **{"labels": labels} | options)
+    if kind == "mapping":
+        return opened({"x": x, "labels": labels}, spec, **options)
+    if kind in ("callable", "iterable"):
+        return opened(chunks if kind == "iterable" else lambda: iter(chunks), spec, **options)
+    if kind == "files":
+        for name, array in [("labels", labels), *((f"{i:03}", sample) for i, sample in enumerate(x))]:
+            np.save(folder / f"{name}.npy", array)
+        return opened(folder, spec, **options)
+    for i, sample in enumerate(x.astype(np.uint8)):
+        pytest.importorskip("PIL.Image").fromarray(sample[0]).save(folder / f"{i:03}.png")
+    return opened(folder, spec, **{"labels": labels} | options)
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    return list(chain.from_iterable(batches))
+
+
+def read(dataset, *args: Any, **options: Any) -> list[list[int]]:
+    """The numbers of the samples in each batch, which must fit their labels."""
+    batches = [(batch.inputs["x"][:, 0, 0, 0].astype(int), batch.labels) for batch in dataset.batches(*args, **options)]
+    assert all((ids == -labels).all() for ids, labels in batches)
+    return [ids.tolist() for ids, _ in batches]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(st.data())
+@settings(max_examples=12, deadline=None)
+def test_every_source_can_be_read_in_parts_and_resumed(kind, data):
+    fixed = data.draw(st.sampled_from([None, None, 1, 2, 3]))
+    samples, chunk = data.draw(st.integers(fixed or 1, 25)), data.draw(st.integers(1, 9))
+    size, limit = data.draw(st.integers(1, 6)), data.draw(st.none() | st.integers(fixed or 1, 30))
+    count, seed = data.draw(st.integers(1, 6)), data.draw(st.integers(0, 99))
+    options = data.draw(st.sampled_from([{}, {"labels": -np.arange(samples)}]))
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = numbered(kind, Path(folder), samples, fixed, chunk, **options)
+        whole = read(dataset, size, limit)
+        found = []
+        for part in (None, *(Part(index, count, seed) for index in range(count))):
+            batches = read(dataset, size, limit, part=part)
+            found.append(flat(batches))
+            assert all(len(batch) == (fixed or size) for batch in batches[:-1])
+            for done, start in enumerate(accumulate(map(len, batches), initial=0)):
+                assert read(dataset, size, limit, part=part, start=start) == batches[done:]
+    assert found[0] == flat(whole)
+    assert sorted(flat(found[1:])) == found[0], "the parts together are the whole"
+    assert found[1:] == [sorted(ids) for ids in found[1:]]
+    lengths = [len(ids) for ids in found[1:]]
+    assert max(lengths) - min(lengths) <= (fixed or 1)
+
+
+@pytest.mark.parametrize("kind", ["files", "callable"])
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_passes_go_on_where_shapes_and_types_change(kind, data):
+    """A fixed batch drops what is left before each change, wherever the pass began."""
+    fixed, size = data.draw(st.sampled_from([None, 1, 2, 3])), data.draw(st.integers(1, 4))
+    lengths = data.draw(st.lists(st.sampled_from([2, 2, 2, 3]), min_size=fixed or 1, max_size=20))
+    types = data.draw(st.lists(st.sampled_from(["f4", "f4", "f8"]), min_size=len(lengths), max_size=len(lengths)))
+    part = data.draw(st.none() | st.builds(Part, st.just(0), st.integers(1, 3), st.integers(0, 9)))
+    samples = [np.full((1, n), i, t) for i, (n, t) in enumerate(zip(lengths, types, strict=True))]
+    with tempfile.TemporaryDirectory() as folder:
+        for i, sample in enumerate(samples):
+            np.save(Path(folder) / f"{i:03}.npy", sample)
+        source = folder if kind == "files" else lambda: samples
+        dataset = opened(source, InputSpec("x", (fixed, None), F32), labels=np.arange(len(samples)))
+        # The error for too few samples concerns whole passes alone.
+        part = part or Part(0, 1, 0)
+        batches = list(dataset.batches(size, part=part))
+        notices = dataset.notices[:]
+        for done, start in enumerate(accumulate((batch.samples for batch in batches), initial=0)):
+            rest = list(dataset.batches(size, part=part, start=start))
+            assert len(rest) == len(batches) - done
+            for one, other in zip(rest, batches[done:], strict=True):
+                np.testing.assert_array_equal(one.inputs["x"], other.inputs["x"])
+                np.testing.assert_array_equal(one.labels, other.labels)
+                assert (one.inputs["x"][:, 0] == one.labels).all()
+        assert dataset.notices == notices, "a pass that goes on leaves out no more and no fewer"
+
+
+@pytest.mark.parametrize("fixed", [None, 2])
+@pytest.mark.parametrize("kind", ["files", "images"])
+def test_files_of_other_parts_are_not_opened(tmp_path, kind, fixed):
+    dataset, part = numbered(kind, tmp_path, 20, fixed), Part(1, 3, seed=5)
+    expected = read(dataset, 2, part=part)
+    for i, path in enumerate(sorted(tmp_path.glob("0*"))):
+        if i not in flat(expected):
+            path.write_bytes(b"damaged")
+    assert read(dataset, 2, part=part) == expected
+    with pytest.raises(DataError):
+        read(dataset, 2)
+
+
+@pytest.mark.parametrize(("kind", "fixed"), [("files", None), ("files", 1), ("images", None), ("images", 2)])
+def test_files_before_the_start_and_beyond_the_limit_are_not_opened(tmp_path, kind, fixed):
+    dataset = numbered(kind, tmp_path, 20, fixed)
+    for i, path in enumerate(sorted(tmp_path.glob("0*"))):
+        if not 8 <= i < 14:
+            path.unlink()
+    assert flat(read(dataset, 2, 14, start=8)) == list(range(8, 14))
+
+
+def test_what_is_passed_over_is_not_converted():
+    """Converting the first sample would fail."""
+    spec = InputSpec("ids", (None, 1), np.dtype(np.int32))
+    for source in (np.array([[2**31], [1], [2]]), lambda: [np.array([[2**31], [1], [2]])]):
+        (batch,) = opened(source, spec).batches(4, start=1)
+        assert batch.inputs["ids"].tolist() == [[1], [2]]
+
+
+def test_passing_over_does_not_copy_arrays_in_memory():
+    source = numbers(8, 2)
+    assert all(np.shares_memory(batch.inputs["x"], source) for batch in opened(source).batches(4, start=3))
+
+
+@pytest.mark.parametrize("options", [{"start": 1900}, {"part": Part(3, 40, 0)}])
+def test_memory_for_what_is_passed_over_in_a_compressed_archive_is_small(tmp_path, options):
+    np.savez_compressed(tmp_path / "big.npz", x=np.zeros((2000, 2000), np.float32))
+    dataset = opened(tmp_path / "big.npz", InputSpec("x", (None, 2000), F32))
+    tracemalloc.start()
+    try:
+        assert sum(batch.samples for batch in dataset.batches(4, **options)) in (50, 100)
+        assert tracemalloc.get_traced_memory()[1] < 6e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_parts_that_hold_nothing_are_no_error():
+    for source in (numbers(3, 2), lambda: [numbers(3, 2)]):
+        found = [list(opened(source).batches(2, part=Part(index, 9, 0))) for index in range(9)]
+        assert sorted(map(len, found)) == [0] * 6 + [1] * 3
+        assert list(opened(source).batches(2, start=3)) == []
+
+
+def test_no_samples_at_all_are_an_error_in_every_part():
+    filled = [[numbers(1, 2)], []]
+    dataset = opened(lambda: filled.pop(0))
+    next(dataset.batches(1))
+    with pytest.raises(DataError, match="no samples"):
+        list(dataset.batches(1, part=Part(0, 2, 0)))
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize(("count", "message"), [(4, "at least"), (6, "5 samples")])
+def test_labels_for_a_function_are_counted_in_every_part(index, count, message):
+    dataset = opened(lambda: [numbers(2, 2), numbers(2, 2), numbers(1, 2)], labels=np.arange(count))
+    with pytest.raises(DataError, match="another number of labels") as error:
+        list(dataset.batches(2, start=1, part=Part(index, 3, 0)))
+    assert message in str(error.value)
+
+
+def test_only_the_part_with_the_end_of_the_set_leaves_samples_out():
+    found = []
+    for index in range(3):
+        dataset = opened(lambda: [numbers(7, 2), numbers(3, 2)], InputSpec("x", (4, 2), F32))
+        found.append(([b.samples for b in dataset.batches(1, part=Part(index, 3, 0))], dataset.notices))
+    note = "validation data: 2 samples were left out, the model takes exactly 4 at a time"
+    assert sorted(found) == [([], [note]), ([4], []), ([4], [])]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_function_with_less_than_a_fixed_batch_is_an_error_in_every_part(index):
+    dataset = opened(lambda: [numbers(3, 2)], InputSpec("x", (4, 2), F32))
+    with pytest.raises(DataError, match="fewer samples"):
+        list(dataset.batches(1, part=Part(index, 2, 0)))
+
+
+def test_a_start_between_fixed_batches_is_a_value_error():
+    dataset = opened(numbers(8, 2), InputSpec("x", (4, 2), F32))
+    for start in (-4, 3):
+        with pytest.raises(ValueError, match="start"):
+            dataset.batches(4, start=start)
 
 
 # --- identity
