@@ -98,6 +98,7 @@ class Selection:
         unit, block = (self.part.unit, self.part.block) if self.part else (1, 1)
         step = block * -(-size // unit)
         end = length if self.stop is None else min(length, self.stop)
+        # Whole blocks, so that each piece is of one length and batches are cut without copies.
         for start in range(self.first - self.first % block, end, step):
             rows = self._within(start, min(start + step, end))
             if rows is not None:

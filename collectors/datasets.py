@@ -150,14 +150,14 @@ class Dataset:
             yield piece
 
     def _counted(self, pieces: Iterator[Piece], limit: int | None) -> Iterator[Piece]:
-        """The whole stream, compared with the separate labels and the fixed batch when it ends."""
+        """The whole stream, compared with the separate labels and the fixed batch if it ends before the limit."""
         count = 0
         for piece in pieces:
             count = piece.stop if limit is None else min(piece.stop, limit)
             if self._labels is not None and count > len(self._labels.values):
                 raise label_count_error(self.role, self._labels, self.origin, f"at least {count}")
             yield piece
-        if self._labels is not None and count < len(self._labels.values) and count != limit:
+        if self._labels is not None and count < len(self._labels.values):
             raise label_count_error(self.role, self._labels, self.origin, str(count))
         if self._fixed and count < self._fixed:
             raise self._too_few(count)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quantmedic.collectors.batches import Selection
 from quantmedic.collectors.datasets import Batch, InputSpec, Part, open_dataset
 from quantmedic.collectors.preprocessing import Preprocessing
 from quantmedic.engine.errors import DataError
@@ -709,6 +710,15 @@ def test_position_in_a_part_counts_the_samples_before_it(part, number):
     position = part.position(number)
     assert len(part.chosen(0, position)) == number
     assert part.chosen(position, position + 1).tolist() == [position]
+
+
+@given(parts(), st.integers(0, 20), st.integers(1, 5))
+def test_parts_are_read_a_batch_at_a_time_wherever_a_pass_begins(part, units, batch):
+    """Batches then need not be joined from pieces."""
+    size = batch * part.unit
+    pieces = list(Selection(part.position(units * part.unit), None, part).rows(size, 300))
+    assert all(len(rows) == size for rows in pieces[:-1])
+    assert [i for rows in pieces for i in rows] == part.chosen(0, 300)[units * part.unit :].tolist()
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 10, 30])
