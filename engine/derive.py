@@ -7,31 +7,25 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import Case, OperatorRecord, SetStatistics, TensorRecord, TensorStatistics
+from quantmedic.engine.case import Case, OperatorRecord
 from quantmedic.engine.datasets import dataset_facts, metric_facts
 from quantmedic.engine.diagnosis import Histogram
 from quantmedic.engine.facts import (
     ROLES,
     CaseFacts,
-    ClippingFacts,
-    DistributionFacts,
     ErrorFacts,
     LayerFacts,
     MetricFacts,
     ModelFacts,
     OperandFacts,
     OutputFacts,
-    QuantizerFacts,
-    Role,
-    TensorDataFacts,
     TensorFacts,
 )
-from quantmedic.engine.histogram import Bins
 from quantmedic.engine.rule import RuleBase
-from quantmedic.engine.simulate import Grid, best_grid, sqnr_db
+from quantmedic.engine.simulate import Grid
+from quantmedic.engine.tensors import error_facts as error_facts
+from quantmedic.engine.tensors import grid_of, main_role, per_tensor, predicted_sqnr, ratio, tensor_bins, tensor_facts
 
-#: Channels with less than this share of the loudest channel's power are not judged for their own error.
-AUDIBLE = 1e-4
 _JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
 FEEDER_STEPS = 3
@@ -41,8 +35,7 @@ DISPLAY_BINS = 64
 
 def derive(case: Case, base: RuleBase) -> CaseFacts:
     """All facts of a case; ``base`` supplies the thresholds of degraded layers."""
-    tensors = tuple(_tensor_facts(case, i) for i in range(len(case.record.tensors)))
-    return assemble(case, base, tensors)
+    return assemble(case, base, tensor_facts(case))
 
 
 def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
@@ -58,252 +51,6 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
         operands=tuple(_operands(case, tensors)),
         outputs=outputs,
     )
-
-
-def main_role(case: Case) -> Role:
-    """The data set that the facts under ``data`` come from: validation where there is one."""
-    return "validation" if "validation" in case.statistics else "representative"
-
-
-def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
-    """Histogram of a float tensor on one data set; None where nothing finite was seen."""
-    statistics = case.statistics.get(role)
-    if statistics is None or index not in statistics.histograms:
-        return None
-    view = statistics.tensor(index)
-    if not view.count.sum():
-        return None
-    return Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
-
-
-def grid_of(quantizer: QuantizerFacts) -> Grid | None:
-    """The per-tensor grid of a quantizer; None for per-channel, dynamic and missing ones."""
-    if quantizer.low is None or quantizer.high is None or not quantizer.scale:
-        return None
-    return Grid(quantizer.low, quantizer.high, quantizer.scale)
-
-
-def _tensor_facts(case: Case, index: int) -> TensorFacts:
-    record = case.record.tensors[index]
-    data = {role: _data_facts(case, role, index) for role in case.statistics}
-    main = data[main_role(case)]
-    values, quantizer = main.values, record.quantizer
-    reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
-    negative = None if values.min is None else max(-values.min, 0.0)
-    return TensorFacts(
-        name=record.name,
-        float_name=record.float_name,
-        producer=record.producer,
-        producer_name=record.producer_name,
-        consumers=record.consumers,
-        channels=record.channels if record.axis is not None else None,
-        quantizer=quantizer,
-        representative=data.get("representative", TensorDataFacts()),
-        validation=data.get("validation", TensorDataFacts()),
-        data=main,
-        negative_levels=_ratio(negative, quantizer.scale),
-        negative_ratio=_ratio(negative, quantizer.high),
-        range_excess_bits=_bits(reach, values.abs_p99_99),
-        best_sqnr_db=_best_sqnr(case, record, index, main_role(case)),
-    )
-
-
-def _data_facts(case: Case, role: Role, index: int) -> TensorDataFacts:
-    statistics, record = case.statistics[role], case.record.tensors[index]
-    view = statistics.tensor(index)
-    bins = tensor_bins(case, role, index)
-    if bins is None:
-        nonfinite = int(view.nonfinite.sum())
-        return TensorDataFacts(dataset=role, values=DistributionFacts(nonfinite_count=nonfinite))
-    scale = record.quantizer.scale
-    rounding = error_facts(view.errors["rounding"], scale)
-    accumulated = error_facts(view.errors["accumulated"], scale)
-    carried = _input_nmse(case, role, index)
-    gain, low, high = _predicted_gain(case, record, bins, role)
-    return TensorDataFacts(
-        dataset=role,
-        values=_distribution(view, bins, statistics, index, record),
-        rounding=rounding,
-        accumulated=accumulated,
-        operator=error_facts(view.errors["operator"], scale),
-        clipping=_clipping(view, record),
-        predicted_best_gain_db=gain,
-        predicted_best_low=low,
-        predicted_best_high=high,
-        amplification=_ratio(accumulated.nmse, carried),
-        input_sqnr_db=decibels(carried),
-        rounding_share=_ratio(rounding.mse, accumulated.mse),
-    )
-
-
-def error_facts(columns: Mapping[str, NDArray[Any]], scale: float | None) -> ErrorFacts:
-    """Errors from the sums of one kind: ``count``, ``sum`` Σd, ``square`` Σd², ``cross`` Σx·d, ``power`` Σx²."""
-    count = int(columns["count"].sum())
-    if count == 0:
-        return ErrorFacts()
-    total, square, cross, power = (float(columns[name].sum()) for name in ("sum", "square", "cross", "power"))
-    mse, mean = square / count, total / count
-    nmse = _defined(square / power) if power > 0 else None
-    norm = math.sqrt(power * max(power + 2 * cross + square, 0.0))
-    worst, channel = _worst_channel(columns)
-    return ErrorFacts(
-        mse=mse,
-        nmse=nmse,
-        sqnr_db=decibels(nmse),
-        cosine=_defined(min((power + cross) / norm, 1.0)) if norm > 0 else None,
-        mean=mean,
-        std=_defined(math.sqrt(max(mse - mean * mean, 0.0))),
-        max=float(columns["max"].max()),
-        rmse_over_scale=math.sqrt(mse) / scale if scale else None,
-        bias_over_std=_bias_over_std(columns),
-        worst_channel_sqnr_db=worst,
-        worst_channel=channel,
-    )
-
-
-def decibels(nmse: float | None) -> float | None:
-    """-10·log10 of a noise-to-signal ratio; inf where there is no noise, None where the ratio is undefined."""
-    if nmse is None or math.isnan(nmse):
-        return None
-    return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
-
-
-def _defined(value: float) -> float | None:
-    """None for what is not a number: inf / inf, or inf - inf, after an overflow."""
-    return None if math.isnan(value) else value
-
-
-def _worst_channel(columns: Mapping[str, NDArray[Any]]) -> tuple[float | None, int | None]:
-    power, square = columns["power"], columns["square"]
-    if len(power) < 2 or not 0 < power.max() < math.inf:
-        return None, None
-    audible = power > AUDIBLE * power.max()
-    nmse = np.where(audible, square / np.where(power > 0, power, 1.0), -1.0)
-    channel = int(nmse.argmax())
-    return decibels(float(nmse[channel])), channel
-
-
-def _bias_over_std(columns: Mapping[str, NDArray[Any]]) -> float | None:
-    count = np.maximum(columns["count"], 1)
-    mean = columns["sum"] / count
-    variance = columns["square"] / count - mean * mean
-    known = variance > 0
-    return float((np.abs(mean[known]) / np.sqrt(variance[known])).max()) if known.any() else None
-
-
-def _distribution(
-    view: TensorStatistics, bins: Bins, statistics: SetStatistics, index: int, record: TensorRecord
-) -> DistributionFacts:
-    count = int(view.count.sum())
-    low, high = float(view.min.min()), float(view.max.max())
-    mean = float((view.count * view.mean).sum() / count)
-    m2 = float((view.m2 + view.count * (view.mean - mean) ** 2).sum())
-    std = math.sqrt(m2 / count)
-    top = max(abs(low), abs(high))
-    magnitudes = bins.magnitudes()
-    growth, disagreement = _halves(view) if record.bucketed else (None, None)
-    abs_p99_99 = magnitudes.quantile(0.9999)
-    return DistributionFacts(
-        count=count,
-        samples=int(statistics.tensor_samples[index]),
-        nonfinite_count=int(view.nonfinite.sum()),
-        min=low,
-        max=high,
-        absmax=top,
-        mean=mean,
-        std=std,
-        p0_01=bins.quantile(0.0001),
-        p1=bins.quantile(0.01),
-        p50=bins.quantile(0.5),
-        p99=bins.quantile(0.99),
-        p99_99=bins.quantile(0.9999),
-        abs_p99_99=abs_p99_99,
-        zscore_max=max(high - mean, mean - low) / std if std > 0 else None,
-        tail_share=magnitudes.share_above(top / 2) if top > 0 else None,
-        range_inflation_bits=_bits(top, abs_p99_99),
-        zero_share=float(bins.count[(bins.low == 0) & (bins.high == 0)].sum() / bins.total),
-        negative_share=float(bins.count[bins.low < 0].sum() / bins.total),
-        channel_absmax_ratio=_channel_ratio(view),
-        range_growth=growth,
-        halves_disagreement=disagreement,
-    )
-
-
-def _channel_ratio(view: TensorStatistics) -> float | None:
-    if len(view.min) < 2:
-        return None
-    tops = np.maximum(np.abs(view.min), np.abs(view.max))
-    tops = tops[np.isfinite(tops)]
-    middle = float(np.median(tops)) if tops.size else 0.0
-    return float(tops.max()) / middle if middle > 0 else None
-
-
-def _halves(view: TensorStatistics) -> tuple[float | None, float | None]:
-    """Growth and disagreement of the range between even and odd buckets."""
-    widths = []
-    for half in (slice(0, None, 2), slice(1, None, 2)):
-        width = float(view.bucket_max[half].max() - view.bucket_min[half].min())
-        if not math.isfinite(width):
-            return None, None
-        widths.append(width)
-    whole = float(view.bucket_max.max() - view.bucket_min.min())
-    if whole <= 0:
-        return None, None
-    return 1.0 - sum(widths) / 2 / whole, abs(widths[0] - widths[1]) / whole
-
-
-def _clipping(view: TensorStatistics, record: TensorRecord) -> ClippingFacts:
-    low, high = record.quantizer.low, record.quantizer.high
-    count, square = int(view.errors["rounding"]["count"].sum()), float(view.errors["rounding"]["square"].sum())
-    if low is None or high is None or high <= low or not count:
-        return ClippingFacts()
-    smallest, largest, width = float(view.min.min()), float(view.max.max()), high - low
-    return ClippingFacts(
-        share=float(view.clipped.sum()) / count,
-        energy_share=float(view.clipped_energy.sum()) / square if square > 0 else 0.0,
-        overshoot=max(largest - high, low - smallest, 0.0) / width,
-        utilisation=max(min(largest, high) - max(smallest, low), 0.0) / width,
-    )
-
-
-def _is_lattice(case: Case, record: TensorRecord) -> bool:
-    """8-bit images land on their own grid: noise predicted from a histogram is meaningless for them."""
-    return record.is_input and case.record.image_input
-
-
-def _predicted_gain(
-    case: Case, record: TensorRecord, bins: Bins, role: Role
-) -> tuple[float | None, float | None, float | None]:
-    grid, bits = grid_of(record.quantizer), record.quantizer.bits
-    if grid is None or bits is None or _is_lattice(case, record):
-        return None, None, None
-    best, predicted = best_grid(bins, bits, symmetric=bool(record.quantizer.symmetric and grid.low < 0))
-    now = float(sqnr_db(bins, [grid])[0])
-    if not math.isfinite(predicted) or not math.isfinite(now):
-        return None, None, None
-    return max(predicted - now, 0.0), best.low, best.high
-
-
-def _best_sqnr(case: Case, record: TensorRecord, index: int, role: Role) -> float | None:
-    bins = tensor_bins(case, role, index)
-    bits = record.quantizer.bits
-    if bins is None or bits is None or grid_of(record.quantizer) is None or _is_lattice(case, record):
-        return None
-    _, predicted = best_grid(bins, bits, symmetric=False)
-    return predicted
-
-
-def _accumulated_nmse(case: Case, role: Role, index: int) -> float | None:
-    columns = case.statistics[role].tensor(index).errors["accumulated"]
-    power = float(columns["power"].sum())
-    return float(columns["square"].sum()) / power if power > 0 else None
-
-
-def _input_nmse(case: Case, role: Role, index: int) -> float | None:
-    """Largest accumulated nmse among the inputs of the operator that writes a tensor."""
-    op = next((op for op in case.record.operators if index in op.outputs), None)
-    inputs = [_accumulated_nmse(case, role, i) for i in op.inputs if i is not None] if op is not None else []
-    return max((nmse for nmse in inputs if nmse is not None), default=None)
 
 
 def _layer_facts(
@@ -364,47 +111,44 @@ def is_degraded(error: ErrorFacts, base: RuleBase) -> bool | None:
 
 
 def _operands(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts]:
-    rows = []
+    rows: list[dict[str, Any]] = []
+    pairs: list[tuple[dict[str, Any], str, int, Grid]] = []
     for op in case.record.operators:
         inputs = [(i, tensors[i]) for i in op.inputs if i is not None]
         if op.op_type not in _JOINING or len(inputs) < 2:
             continue
         output = next((tensors[i] for i in op.outputs if i is not None), None)
+        joint = grid_of(output.quantizer) if output is not None else None
+        bits = output.quantizer.bits if output is not None else None
         widths = [_width(tensor) for _, tensor in inputs]
         widest = max((w for w in widths if w is not None), default=0.0)
         for position, ((i, tensor), width) in enumerate(zip(inputs, widths, strict=True)):
-            rows.append(_operand(case, op, position, i, tensor, width, widest, output))
-    return rows
+            row = {
+                "layer": op.name,
+                "op_type": op.op_type,
+                "index": position,
+                "tensor": tensor.float_name,
+                "width": width,
+                "range_ratio": ratio(widest, width),
+                "levels": ratio(width, joint.step if joint is not None else None),
+            }
+            rows.append(row)
+            own = _own_grid(tensor, bits)
+            if joint is not None and own is not None:
+                pairs += [(row, "joint_sqnr_db", i, joint), (row, "own_sqnr_db", i, own)]
+    predicted = predicted_sqnr(case, main_role(case), [(i, grid) for _, _, i, grid in pairs])
+    for (row, name, _, _), value in zip(pairs, predicted, strict=True):
+        row[name] = value
+    return [OperandFacts(**row) for row in rows]
 
 
-def _operand(
-    case: Case,
-    op: OperatorRecord,
-    position: int,
-    index: int,
-    tensor: TensorFacts,
-    width: float | None,
-    widest: float,
-    output: TensorFacts | None,
-) -> OperandFacts:
-    joint = grid_of(output.quantizer) if output is not None else None
-    bins = tensor_bins(case, main_role(case), index)
-    joint_db = own_db = None
-    if joint is not None and bins is not None and output is not None and output.quantizer.bits:
-        own = Grid.over(float(bins.low[0]), float(bins.high[-1]), output.quantizer.bits, symmetric=False)
-        if own.step > 0:
-            joint_db, own_db = (float(v) for v in sqnr_db(bins, [joint, own]))
-    return OperandFacts(
-        layer=op.name,
-        op_type=op.op_type,
-        index=position,
-        tensor=tensor.float_name,
-        width=width,
-        range_ratio=_ratio(widest, width),
-        levels=_ratio(width, joint.step if joint is not None else None),
-        joint_sqnr_db=joint_db,
-        own_sqnr_db=own_db,
-    )
+def _own_grid(tensor: TensorFacts, bits: int | None) -> Grid | None:
+    """The min-max grid of an operand's values; None where it is unknown or has no step."""
+    values = tensor.data.values
+    if not bits or values.min is None or values.max is None:
+        return None
+    grid = Grid.over(values.min, values.max, bits, symmetric=False)
+    return grid if grid.step > 0 else None
 
 
 def _width(tensor: TensorFacts) -> float | None:
@@ -431,9 +175,9 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
         step=step,
         distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
         distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
-        levels=_ratio(_width(tensor), step),
+        levels=ratio(_width(tensor), step),
         margin_median=margin,
-        step_over_margin=_ratio(step, margin),
+        step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
     )
 
@@ -479,17 +223,21 @@ def _first_nonfinite(
 ) -> tuple[str | None, Literal["none", "float", "quantized", "both"]]:
     """First layer, in topological order, that only the quantized model spoils; else the first spoiled in any."""
     spoiled: list[tuple[str | None, Literal["none", "float", "quantized", "both"]]] = []
+    bad_float, bad_quantized = _spoiled(case, "nonfinite"), _spoiled(case, "accumulated.nonfinite")
     for op, layer in zip(case.record.operators, layers, strict=True):
         for index in op.outputs:
-            if index is None:
-                continue
-            views = [s.tensor(index) for s in case.statistics.values()]
-            in_float = any(int(v.nonfinite.sum()) for v in views)
-            in_quantized = any(int(v.errors["accumulated"]["nonfinite"].sum()) for v in views)
-            if in_float or in_quantized:
-                spoiled.append((layer.name, _which(in_float, in_quantized)))
+            if index in bad_float or index in bad_quantized:
+                spoiled.append((layer.name, _which(index in bad_float, index in bad_quantized)))
     own = [found for found in spoiled if found[1] == "quantized"]
     return (own or spoiled or [(None, "none")])[0]
+
+
+def _spoiled(case: Case, column: str) -> set[int | None]:
+    """Tensors of which a count is not zero on any data set."""
+    found: set[int | None] = set()
+    for statistics in case.statistics.values():
+        found |= set(np.flatnonzero(per_tensor(np.add, statistics.columns[column], statistics.offsets)).tolist())
+    return found
 
 
 def _which(in_float: bool, in_quantized: bool) -> Literal["none", "float", "quantized", "both"]:
@@ -536,14 +284,6 @@ def _least(values: Any) -> float | None:
     return min((v for v in values if v is not None), default=None)
 
 
-def _ratio(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None or b <= 0 else a / b
-
-
-def _bits(reach: float | None, bulk: float | None) -> float | None:
-    return None if reach is None or bulk is None or reach <= 0 or bulk <= 0 else math.log2(reach / bulk)
-
-
 def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
     """At most 64 even bins of a tensor's values, for the report; counts are spread evenly within stored bins."""
     index = next((i for i, t in enumerate(case.record.tensors) if t.name == tensor.name), None)
@@ -552,7 +292,7 @@ def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
     if bins is None or bins.high[-1] <= bins.low[0]:
         return None
     edges = np.linspace(bins.low[0], bins.high[-1], DISPLAY_BINS + 1)
-    below = np.array([bins.total * (1.0 - bins.share_above(edge)) for edge in edges])
+    below = np.array([bins.total * (1.0 - bins.share_above(float(edge))) for edge in edges])
     below[0] = 0.0
     counts = np.diff(np.round(below)).astype(int)
     return Histogram(

@@ -4,7 +4,10 @@ A bin is ``bits >> 20``: sign, 8 exponent bits and 3 mantissa bits, hence 4096 b
 their lower edge. Bins 0 and 2048 hold exact zeros (and denormals, which count as zeros here).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,66 +34,121 @@ ORDER = np.concatenate([np.arange(2048 + _FIRST_NONFINITE - 1, 2047, -1), np.ara
 
 
 @dataclass(frozen=True)
-class Bins:
-    """The occupied bins of one tensor in ascending order: bounds and counts, clipped to the exact extremes."""
+class BinTable:
+    """The occupied bins of many tensors, one tensor after another: bounds in ascending order, and counts.
+
+    Tensor ``t`` owns ``start[t]:start[t + 1]``, at least one bin. Results hold one entry or row per tensor.
+    """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     count: NDArray[np.float64]
+    start: NDArray[np.int64]
 
     @classmethod
-    def of(cls, counts: NDArray[np.int64], minimum: float, maximum: float) -> "Bins":
-        """Occupied bins of a ``[4096]`` count array whose values lie in ``[minimum, maximum]``."""
-        ordered = counts[ORDER]
-        used = ORDER[ordered > 0]
-        low = np.clip(LOW[used], minimum, maximum)
-        high = np.clip(HIGH[used], minimum, maximum)
-        count = ordered[ordered > 0].astype(np.float64)
+    def of_many(
+        cls, counts: Sequence[NDArray[np.int64]], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
+    ) -> Self:
+        """Bins of ``[4096]`` count arrays, none of them empty, clipped to the exact extremes of each tensor."""
+        ordered = np.stack([count[ORDER] for count in counts])
+        occupied = np.flatnonzero(ordered != 0)
+        owner, place = np.divmod(occupied, len(ORDER))
+        low, high = (np.clip(ends[ORDER[place]], minimum[owner], maximum[owner]) for ends in (LOW, HIGH))
+        count = ordered.ravel()[occupied].astype(np.float64)
+        start = np.searchsorted(owner, np.arange(len(ordered) + 1))
         # A value that is alone in the first or last bin is the extreme itself.
-        if count.size and count[-1] == 1:
-            low[-1] = high[-1]
-        if count.size and count[0] == 1:
-            high[0] = low[0]
-        return cls(low, high, count)
+        first, last = start[:-1][count[start[:-1]] == 1], start[1:][count[start[1:] - 1] == 1] - 1
+        low[last] = high[last]
+        high[first] = low[first]
+        return cls(low, high, count, start)
+
+    @cached_property
+    def owner(self) -> NDArray[np.int64]:
+        """The tensor that each bin belongs to."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    @cached_property
+    def totals(self) -> NDArray[np.float64]:
+        """Number of values; a cut bin holds fractions of them."""
+        return np.round(self.summed(self.count))
 
     @property
-    def total(self) -> float:
-        """Number of values; a cut bin holds fractions of them."""
-        return float(np.round(self.count.sum()))
+    def lowest(self) -> NDArray[np.float64]:
+        """Lower end of the first bin."""
+        return self.low[self.start[:-1]]
 
-    def quantile(self, q: float) -> float:
-        """Value below which the share ``q`` of all values lies; linear within a bin."""
-        target = q * self.total
+    @property
+    def highest(self) -> NDArray[np.float64]:
+        """Upper end of the last bin."""
+        return self.high[self.start[1:] - 1]
+
+    def summed(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Sums of one value per bin."""
+        return np.add.reduceat(values, self.start[:-1])
+
+    def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
+        """Values below which the given shares of all values lie, linear within a bin; shape ``[tensors, shares]``."""
         cumulative = np.cumsum(self.count)
-        i = min(int(np.searchsorted(cumulative, target)), len(self.count) - 1)
-        inside = (target - (cumulative[i] - self.count[i])) / self.count[i]
-        return float(self.low[i] + np.clip(inside, 0.0, 1.0) * (self.high[i] - self.low[i]))
+        before = np.append(0.0, cumulative)[self.start[:-1], None]
+        target = np.array(shares) * self.totals[:, None]
+        found = np.searchsorted(cumulative, before + target)
+        i = np.clip(found, self.start[:-1, None], self.start[1:, None] - 1)
+        inside = (target - (cumulative[i] - before - self.count[i])) / self.count[i]
+        return self.low[i] + np.clip(inside, 0.0, 1.0) * (self.high[i] - self.low[i])
 
-    def magnitudes(self) -> "Bins":
+    def magnitudes(self) -> Self:
         """Bins of |x|, ascending; bins of either sign that cover the same magnitudes become one.
 
         The nearer of the two extremes ends within a bin of the other sign, which is cut there.
         """
         low = np.minimum(np.abs(self.low), np.abs(self.high))
         high = np.maximum(np.abs(self.low), np.abs(self.high))
-        cut = min(abs(float(self.low[0])), abs(float(self.high[-1])))
+        cut = np.minimum(np.abs(self.lowest), np.abs(self.highest))[self.owner]
         across = (low < cut) & (cut < high)
         beyond = np.where(across, (high - cut) / np.where(across, high - low, 1.0), 0.0) * self.count
-        bottom = np.concatenate([low, np.full(across.sum(), cut)])
+        bottom = np.concatenate([low, cut[across]])
         top = np.concatenate([np.where(across, cut, high), high[across]])
         count = np.concatenate([self.count - beyond, beyond[across]])
-        order = np.lexsort((top, bottom))
-        bottom, top = bottom[order], top[order]
-        new = np.flatnonzero(np.append(True, (np.diff(bottom) > 0) | (np.diff(top) > 0)))
-        return Bins(bottom[new], top[new], np.add.reduceat(count[order], new))
+        owner = np.concatenate([self.owner, self.owner[across]])
+        order = np.lexsort((top, bottom, owner))
+        bottom, top, owner = bottom[order], top[order], owner[order]
+        new = np.flatnonzero(np.append(True, (np.diff(bottom) != 0) | (np.diff(top) != 0) | (np.diff(owner) > 0)))
+        start = np.searchsorted(owner[new], np.arange(len(self.start)))
+        return type(self)(bottom[new], top[new], np.add.reduceat(count[order], new), start)
+
+    def shares_above(self, limits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Share of values above each tensor's limit; linear within a bin."""
+        limit, width = limits[self.owner], self.high - self.low
+        part = np.where(width > 0, (self.high - limit) / np.where(width > 0, width, 1.0), self.high > limit)
+        return self.summed(self.count * np.clip(part, 0.0, 1.0)) / self.totals
+
+    def powers(self) -> NDArray[np.float64]:
+        """Mean of x² with the values spread evenly over their bins."""
+        squares = (self.low * self.low + self.low * self.high + self.high * self.high) / 3.0
+        return self.summed(self.count * squares) / self.totals
+
+
+class Bins(BinTable):
+    """The occupied bins of one tensor."""
+
+    @classmethod
+    def of(cls, counts: NDArray[np.int64], minimum: float, maximum: float) -> Self:
+        """Occupied bins of a ``[4096]`` count array whose values lie in ``[minimum, maximum]``."""
+        return cls.of_many([counts], np.array([minimum]), np.array([maximum]))
+
+    @property
+    def total(self) -> float:
+        """Number of values; a cut bin holds fractions of them."""
+        return float(self.totals[0])
+
+    def quantile(self, q: float) -> float:
+        """Value below which the share ``q`` of all values lies; linear within a bin."""
+        return float(self.quantiles([q])[0, 0])
 
     def share_above(self, limit: float) -> float:
         """Share of values above ``limit``; linear within a bin."""
-        width = self.high - self.low
-        part = np.where(width > 0, (self.high - limit) / np.where(width > 0, width, 1.0), self.high > limit)
-        return float((self.count * np.clip(part, 0.0, 1.0)).sum() / self.total)
+        return float(self.shares_above(np.array([limit]))[0])
 
     def power(self) -> float:
         """Mean of x² with the values spread evenly over their bins."""
-        squares = (self.low**2 + self.low * self.high + self.high**2) / 3.0
-        return float((self.count * squares).sum() / self.total)
+        return float(self.powers()[0])

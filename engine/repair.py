@@ -1,11 +1,12 @@
 """Facts as they would be if a cause were repaired: what vanishes then was explained by that cause."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from quantmedic.engine.case import Case
-from quantmedic.engine.derive import assemble, grid_of, main_role, tensor_bins
+from quantmedic.engine.derive import assemble
 from quantmedic.engine.facts import (
     CaseFacts,
     ClippingFacts,
@@ -13,12 +14,13 @@ from quantmedic.engine.facts import (
     ErrorFacts,
     ModelFacts,
     QuantizerFacts,
+    Role,
     TensorDataFacts,
     TensorFacts,
 )
-from quantmedic.engine.histogram import Bins
 from quantmedic.engine.rule import RuleBase
-from quantmedic.engine.simulate import Grid, best_grid, noise, sqnr_db
+from quantmedic.engine.simulate import Grid, best_grids, grids_over, noises, sqnrs_db
+from quantmedic.engine.tensors import bin_tables, bits_between, grid_of, is_signed_grid, main_role, seen_tensors
 
 
 def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
@@ -27,52 +29,64 @@ def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
     Rounding errors are simulated on the stored histograms. Accumulated errors depend on the whole network and become
     unknown; data-set facts about the inputs stay as they are.
     """
-    tensors = tuple(_recalibrated(case, i, tensor) for i, tensor in enumerate(facts.tensors))
-    repaired = assemble(case, base, tensors)
+    repaired = assemble(case, base, _recalibrated(case, facts.tensors))
     return repaired.model_copy(update={"datasets": _unclipped(facts, repaired), "model": _without_outcome(repaired)})
 
 
 REPAIRS: dict[str, Callable[[Case, CaseFacts, RuleBase], CaseFacts]] = {"recalibrate": recalibrated}
 
 
-def _recalibrated(case: Case, index: int, tensor: TensorFacts) -> TensorFacts:
+def _recalibrated(case: Case, tensors: Sequence[TensorFacts]) -> tuple[TensorFacts, ...]:
     role = main_role(case)
-    bins = tensor_bins(case, role, index)
-    quantizer = tensor.quantizer
-    if bins is None or grid_of(quantizer) is None or quantizer.bits is None:
-        return tensor.model_copy(update={"data": tensor.data.model_copy(update={"accumulated": ErrorFacts()})})
-    signed_grid = bool(quantizer.symmetric and (quantizer.low or 0.0) < 0)
-    grid = Grid.over(float(bins.low[0]), float(bins.high[-1]), quantizer.bits, symmetric=signed_grid)
-    if grid.step <= 0:
-        return tensor
-    known = tensor.data.predicted_best_gain_db is not None
-    data = _repaired_data(tensor.data, bins, grid, quantizer.bits, signed_grid, known=known)
+    repaired = [
+        tensor.model_copy(update={"data": tensor.data.model_copy(update={"accumulated": ErrorFacts()})})
+        for tensor in tensors
+    ]
+    quantizers = [tensor.quantizer for tensor in tensors]
+    seen = [i for i in seen_tensors(case.statistics[role]) if grid_of(quantizers[i]) and quantizers[i].bits is not None]
+    for part, bins in bin_tables(case.statistics[role], seen):
+        rows = np.arange(len(part))
+        bits = np.array([quantizers[i].bits for i in part])
+        signed = np.array([is_signed_grid(quantizers[i]) for i in part])
+        grids = grids_over(bins.lowest, bins.highest, bits, signed)
+        _, best = best_grids(bins, rows, bits, signed)
+        noise = noises(bins, rows, grids)
+        numbers = np.column_stack([grids.T, noise, bins.powers(), sqnrs_db(bins, rows, grids), best]).tolist()
+        for i, (low, high, step, *simulated) in zip(part, numbers, strict=True):
+            grid = Grid(low, high, step)
+            repaired[i] = _regridded(tensors[i], role, grid, *simulated) if step > 0 else tensors[i]
+    return tuple(repaired)
+
+
+def _regridded(
+    tensor: TensorFacts, role: Role, grid: Grid, mse: float, power: float, now: float, best: float
+) -> TensorFacts:
+    """A tensor on a grid over all its values; ``now`` and ``best`` are the SQNR in dB of this grid and of the best."""
+    known = tensor.data.predicted_best_gain_db is not None and math.isfinite(best - now)
+    data = _repaired_data(tensor.data, grid, mse, power, now, max(best - now, 0.0) if known else None)
     values = tensor.data.values
     reach = max(-grid.low, grid.high)
     negative = max(-(values.min or 0.0), 0.0)
     update = {
-        "quantizer": _requantized(quantizer, grid, symmetric=signed_grid),
+        "quantizer": _requantized(tensor.quantizer, grid, symmetric=is_signed_grid(tensor.quantizer)),
         "data": data,
         role: data,
         "negative_levels": negative / grid.step,
         "negative_ratio": negative / grid.high if grid.high > 0 else None,
-        "range_excess_bits": float(np.log2(reach / values.abs_p99_99)) if values.abs_p99_99 else None,
+        "range_excess_bits": bits_between(values.abs_p99_99, reach),
     }
     return tensor.model_copy(update=update)
 
 
 def _repaired_data(
-    data: TensorDataFacts, bins: Bins, grid: Grid, bits: int, symmetric: bool, *, known: bool
+    data: TensorDataFacts, grid: Grid, mse: float, power: float, now: float, gain: float | None
 ) -> TensorDataFacts:
-    mse, power = float(noise(bins, [grid])[0]), bins.power()
-    decibels = float(sqnr_db(bins, [grid])[0])
-    _, best = best_grid(bins, bits, symmetric=symmetric)
     rounding = ErrorFacts(
         mse=mse,
         nmse=mse / power if power > 0 else None,
-        sqnr_db=decibels,
-        cosine=1.0 / np.sqrt(1.0 + mse / power) if power > 0 else None,
-        rmse_over_scale=float(np.sqrt(mse)) / grid.step,
+        sqnr_db=now,
+        cosine=1.0 / math.sqrt(1.0 + mse / power) if power > 0 else None,
+        rmse_over_scale=math.sqrt(mse) / grid.step,
     )
     return data.model_copy(
         update={
@@ -83,7 +97,7 @@ def _repaired_data(
             "input_sqnr_db": None,
             "rounding_share": None,
             "clipping": ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0),
-            "predicted_best_gain_db": max(best - decibels, 0.0) if known and np.isfinite(best - decibels) else None,
+            "predicted_best_gain_db": gain,
         }
     )
 

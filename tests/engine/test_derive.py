@@ -22,10 +22,11 @@ from quantmedic.engine.case import (
     SetStatistics,
     TensorRecord,
 )
-from quantmedic.engine.derive import decibels, derive, display_histogram, error_facts, is_degraded
+from quantmedic.engine.derive import derive, display_histogram, is_degraded
 from quantmedic.engine.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.repair import recalibrated
 from quantmedic.engine.rule import load_rules
+from quantmedic.engine.tensors import decibels, error_facts
 
 few = settings(max_examples=40, deadline=None)
 LIMITS = {

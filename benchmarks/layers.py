@@ -1,0 +1,368 @@
+"""How long judging and reporting take as networks grow: made-up cases of many layers, against the time to load them.
+
+    python benchmarks/layers.py                            50, 500 and 5000 layers of 1 to 512 channels
+    python benchmarks/layers.py --layers 60 --rounds 5
+    python benchmarks/layers.py --channels 64 512 2048     500 layers of so many channels each
+
+Every round is a process of its own: imports, the rules, the case file, judging, the report in every format. Both data
+sets are there, most layers are sound, and of those that are not, some are explained by the data, so that the rules are
+evaluated a second time on repaired facts. Times are medians; the spread is that of all rounds. The exponent tells how
+a time grows from one size to the next: 1 is linear.
+"""
+
+import argparse
+import json
+import math
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.case_file import write_case
+from quantmedic.engine.case import (
+    BUCKETS,
+    FEATURES,
+    SAMPLE_DTYPE,
+    Case,
+    CaseRecord,
+    DatasetRecord,
+    OperatorRecord,
+    OutputRecord,
+    SetStatistics,
+    TensorRecord,
+    TensorStatistics,
+)
+from quantmedic.engine.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
+from quantmedic.engine.histogram import BINS, SHIFT
+
+Array = NDArray[Any]
+SEED = 7
+SAMPLES, CLASSES = 256, 10
+#: Values drawn per tensor and data set; each stands for so many that were seen.
+DRAWN, SEEN_PER_DRAWN = 16_384, 64
+SERIES_LAYERS = 500
+#: Operators of one residual block; every CONCAT_EVERYth block joins by Concat.
+BLOCK, CONCAT_EVERY = ("Conv", "Relu", "Conv", "Add"), 8
+FAULTS = ("outlier", "clipped", "wide-weights", "noisy")
+FAULTY_SHARE = 0.05
+STAGES = {
+    "imports": "modules",
+    "rules": "rules and manual",
+    "load": "load the case",
+    "derive": "derive facts",
+    "judge": "derive and judge",
+    "html": "write html",
+    "markdown": "write markdown",
+    "json": "write json",
+    "report": "write all three",
+    "total": "judge and write all",
+}
+NOT_RATED = ("imports", "rules")
+
+
+def build(layers: int, channels: int | None = None) -> Case:
+    """A case of so many layers, of 1 to 512 channels or of a given number."""
+    rng = np.random.default_rng(SEED)
+    operators = _operators(layers, rng)
+    width = (
+        np.exp(rng.uniform(0, math.log(512), layers + 1)).astype(int) if channels is None else [channels] * (layers + 1)
+    )
+    counts = [3, *(int(w) for w in width[1:layers]), CLASSES]
+    faults = [rng.choice(FAULTS) if rng.random() < FAULTY_SHARE else "" for _ in counts]
+    faults[0] = ""
+    sets = {role: SetStatistics.empty(counts, 3, [(CLASSES, 256)]) for role in ROLES}
+    tensors = []
+    for i, (count, fault) in enumerate(zip(counts, faults, strict=True)):
+        positive = i > 0 and operators[i - 1].op_type == "Relu"
+        scale = float(np.exp(rng.normal()))
+        values = {role: _values(rng, count, positive, scale, fault, role) for role in ROLES}
+        quantizer = _quantizer(values["representative"])
+        for role in ROLES:
+            _observe(rng, values[role], quantizer, sets[role].tensor(i), 12.0 if fault == "noisy" else 36.0)
+        tensors.append(_tensor(i, count, quantizer, operators))
+    for role, shift in zip(ROLES, (0.0, 0.02), strict=True):
+        _fill_set(rng, sets[role], shift)
+    weights = [op.model_copy(update={"weight": _weight(op, faults[op.index + 1])}) for op in operators]
+    return Case(_record(tensors, weights), sets)
+
+
+def _operators(layers: int, rng: np.random.Generator) -> list[OperatorRecord]:
+    operators: list[OperatorRecord] = []
+    for i in range(layers):
+        block, place = divmod(i, len(BLOCK))
+        last = i == layers - 1
+        kind = "Gemm" if last else BLOCK[place]
+        if kind == "Add" and block % CONCAT_EVERY == 0:
+            kind = "Concat"
+        name = f"/features/block.{block}/{kind.lower()}{place}/{kind}"
+        operators.append(
+            OperatorRecord(
+                index=i,
+                name=name,
+                float_name=name,
+                quantized_name=f"{name}_quant",
+                op_type=kind,
+                inputs=(i, max(i - 3, 0)) if kind in ("Add", "Concat") else (i,),
+                outputs=(i + 1,),
+                is_compute=kind in ("Conv", "Gemm"),
+                is_first=i == 0,
+                is_last=last,
+                executed_as="integer",
+                weight=WeightFacts(),
+                bias=BiasFacts(),
+            )
+        )
+    return operators
+
+
+def _values(
+    rng: np.random.Generator, channels: int, positive: bool, scale: float, fault: str, role: Role
+) -> NDArray[np.float32]:
+    """Activations of one tensor, shape ``[samples, channels, inner]``."""
+    shape = (BUCKETS, channels, max(DRAWN // (BUCKETS * channels), 1))
+    x = rng.standard_normal(shape, np.float32) * np.exp(0.3 * rng.standard_normal((1, channels, 1), np.float32)) * scale
+    if fault == "clipped" and role == "validation":
+        x *= 2.5
+    if fault == "outlier":
+        x[rng.integers(BUCKETS), 0, 0] = 60 * scale
+    return np.maximum(x, 0) if positive else x
+
+
+def _quantizer(values: NDArray[np.float32]) -> QuantizerFacts:
+    low, high = min(float(values.min()), 0.0), max(float(values.max()), 1e-3)
+    scale = (high - low) / 255
+    zero_point = round(-low / scale)
+    return QuantizerFacts(
+        scale=scale,
+        scale_min=scale,
+        zero_point=zero_point,
+        bits=8,
+        signed=False,
+        symmetric=zero_point == 0,
+        granularity="per_tensor",
+        low=-zero_point * scale,
+        high=(255 - zero_point) * scale,
+        dynamic=False,
+    )
+
+
+def _observe(
+    rng: np.random.Generator, x: NDArray[np.float32], quantizer: QuantizerFacts, into: TensorStatistics, sqnr_db: float
+) -> None:
+    """What the collectors would have noted of these values, had they seen each of them many times."""
+    wide = x.astype(np.float64)
+    into.count[:] = wide[:, 0].size * SEEN_PER_DRAWN
+    into.mean[:] = wide.mean(axis=(0, 2))
+    into.m2[:] = wide.var(axis=(0, 2)) * into.count
+    into.min[:], into.max[:] = wide.min(axis=(0, 2)), wide.max(axis=(0, 2))
+    into.histogram += np.bincount(x.ravel().view(np.uint32) >> SHIFT, minlength=BINS) * SEEN_PER_DRAWN
+    into.bucket_min[:], into.bucket_max[:] = wide.min(axis=(1, 2)), wide.max(axis=(1, 2))
+    scale, low, high = quantizer.scale, quantizer.low, quantizer.high
+    assert scale and low is not None and high is not None
+    codes = np.round(wide / scale) * scale
+    rounded = np.clip(codes, low, high)
+    clipped = codes != rounded
+    into.clipped[:] = clipped.sum(axis=(0, 2)) * SEEN_PER_DRAWN
+    into.clipped_energy[:] = (((rounded - wide) ** 2) * clipped).sum(axis=(0, 2)) * SEEN_PER_DRAWN
+    size = wide.std() * 10 ** (-(sqnr_db + rng.normal() * 3) / 20)
+    noisy = rounded + size * rng.standard_normal(x.shape, np.float32)
+    for kind, y in (("rounding", rounded), ("accumulated", noisy)):
+        d = y - wide
+        columns = into.errors[kind]
+        columns["count"][:] = into.count
+        columns["max"][:] = np.abs(d).max(axis=(0, 2))
+        for name, product in (("sum", d), ("square", d * d), ("cross", wide * d), ("power", wide * wide)):
+            columns[name][:] = product.sum(axis=(0, 2)) * SEEN_PER_DRAWN
+
+
+def _tensor(index: int, channels: int, quantizer: QuantizerFacts, operators: list[OperatorRecord]) -> TensorRecord:
+    writer = operators[index - 1] if index else None
+    return TensorRecord(
+        name=f"{writer.name}_output_0_quantized" if writer else "image_quantized",
+        float_name=f"{writer.name}_output_0" if writer else "image",
+        producer=writer.op_type if writer else "Input",
+        producer_name=writer.name if writer else None,
+        consumers=tuple(op.op_type for op in operators[index : index + 4] if index in op.inputs),
+        axis=1,
+        channels=channels,
+        bucketed=True,
+        is_input=not index,
+        quantizer=quantizer,
+    )
+
+
+def _weight(op: OperatorRecord, fault: str) -> WeightFacts:
+    if not op.is_compute:
+        return WeightFacts()
+    bad = fault == "wide-weights"
+    return WeightFacts(
+        name=f"{op.name}.weight",
+        channels=64,
+        quantizer=QuantizerFacts(scale=0.01, zero_point=0, bits=8, granularity="per_tensor" if bad else "per_channel"),
+        min=-1.0,
+        max=1.0,
+        mean=0.0,
+        std=0.2,
+        absmax_over_std=5.0,
+        channel_range_ratio=300.0 if bad else 3.0,
+        dead_channels=0,
+        rounding=ErrorFacts(
+            mse=1e-5, nmse=3e-4, sqnr_db=35.0, cosine=0.9998, worst_channel_sqnr_db=4.0 if bad else 30.0
+        ),
+    )
+
+
+def _fill_set(rng: np.random.Generator, into: SetStatistics, drop: float) -> None:
+    """Samples, features and codes of one data set."""
+    samples = np.zeros(SAMPLES, SAMPLE_DTYPE)
+    samples["hash"] = rng.integers(0, 2**63, SAMPLES)
+    samples["deviation"], samples["margin"] = 1.0, rng.exponential(2.0, SAMPLES)
+    samples["label"] = samples["class_float"] = rng.integers(0, CLASSES, SAMPLES)
+    wrong = rng.random(SAMPLES) < 0.1 + drop
+    samples["class_quantized"] = np.where(wrong, (samples["label"] + 1) % CLASSES, samples["label"])
+    samples["metric_float"], samples["metric_quantized"] = 1.0, ~wrong
+    features = rng.standard_normal((SAMPLES, FEATURES))
+    into.samples, into.feature_count = samples, SAMPLES
+    into.feature_sum, into.feature_outer = features.sum(axis=0), features.T @ features
+    into.codes = [np.ones_like(codes) for codes in into.codes]
+    into.tensor_samples[:] = SAMPLES
+
+
+def _record(tensors: list[TensorRecord], operators: list[OperatorRecord]) -> CaseRecord:
+    return CaseRecord(
+        quantmedic_version="0",
+        model=ModelFacts(
+            name="large.onnx",
+            framework="onnx",
+            format="QDQ",
+            toolchain="onnx.quantize",
+            operators=len(operators),
+            quantized_share=1.0,
+            integer_share=1.0,
+            matched_share=1.0,
+            float_is_quantized=False,
+        ),
+        tensors=tuple(tensors),
+        operators=tuple(operators),
+        outputs=(
+            OutputRecord(name="scores", tensor=len(tensors) - 1, quantizer=tensors[-1].quantizer, columns=CLASSES),
+        ),
+        input_tensor=0,
+        image_input=False,
+        metric="top1",
+        metric_higher_is_better=True,
+        unmatched=(),
+        notices=(),
+        run={"seed": 0},
+        datasets={role: DatasetRecord(origin=f"{role}.npz", labelled=True, seen=SAMPLES) for role in ROLES},
+    )
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Seconds of every stage and MiB of memory on one case file; meant for a process of its own."""
+    times: dict[str, float] = {}
+
+    def timed(stage: str, work: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = work()
+        times[stage] = time.perf_counter() - start
+        return result
+
+    def modules() -> Any:
+        from quantmedic import api
+        from quantmedic.collectors import case_file
+        from quantmedic.engine.derive import derive
+        from quantmedic.reports import html, json, manual, markdown, write
+
+        return api, derive, (case_file, html, json, manual, markdown, write)
+
+    api, derive, _ = timed("imports", modules)
+    base = timed("rules", api.load_rulebase)
+    case = timed("load", lambda: api.load_case(path))
+    times["loaded MiB"] = _peak()
+    diagnosis = timed("judge", lambda: api.judge(case, base))
+    with tempfile.TemporaryDirectory() as folder:
+        timed("report", lambda: api.write_report(diagnosis, folder, rules=base))
+        times["peak MiB"] = _peak()
+        for kind in api.FORMATS:
+            timed(kind, lambda kind=kind: api.write_report(diagnosis, folder, formats=[kind], rules=base))
+        for name in ("index.html", "report.md", "report.json"):
+            times[f"{name} MiB"] = (Path(folder) / name).stat().st_size / 2**20
+    timed("derive", lambda: derive(case, base))
+    times["total"] = times["judge"] + times["report"]
+    times["findings"] = sum(len(cause.subjects) + len(cause.absorbs) for cause in diagnosis.causes)
+    times["degraded"] = diagnosis.model.degraded_layers or 0
+    return times
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def rounds_of(case: Path, rounds: int) -> list[dict[str, float]]:
+    """Measurements of one case, one process each."""
+    command = [sys.executable, __file__, "--measure", str(case)]
+    return [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(rounds)]
+
+
+def table(heads: Sequence[str], sizes: Sequence[int], results: Sequence[list[dict[str, float]]]) -> str:
+    """Medians, spread, ratio to loading and growth from the size before."""
+    lines = [f"{'':22}" + "".join(f"{head:>42}" for head in heads)]
+    lines.append(f"{'':22}" + f"{'median s':>10}{'spread':>14}{'/ load':>9}{'exponent':>9}" * len(heads))
+    for stage, text in STAGES.items():
+        line = f"{text:22}"
+        for place, found in enumerate(results):
+            values = [r[stage] for r in found]
+            middle = statistics.median(values)
+            ratio = middle / statistics.median(r["load"] for r in found)
+            growth = ""
+            if place and sizes[place] != sizes[place - 1]:
+                before = statistics.median(r[stage] for r in results[place - 1])
+                growth = f"{math.log(middle / before) / math.log(sizes[place] / sizes[place - 1]):.2f}"
+            rated = "" if stage in NOT_RATED else f"{ratio:.2f}"
+            line += f"{middle:>10.3f}{f'{min(values):.3f}…{max(values):.3f}':>14}{rated:>9}{growth:>9}"
+        lines.append(line)
+    for extra in [key for key in results[0][0] if key not in STAGES]:
+        middles = [statistics.median(r[extra] for r in found) for found in results]
+        lines.append(f"{extra:22}" + "".join(f"{middle:>10.5g}{'':32}" for middle in middles))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, nargs="+", default=[50, 500, 5000])
+    parser.add_argument("--channels", type=int, nargs="+", help=f"{SERIES_LAYERS} layers of so many channels each")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="keep the cases here, and use those that are there")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.measure:
+        print(json.dumps(measure(arguments.measure)))
+        return
+    kinds = (
+        [(SERIES_LAYERS, c) for c in arguments.channels]
+        if arguments.channels
+        else [(n, None) for n in arguments.layers]
+    )
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        results = []
+        for layers, channels in kinds:
+            path = folder / f"layers-{layers}-{channels or 'mixed'}.case"
+            if not path.exists():
+                write_case(build(layers, channels), path)
+            results.append(rounds_of(path, arguments.rounds))
+    heads = [f"{n} layers" + (f", {c} channels" if c else "") for n, c in kinds]
+    print(table(heads, [c or n for n, c in kinds], results))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,441 @@
+"""Facts of the activation tensors: formulas only, over all tensors of a data set at once.
+
+A number that is not measured, or undefined, is NaN in a column and None in a fact.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case import Case, OperatorRecord, SetStatistics, TensorRecord
+from quantmedic.engine.facts import (
+    ClippingFacts,
+    DistributionFacts,
+    ErrorFacts,
+    QuantizerFacts,
+    Role,
+    TensorDataFacts,
+    TensorFacts,
+)
+from quantmedic.engine.histogram import Bins, BinTable
+from quantmedic.engine.simulate import Grid, best_grids, grid_columns, sqnrs_db
+
+#: Channels with less than this share of the loudest channel's power are not judged for their own error.
+AUDIBLE = 1e-4
+#: Tensors whose histograms are worked on together: few enough for the processor's cache.
+_TOGETHER = 128
+_QUANTILES = {"p0_01": 0.0001, "p1": 0.01, "p50": 0.5, "p99": 0.99, "p99_99": 0.9999}
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def main_role(case: Case) -> Role:
+    """The data set that the facts under ``data`` come from: validation where there is one."""
+    return "validation" if "validation" in case.statistics else "representative"
+
+
+def grid_of(quantizer: QuantizerFacts) -> Grid | None:
+    """The per-tensor grid of a quantizer; None for per-channel, dynamic and missing ones."""
+    if quantizer.low is None or quantizer.high is None or not quantizer.scale:
+        return None
+    return Grid(quantizer.low, quantizer.high, quantizer.scale)
+
+
+def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
+    """Histogram of a float tensor on one data set; None where nothing finite was seen."""
+    statistics = case.statistics.get(role)
+    if statistics is None or index not in statistics.histograms:
+        return None
+    view = statistics.tensor(index)
+    if not view.count.sum():
+        return None
+    return Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
+
+
+def bin_tables(statistics: SetStatistics, indices: Sequence[int]) -> Iterator[tuple[list[int], BinTable]]:
+    """Histograms of the given tensors, of which something finite was seen, some tensors at a time."""
+    lowest = per_tensor(np.minimum, statistics.columns["min"], statistics.offsets)
+    highest = per_tensor(np.maximum, statistics.columns["max"], statistics.offsets)
+    for start in range(0, len(indices), _TOGETHER):
+        part = list(indices[start : start + _TOGETHER])
+        yield part, BinTable.of_many([statistics.histograms[i] for i in part], lowest[part], highest[part])
+
+
+def seen_tensors(statistics: SetStatistics) -> list[int]:
+    """Indices of the tensors of which something finite was seen."""
+    count = per_tensor(np.add, statistics.columns["count"], statistics.offsets)
+    return [
+        i for i in np.flatnonzero(count > 0).tolist() if i in statistics.histograms and statistics.histograms[i].any()
+    ]
+
+
+def tensor_facts(case: Case) -> tuple[TensorFacts, ...]:
+    """Facts of all tensors, as measured."""
+    found = {role: _data_facts(case, role) for role in case.statistics}
+    main = main_role(case)
+    return tuple(
+        _tensor_facts(record, main, {role: data[i] for role, (data, _) in found.items()}, found[main][1].get(i))
+        for i, record in enumerate(case.record.tensors)
+    )
+
+
+def predicted_sqnr(case: Case, role: Role, pairs: Sequence[tuple[int, Grid]]) -> list[float | None]:
+    """Predicted SQNR in dB of pairs of a tensor's index and a grid; None where nothing finite was seen of a tensor."""
+    statistics = case.statistics[role]
+    wanted: dict[int, list[int]] = {index: [] for index in seen_tensors(statistics)}
+    for place, (index, _) in enumerate(pairs):
+        if index in wanted:
+            wanted[index].append(place)
+    found: list[float | None] = [None] * len(pairs)
+    for indices, bins in bin_tables(statistics, [index for index, places in wanted.items() if places]):
+        places = [place for index in indices for place in wanted[index]]
+        rows = np.repeat(np.arange(len(indices)), [len(wanted[index]) for index in indices])
+        for place, value in zip(places, sqnrs_db(bins, rows, grid_columns([pairs[p][1] for p in places])), strict=True):
+            found[place] = float(value)
+    return found
+
+
+def error_facts(columns: Mapping[str, NDArray[Any]], scale: float | None) -> ErrorFacts:
+    """Errors of one tensor from the sums of one kind, a value per channel: see ``all_error_facts``."""
+    return all_error_facts(columns, np.array([0, len(columns["count"])]), [scale])[0]
+
+
+def all_error_facts(
+    columns: Mapping[str, NDArray[Any]], offsets: Integers, scales: Sequence[float | None]
+) -> list[ErrorFacts]:
+    """Errors from the sums of one kind: ``count``, ``sum`` Σd, ``square`` Σd², ``cross`` Σx·d, ``power`` Σx²."""
+    count = per_tensor(np.add, columns["count"], offsets)
+    total, square, cross, power = (
+        per_tensor(np.add, columns[name], offsets) for name in ("sum", "square", "cross", "power")
+    )
+    with np.errstate(all="ignore"):
+        mse, mean = square / count, total / count
+        nmse = np.where(power > 0, square / power, np.nan)
+        norm = np.sqrt(power * np.maximum(power + 2 * cross + square, 0.0))
+        cosine = np.where(norm > 0, np.minimum((power + cross) / norm, 1.0), np.nan)
+        std = np.sqrt(np.maximum(mse - mean * mean, 0.0))
+        steps = np.sqrt(mse) / np.array([scale or np.nan for scale in scales])
+        worst, channel = _worst_channel(columns, offsets, power)
+    fields = {
+        "mse": mse,
+        "nmse": nmse,
+        "sqnr_db": all_decibels(nmse),
+        "cosine": cosine,
+        "mean": mean,
+        "std": std,
+        "max": per_tensor(np.maximum, columns["max"], offsets),
+        "rmse_over_scale": steps,
+        "bias_over_std": _bias_over_std(columns, offsets),
+        "worst_channel_sqnr_db": all_decibels(worst),
+        "worst_channel": channel,
+    }
+    rows = _rows(fields)
+    return [ErrorFacts(**row) if n else ErrorFacts() for n, row in zip(count.tolist(), rows, strict=True)]
+
+
+def decibels(nmse: float | None) -> float | None:
+    """-10·log10 of a noise-to-signal ratio; inf where there is no noise, None where the ratio is undefined."""
+    if nmse is None or math.isnan(nmse):
+        return None
+    return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
+
+
+def all_decibels(nmse: Floats) -> Floats:
+    """``decibels`` of a column."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(nmse > 0, -10.0 * np.log10(nmse), np.where(np.isnan(nmse), np.nan, np.inf))
+
+
+def per_tensor(reduce: np.ufunc, column: NDArray[Any], offsets: Integers) -> NDArray[Any]:
+    """A column reduced over the channels of every tensor; NaN, or 0 of a count, for a tensor without channels."""
+    filled = offsets[:-1] < offsets[1:]
+    reduced = np.full(len(filled), np.nan if column.dtype.kind == "f" else 0, column.dtype)
+    if filled.any():
+        reduced[filled] = reduce.reduceat(column, offsets[:-1][filled])
+    return reduced
+
+
+def _rows(fields: Mapping[str, NDArray[Any]]) -> Iterator[dict[str, Any]]:
+    """Columns as one mapping per tensor; NaN becomes None."""
+    columns = [[None if v != v else v for v in column.tolist()] for column in fields.values()]
+    for values in zip(*columns, strict=True):
+        yield dict(zip(fields, values, strict=True))
+
+
+def _owners(offsets: Integers) -> Integers:
+    """The tensor that each row belongs to."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def _worst_channel(
+    columns: Mapping[str, NDArray[Any]], offsets: Integers, total: Floats
+) -> tuple[Floats, NDArray[Any]]:
+    """Largest noise-to-signal ratio of a channel that is loud enough, and which it is."""
+    power, square, owner = columns["power"], columns["square"], _owners(offsets)
+    top = per_tensor(np.maximum, power, offsets)
+    audible = power > AUDIBLE * top[owner]
+    nmse = np.where(audible, square / np.where(power > 0, power, 1.0), -1.0)
+    judged = (np.diff(offsets) > 1) & (top > 0) & (top < np.inf)
+    worst = np.where(judged, per_tensor(np.maximum, nmse, offsets), np.nan)
+    places = np.flatnonzero(nmse == worst[owner])
+    tensors, first = np.unique(owner[places], return_index=True)
+    channel = np.full(len(worst), None)
+    channel[tensors] = places[first] - offsets[tensors]
+    return worst, channel
+
+
+def _bias_over_std(columns: Mapping[str, NDArray[Any]], offsets: Integers) -> Floats:
+    count = np.maximum(columns["count"], 1)
+    with np.errstate(all="ignore"):
+        mean = columns["sum"] / count
+        variance = columns["square"] / count - mean * mean
+        ratio = np.where(variance > 0, np.abs(mean) / np.sqrt(variance), -1.0)
+    largest = per_tensor(np.maximum, ratio, offsets)
+    return np.where(largest < 0, np.nan, largest)
+
+
+def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int, float]]:
+    """What one data set showed of all tensors, and the best SQNR in dB that their bits allow, by index."""
+    statistics, records = case.statistics[role], case.record.tensors
+    scales = [record.quantizer.scale for record in records]
+    rounding, accumulated, operator = (
+        all_error_facts(_kind(statistics, kind), statistics.offsets, scales)
+        for kind in ("rounding", "accumulated", "operator")
+    )
+    shapes: list[dict[str, Floats]] = []
+    gains: dict[int, tuple[float, float, float]] = {}
+    best: dict[int, float] = {}
+    seen = seen_tensors(statistics)
+    for part, bins in bin_tables(statistics, seen):
+        shapes.append(_shape(bins))
+        found = _predictions(case, part, bins)
+        gains |= found[0]
+        best |= found[1]
+    values = dict(zip(seen, _distributions(statistics, records, seen, shapes), strict=True))
+    clipping = _clipping(statistics, records)
+    carried = _input_nmse(case, [error.nmse for error in accumulated])
+    nonfinite = per_tensor(np.add, statistics.columns["nonfinite"], statistics.offsets).tolist()
+    facts = []
+    for i in range(len(records)):
+        if i not in values:
+            facts.append(TensorDataFacts(dataset=role, values=DistributionFacts(nonfinite_count=nonfinite[i])))
+            continue
+        gain, low, high = gains.get(i, (None, None, None))
+        facts.append(
+            TensorDataFacts(
+                dataset=role,
+                values=values[i],
+                rounding=rounding[i],
+                accumulated=accumulated[i],
+                operator=operator[i],
+                clipping=clipping[i],
+                predicted_best_gain_db=gain,
+                predicted_best_low=low,
+                predicted_best_high=high,
+                amplification=ratio(accumulated[i].nmse, carried[i]),
+                input_sqnr_db=decibels(carried[i]),
+                rounding_share=ratio(rounding[i].mse, accumulated[i].mse),
+            )
+        )
+    return facts, best
+
+
+def _kind(statistics: SetStatistics, kind: str) -> dict[str, NDArray[Any]]:
+    """The columns of one kind of error."""
+    return {n.removeprefix(f"{kind}."): c for n, c in statistics.columns.items() if n.startswith(f"{kind}.")}
+
+
+def _distributions(
+    statistics: SetStatistics,
+    records: Sequence[TensorRecord],
+    seen: Sequence[int],
+    shapes: Sequence[Mapping[str, Floats]],
+) -> list[DistributionFacts]:
+    """Distributions of the tensors that were seen; ``shapes`` is what their histograms tell, some tensors at a time."""
+    if not shapes:
+        return []
+    columns, offsets, owner = statistics.columns, statistics.offsets, _owners(statistics.offsets)
+    count = per_tensor(np.add, columns["count"], offsets)
+    low, high = (per_tensor(f, columns[n], offsets) for f, n in ((np.minimum, "min"), (np.maximum, "max")))
+    with np.errstate(all="ignore"):
+        mean = per_tensor(np.add, columns["count"] * columns["mean"], offsets) / count
+        away = columns["mean"] - mean[owner]
+        std = np.sqrt(per_tensor(np.add, columns["m2"] + columns["count"] * away * away, offsets) / count)
+        zscore = np.where(std > 0, np.maximum(high - mean, mean - low) / std, np.nan)
+    growth, disagreement = _halves(statistics, records)
+    absmax = np.maximum(np.abs(low), np.abs(high))
+    fields: dict[str, NDArray[Any]] = {
+        "count": count,
+        "samples": statistics.tensor_samples,
+        "nonfinite_count": per_tensor(np.add, columns["nonfinite"], offsets),
+        "min": low,
+        "max": high,
+        "absmax": absmax,
+        "mean": mean,
+        "std": std,
+        "zscore_max": zscore,
+        "channel_absmax_ratio": _channel_ratio(statistics),
+        "range_growth": growth,
+        "halves_disagreement": disagreement,
+    }
+    fields = {name: column[seen] for name, column in fields.items()}
+    fields |= {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
+    reach, bulk = fields["absmax"], fields["abs_p99_99"]
+    with np.errstate(all="ignore"):
+        fields["range_inflation_bits"] = np.where((reach > 0) & (bulk > 0), np.log2(reach / bulk), np.nan)
+    return [DistributionFacts(**row) for row in _rows(fields)]
+
+
+def _shape(bins: BinTable) -> dict[str, Floats]:
+    """What the histograms alone tell of a distribution."""
+    magnitudes = bins.magnitudes()
+    top = magnitudes.highest
+    quantiles = bins.quantiles(list(_QUANTILES.values()))
+    return {
+        **dict(zip(_QUANTILES, quantiles.T, strict=True)),
+        "abs_p99_99": magnitudes.quantiles([0.9999])[:, 0],
+        "tail_share": np.where(top > 0, magnitudes.shares_above(top / 2), np.nan),
+        "zero_share": bins.summed(np.where((bins.low == 0) & (bins.high == 0), bins.count, 0.0)) / bins.totals,
+        "negative_share": bins.summed(np.where(bins.low < 0, bins.count, 0.0)) / bins.totals,
+    }
+
+
+def _channel_ratio(statistics: SetStatistics) -> Floats:
+    """Largest over median channel absmax; channels of which nothing was seen do not count."""
+    offsets, owner = statistics.offsets, _owners(statistics.offsets)
+    tops = np.maximum(np.abs(statistics.columns["min"]), np.abs(statistics.columns["max"]))
+    finite = np.isfinite(tops)
+    tops, owner = tops[finite], owner[finite]
+    tops = tops[np.lexsort((tops, owner))]
+    size = np.bincount(owner, minlength=len(offsets) - 1)
+    start = np.cumsum(size) - size
+    judged = np.flatnonzero((size > 0) & (np.diff(offsets) > 1))
+    first, n = start[judged], size[judged]
+    middle = (tops[first + (n - 1) // 2] + tops[first + n // 2]) / 2
+    ratios = np.full(len(size), np.nan)
+    ratios[judged] = np.where(middle > 0, tops[first + n - 1] / middle, np.nan)
+    return ratios
+
+
+def _halves(statistics: SetStatistics, records: Sequence[TensorRecord]) -> tuple[Floats, Floats]:
+    """Growth and disagreement of the range between even and odd buckets."""
+    low, high = statistics.bucket_min, statistics.bucket_max
+    even, odd = (high[:, half::2].max(axis=1) - low[:, half::2].min(axis=1) for half in (0, 1))
+    whole = high.max(axis=1) - low.min(axis=1)
+    known = np.array([record.bucketed for record in records], bool) & np.isfinite(even) & np.isfinite(odd) & (whole > 0)
+    with np.errstate(all="ignore"):
+        growth, disagreement = 1.0 - (even + odd) / 2 / whole, np.abs(even - odd) / whole
+    return np.where(known, growth, np.nan), np.where(known, disagreement, np.nan)
+
+
+def _clipping(statistics: SetStatistics, records: Sequence[TensorRecord]) -> list[ClippingFacts]:
+    columns, offsets = statistics.columns, statistics.offsets
+    low, high = (_optional(getattr(record.quantizer, end) for record in records) for end in ("low", "high"))
+    smallest = per_tensor(np.minimum, columns["min"], offsets)
+    largest = per_tensor(np.maximum, columns["max"], offsets)
+    count = per_tensor(np.add, columns["rounding.count"], offsets)
+    square = per_tensor(np.add, columns["rounding.square"], offsets)
+    energy = per_tensor(np.add, columns["clipped_energy"], offsets)
+    with np.errstate(all="ignore"):
+        width = high - low
+        fields = {
+            "share": per_tensor(np.add, columns["clipped"], offsets) / count,
+            "energy_share": np.where(square > 0, energy / square, 0.0),
+            "overshoot": np.maximum(np.maximum(largest - high, low - smallest), 0.0) / width,
+            "utilisation": np.maximum(np.minimum(largest, high) - np.maximum(smallest, low), 0.0) / width,
+        }
+        known = ((width > 0) & (count > 0)).tolist()
+    return [ClippingFacts(**row) if k else ClippingFacts() for k, row in zip(known, _rows(fields), strict=True)]
+
+
+def _is_judged(case: Case, record: TensorRecord) -> bool:
+    """Its own range can be compared with others.
+
+    8-bit images land on their own grid: noise predicted from a histogram is meaningless for them.
+    """
+    lattice = record.is_input and case.record.image_input
+    return grid_of(record.quantizer) is not None and record.quantizer.bits is not None and not lattice
+
+
+def is_signed_grid(quantizer: QuantizerFacts) -> bool:
+    """Symmetric around 0.0, with codes of either sign."""
+    return bool(quantizer.symmetric and (quantizer.low or 0.0) < 0)
+
+
+def _predictions(
+    case: Case, part: Sequence[int], bins: BinTable
+) -> tuple[dict[int, tuple[float, float, float]], dict[int, float]]:
+    """What other ranges would bring, by the tensor's index.
+
+    Returns:
+        Decibels that the best range gains over the one in force, with its ends; SQNR in dB of the best range where the
+        codes may be shared out freely between the signs.
+    """
+    rows = np.array([k for k, i in enumerate(part) if _is_judged(case, case.record.tensors[i])], np.int64)
+    quantizers = [case.record.tensors[part[k]].quantizer for k in rows]
+    bits = np.array([quantizer.bits for quantizer in quantizers], np.int64)
+    signed = np.array([is_signed_grid(quantizer) for quantizer in quantizers], bool)
+    grids, best = best_grids(bins, rows, bits, signed)
+    now = sqnrs_db(bins, rows, grid_columns([grid for q in quantizers if (grid := grid_of(q)) is not None]))
+    known = np.isfinite(best) & np.isfinite(now)
+    found = np.stack([np.maximum(best - now, 0.0), grids[0], grids[1]], axis=1).tolist()
+    gains = {part[row]: (*entry,) for row, entry, k in zip(rows, found, known, strict=True) if k}
+    best[signed] = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
+    return gains, {part[row]: value for row, value in zip(rows, best.tolist(), strict=True)}
+
+
+def _input_nmse(case: Case, nmse: Sequence[float | None]) -> list[float | None]:
+    """Per tensor the largest accumulated nmse among the inputs of the operator that writes it."""
+    writers: dict[int | None, OperatorRecord] = {}
+    for op in case.record.operators:
+        for index in op.outputs:
+            writers.setdefault(index, op)
+    carried: list[float | None] = []
+    for index in range(len(nmse)):
+        inputs = writers[index].inputs if index in writers else ()
+        known = [value for i in inputs if i is not None and (value := nmse[i]) is not None]
+        carried.append(max(known, default=None))
+    return carried
+
+
+def _tensor_facts(
+    record: TensorRecord, main_role: Role, data: Mapping[Role, TensorDataFacts], best_sqnr_db: float | None
+) -> TensorFacts:
+    main, quantizer = data[main_role], record.quantizer
+    values = main.values
+    reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
+    negative = None if values.min is None else max(-values.min, 0.0)
+    return TensorFacts(
+        name=record.name,
+        float_name=record.float_name,
+        producer=record.producer,
+        producer_name=record.producer_name,
+        consumers=record.consumers,
+        channels=record.channels if record.axis is not None else None,
+        quantizer=quantizer,
+        representative=data.get("representative", TensorDataFacts()),
+        validation=data.get("validation", TensorDataFacts()),
+        data=main,
+        negative_levels=ratio(negative, quantizer.scale),
+        negative_ratio=ratio(negative, quantizer.high),
+        range_excess_bits=bits_between(values.abs_p99_99, reach),
+        best_sqnr_db=best_sqnr_db,
+    )
+
+
+def _optional(values: Iterable[float | None]) -> Floats:
+    """A column with NaN for None."""
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def ratio(a: float | None, b: float | None) -> float | None:
+    """a / b, None where either is unknown or b is not positive."""
+    return None if a is None or b is None or b <= 0 else a / b
+
+
+def bits_between(bulk: float | None, reach: float | None) -> float | None:
+    """Bits that a range spends beyond the bulk of the values."""
+    return None if reach is None or bulk is None or reach <= 0 or bulk <= 0 else math.log2(reach / bulk)
