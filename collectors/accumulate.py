@@ -1,5 +1,7 @@
 """One data set's accumulators: what each batch adds to the statistics, the sample table and the features."""
 
+import hashlib
+import math
 import os
 from typing import Any
 
@@ -8,7 +10,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_quantizer import Quantizer
-from quantmedic.engine.case import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
+from quantmedic.collectors.reference import Deployed, Rounding
+from quantmedic.engine.case import BUCKETS, FEATURES, LATTICE_POINTS, SAMPLE_DTYPE, SetStatistics, union_lattice
 
 if os.environ.get("QUANTMEDIC_NO_JIT"):
     from quantmedic.collectors import reference as kernels
@@ -19,6 +22,7 @@ else:
         from quantmedic.collectors import reference as kernels
 
 Array = NDArray[Any]
+Float32 = NDArray[np.float32]
 _PROJECTION_SEED = 20240117
 #: Shorter rows are gathered per channel before they are measured.
 SHORT_ROW = 16
@@ -33,39 +37,24 @@ class SetAccumulator:
         self._labels: Array | None = None
         self._projection: NDArray[np.float64] | None = None
         self._width = 0
-        self.last = 0
+        self._views = [statistics.tensor(i) for i in range(len(statistics.channels))]
+        self.begun = self.ended = len(statistics.samples)
 
-    def begin(self, n: int, x: Array, image: tuple[str, int] | None, labels: Array | None) -> NDArray[np.int64]:
-        """Open a batch of ``n`` samples; returns the bucket of each."""
-        rows = np.zeros(n, SAMPLE_DTYPE)
-        rows["class_float"] = rows["class_quantized"] = rows["label"] = -1
-        rows["metric_float"] = rows["metric_quantized"] = rows["margin"] = np.nan
-        rows["hash"] = [content_hash(sample) for sample in x]
+    def begin(self, rows: NDArray[np.void], x: Array, image: tuple[str, int] | None, labels: Array | None) -> None:
+        """Open a batch: the table that ``sample_rows`` made of its inputs ``x`` and labels."""
         self._rows.append(rows)
-        self._labels, self.last = labels, n
-        if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
-            rows["label"] = labels
-        if x.dtype.kind == "f":
-            self._input_samples(rows, x.reshape(n, -1))
-            if image is not None:
-                self._lattice(x, image[1])
-        return (rows["hash"] % BUCKETS).astype(np.int64)
-
-    def _input_samples(self, rows: NDArray[np.void], flat: Array) -> None:
-        finite = np.isfinite(flat)
-        rows["nonfinite"] = (~finite).sum(axis=1)
-        with np.errstate(invalid="ignore"):
-            values = np.where(finite, flat, 0.0).astype(np.float64)
-            rows["mean"], rows["deviation"] = values.mean(axis=1), values.std(axis=1)
-            rows["saturated"] = (values == values.max(axis=1, keepdims=True)).mean(axis=1)
+        self._labels = labels
+        self.begun += len(rows)
+        if image is not None and x.dtype.kind == "f":
+            self._lattice(x, image[1])
 
     def _lattice(self, x: Array, axis: int) -> None:
         known = self._statistics.lattice
         for c in range(len(known)):
-            if known[c].size > 256:
+            if len(known[c]) > LATTICE_POINTS:
                 continue
-            values = (x if axis == 0 else np.take(x, c, axis=axis)).astype(np.float32)
-            known[c] = union_lattice(known[c], np.unique(values[np.isfinite(values)]))
+            values = np.ascontiguousarray(x if axis == 0 else np.take(x, c, axis=axis), np.float32).reshape(-1)
+            known[c] = union_lattice(known[c], kernels.distinct(values, LATTICE_POINTS + 1))
 
     def outputs(self, floats: list[Array], quantized: list[Array], names: list[str]) -> None:
         """Predictions, margins, ties and the task metric of this batch."""
@@ -116,36 +105,40 @@ class SetAccumulator:
         return x @ self._projection
 
     def tensor(
-        self, i: int, rows: NDArray[np.float32], buckets: NDArray[np.int64] | None, quantizer: Quantizer | None
+        self,
+        i: int,
+        rows: Float32,
+        samples: int,
+        buckets: NDArray[np.int64] | None,
+        rounding: Rounding | None,
+        deployed: Deployed | None,
     ) -> None:
-        """Add the distribution of a float tensor and, where it has a fixed quantizer, its rounding error.
+        """Add what a batch tells of one tensor.
 
         Args:
             i: Index of the tensor.
-            rows: Its values as ``as_rows`` arranges them.
+            rows: Its values in the float model as ``as_rows`` arranges them.
+            samples: Samples in the batch.
             buckets: Bucket of each sample; None where the first axis holds no samples.
-            quantizer: Its quantizer.
+            rounding: Its grid, where it is quantized on a fixed one.
+            deployed: Its values in the quantized model, arranged alike, where they are seen.
         """
-        into = self._statistics.tensor(i)
-        kernels.observe_values(rows, into, _buckets_of(rows, buckets))
-        self._statistics.tensor_samples[i] += self.last
-        if quantizer is None:
-            return
-        channels = rows.shape[1]
-        scale = np.broadcast_to(np.asarray(quantizer.scale, np.float32).ravel(), (channels,))
-        zero = np.broadcast_to(np.asarray(quantizer.zero_point, np.float32).ravel(), (channels,))
-        low, high = (np.ascontiguousarray(q - zero, np.float32) for q in (quantizer.qmin, quantizer.qmax))
-        kernels.observe_rounding(rows, np.ascontiguousarray(scale), low, high, into)
+        kernels.observe(rows, self._views[i], _buckets_of(rows, buckets), rounding, deployed)
+        self._statistics.tensor_samples[i] += samples
 
-    def error(self, i: int, x: NDArray[np.float32], y: NDArray[np.float32], kind: str) -> None:
-        """Add the difference of a quantized tensor and its float twin, both as ``as_rows`` arranges them."""
-        kernels.observe_error(x, y, self._statistics.tensor(i), kind)
+    def operator_error(self, i: int, x: Float32, y: Float32) -> None:
+        """Add the error of an operator on float inputs, both tensors as ``as_rows`` arranges them."""
+        kernels.observe_error(x, y, self._views[i], "operator")
 
     def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer) -> None:
         """Mark the codes that an output uses, per column of its last axis."""
         table = codes.reshape(-1, columns).astype(np.int64) - quantizer.qmin
         used = self._statistics.codes[slot]
         used[np.broadcast_to(np.arange(columns), table.shape).ravel(), table.ravel()] = True
+
+    def end(self, samples: int) -> None:
+        """Close a batch: everything that it tells has been added."""
+        self.ended += samples
 
     def finish(self) -> SetStatistics:
         """The statistics with the sample table attached."""
@@ -154,11 +147,28 @@ class SetAccumulator:
         return self._statistics
 
 
-def content_hash(sample: Array) -> int:
-    """64-bit hash of a sample's bytes."""
-    import hashlib
+def sample_rows(x: Array, labels: Array | None) -> NDArray[np.void]:
+    """The sample table of a batch of inputs ``[samples, ...]``, as far as it needs no model."""
+    rows = np.zeros(len(x), SAMPLE_DTYPE)
+    rows["class_float"] = rows["class_quantized"] = rows["label"] = -1
+    rows["metric_float"] = rows["metric_quantized"] = rows["margin"] = np.nan
+    rows["hash"] = [content_hash(sample) for sample in x]
+    if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
+        rows["label"] = labels
+    if x.dtype.kind == "f":
+        flat = np.ascontiguousarray(x, np.float32).reshape(len(x), -1)
+        rows["mean"], rows["deviation"], rows["saturated"], rows["nonfinite"] = kernels.sample_moments(flat)
+    return rows
 
-    return int.from_bytes(hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=8).digest(), "little")
+
+def buckets_of(rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """Bucket of each sample of a table."""
+    return (rows["hash"] % BUCKETS).astype(np.int64)
+
+
+def content_hash(sample: Array) -> int:
+    """64-bit hash of a sample's bytes; SHA-256, for processors compute it several times faster than other hashes."""
+    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(sample).data).digest()[:8], "little")
 
 
 def as_rows(x: Array, axis: int | None) -> Array:
@@ -168,7 +178,7 @@ def as_rows(x: Array, axis: int | None) -> Array:
     """
     if axis is None:
         return np.ascontiguousarray(x).reshape(x.shape[0] if x.ndim else 1, 1, -1)
-    outer, channels = int(np.prod(x.shape[:axis], dtype=np.int64)), x.shape[axis]
+    outer, channels = math.prod(x.shape[:axis]), x.shape[axis]
     view = np.ascontiguousarray(x).reshape(outer, channels, -1)
     if view.shape[2] >= SHORT_ROW or outer == 1 or channels == 1:
         return view

@@ -1,24 +1,48 @@
 """Measure a float ONNX model and its quantized counterpart: one pass over each data set, memory independent of it."""
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.accumulate import SetAccumulator, sample_rows
+from quantmedic.collectors.batches import Batch, Part
+from quantmedic.collectors.channels import static_shapes
 from quantmedic.collectors.datasets import Dataset
+from quantmedic.collectors.lanes import Lane, side_by_side
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Graph
-from quantmedic.collectors.onnx_observer import FLIP_SAMPLES, Observer, Options
+from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_record import model_record
-from quantmedic.engine.case import (
-    Case,
-    DatasetRecord,
-)
+from quantmedic.collectors.onnx_record import model_record, observed_facts
+from quantmedic.collectors.onnx_rotation import MAX_PARTS, MIN_SAMPLES, parts_of, rotation
+from quantmedic.engine.case import Case, CaseRecord, DatasetRecord, refuse_strangers
+from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import Role
 
+T = TypeVar("T")
 Array = NDArray[np.generic]
 Progress = Callable[[str, int, int | None], None]
+#: Samples on which the channel-reversed representative inputs are tried.
+FLIP_SAMPLES = 64
+#: Seconds between two checkpoints.
+CHECKPOINT_SECONDS = 30.0
+#: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
+BATCH_BYTES = 16 << 20
+MAX_BATCH = 32
+UNKNOWN_BATCH = 8
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: ``case`` holds what was measured until then."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
 
 
 def collect(
@@ -29,6 +53,8 @@ def collect(
     version: str,
     metric: Metric | None = None,
     progress: Progress = lambda stage, done, total: None,
+    resume: Case | None = None,
+    checkpoint: Callable[[Case], None] = lambda case: None,
 ) -> Case:
     """Run both models over the data sets and return everything measured.
 
@@ -39,27 +65,215 @@ def collect(
         version: Version of quantmedic, for the record.
         metric: Task metric for labelled sets; without one, labels are not used.
         progress: Called with a stage, the samples done and their number where known.
+        resume: An unfinished case of the same models, data and options: goes on behind its last sample.
+        checkpoint: Called every half minute with what is measured so far; on Ctrl-C too, then ``Interrupted`` is
+            raised.
 
     Raises:
         DataError: A data set does not fit the model.
         ModelError: A model fails on the data.
+        CaseError: The case to resume was measured with other models, data or options.
     """
-    first = next(iter(datasets.values())).batches(options.batch_size, limit=options.samples)
-    observer = Observer(models, next(first), options, classes=_are_classes(models.float_graph, metric))
-    del first
-    statistics, records = {}, {}
-    for role, dataset in datasets.items():
-        accumulator = observer.accumulator(metric if dataset.labelled else None)
-        done = 0
-        for batch in dataset.batches(options.batch_size, limit=options.samples):
-            observer.observe(batch, accumulator, flip=role == "representative" and done < FLIP_SAMPLES)
-            done += accumulator.last
-            progress(role, done, _total(dataset, options))
-        statistics[role] = accumulator.finish()
-        records[role] = DatasetRecord(origin=dataset.origin, labelled=dataset.labelled, seen=done)
-    notices = [*observer.notices, *(notice for d in datasets.values() for notice in d.notices)]
-    record = model_record(models, observer, options, version, metric, notices)
-    return Case(record.model_copy(update={"datasets": records}), statistics)
+    options = replace(options, batch_size=options.batch_size or batch_size_for(models))
+    run = _Run(models, datasets, options, version, metric, progress)
+    if resume is not None:
+        run.go_on(resume)
+    try:
+        for case in run.measure():
+            checkpoint(case)
+    except KeyboardInterrupt:
+        if not run.settled:  # interrupted again while the last batches were finished
+            raise
+        checkpoint(run.case())
+        raise Interrupted(run.case()) from None
+    return run.case()
+
+
+def batch_size_for(models: Models) -> int:
+    """Samples per run: as many as fit the cache, one where a grid computed at run time would depend on the batch."""
+    taps = [pair.tap.quantizer for pair in models.pairs]
+    if any(quantizer is not None and quantizer.dynamic for quantizer in taps):
+        return 1
+    shapes = static_shapes(models.float_graph)
+    sizes = [shapes.get(pair.twin) for pair in models.pairs]
+    # Four bytes of the float tensor and one of its codes.
+    known = [5 * math.prod(size or 1 for size in shape[1:]) for shape in sizes if shape and None not in shape[1:]]
+    if len(known) < len(sizes) / 2:
+        return UNKNOWN_BATCH
+    return int(np.clip(BATCH_BYTES // max(sum(known), 1), 1, MAX_BATCH))
+
+
+@dataclass
+class _Progress:
+    """How far one data set has been read: samples of each slice."""
+
+    seen: list[int]
+    complete: bool = False
+
+
+class _Run:
+    """One collection: what has been read, and the accumulators that it went to."""
+
+    def __init__(
+        self,
+        models: Models,
+        datasets: Mapping[Role, Dataset],
+        options: Options,
+        version: str,
+        metric: Metric | None,
+        progress: Progress,
+    ) -> None:
+        self._models, self._datasets, self._options = models, datasets, options
+        self._version, self._metric, self._progress = version, metric, progress
+        self._size = options.batch_size or UNKNOWN_BATCH
+        first = next(next(iter(datasets.values())).batches(self._size, limit=options.samples))
+        self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
+        self._record: CaseRecord | None = None
+        self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
+        self._accumulators = {role: self._accumulator(role) for role in datasets}
+
+    def _parts(self, dataset: Dataset) -> int:
+        """Slices of a data set; of one with unknown length no more samples are counted than make a difference."""
+        if self._options.mode == "exact":
+            return 1
+        samples = _total(dataset, self._options)
+        if dataset.samples is None:
+            enough = min(MAX_PARTS * MIN_SAMPLES, self._options.samples or MAX_PARTS * MIN_SAMPLES)
+            samples = sum(batch.samples for batch in dataset.batches(self._size, limit=enough))
+        return parts_of(samples or 0)
+
+    def _accumulator(self, role: Role, resume: Case | None = None) -> SetAccumulator:
+        metric = self._metric if self._datasets[role].labelled else None
+        return self._observer.accumulator(metric, resume.statistics.get(role) if resume is not None else None)
+
+    @property
+    def settled(self) -> bool:
+        """No batch was left half added."""
+        return all(into.begun == into.ended for into in self._accumulators.values())
+
+    def go_on(self, case: Case) -> None:
+        """Take over what an interrupted run has measured."""
+        record = case.record
+        refuse_strangers(record, self.case().record)
+        mine = self.case().record.run
+        for name in ("batch_size", "mode", "samples", "seed", "operator_error"):
+            if record.run.get(name) != mine[name]:
+                raise CaseError(
+                    "the interrupted run was started with other options",
+                    where=f"{name}: {record.run.get(name)} then, {mine[name]} now",
+                    help="repeat the options of the first run, or start anew without --resume",
+                )
+        for role, known in record.datasets.items():
+            state = self._states.get(role)
+            if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
+                raise CaseError(
+                    f"the interrupted run read other {role} data",
+                    where=f"{known.origin}, {known.seen} samples",
+                    help="give the same data, or start anew without --resume",
+                )
+            state.seen, state.complete = list(known.parts), known.complete
+            self._accumulators[role] = self._accumulator(role, case)
+
+    def _same_start(self, role: Role, case: Case) -> bool:
+        """The first sample that was read is the first one now."""
+        known = case.statistics[role].samples
+        batch = next(self._batches(role, 0, 0), None)
+        if not len(known) or batch is None:
+            return not len(known)
+        name = self._observer.plan.image[0] if self._observer.plan.image is not None else next(iter(batch.inputs))
+        return bool(sample_rows(batch.inputs[name][:1], None)["hash"][0] == known["hash"][0])
+
+    def measure(self) -> Iterator[Case]:
+        """Read everything that is left; yields the case now and then."""
+        for count in sorted({len(state.seen) for state in self._states.values()}):
+            roles = [role for role, state in self._states.items() if len(state.seen) == count and not state.complete]
+            shown = rotation(self._observer.plan, count) if count > 1 else []
+            for index in range(count):
+                if count > 1 and roles:
+                    self._observer.show(shown[index])
+                for role in roles:
+                    yield from self._read(role, index)
+            for role in roles:
+                self._states[role].complete = True
+
+    def _read(self, role: Role, index: int) -> Iterator[Case]:
+        """One slice of one data set."""
+        state, into = self._states[role], self._accumulators[role]
+        before = sum(state.seen[:index])
+        total = _total(self._datasets[role], self._options)
+        batches = self._flagged(role, index)
+
+        def work(item: tuple[Batch, bool], lane: Lane) -> None:
+            self._observer.observe(item[0], into, lane, flip=item[1])
+
+        while True:
+            more = _Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
+            try:
+                for _ in side_by_side(more, work, self._options.lanes):
+                    self._progress(role, into.ended, total)
+            finally:
+                state.seen[index] = into.ended - before
+            if more.exhausted:
+                return
+            yield self.case()
+
+    def _flagged(self, role: Role, index: int) -> Iterator[tuple[Batch, bool]]:
+        """What is left of a slice, and whether the channels of a batch are reversed too, for comparison."""
+        done = sum(self._states[role].seen)
+        for batch in self._batches(role, index, self._states[role].seen[index]):
+            yield batch, role == "representative" and done < FLIP_SAMPLES
+            done += batch.samples
+
+    def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
+        count = len(self._states[role].seen)
+        part = Part(index, count, self._options.seed) if count > 1 else None
+        return self._datasets[role].batches(self._size, limit=self._options.samples, start=start, part=part)
+
+    def case(self) -> Case:
+        """Everything measured so far."""
+        if self._record is None:
+            self._record = model_record(self._models, self._observer, self._options, self._version, self._metric)
+        begun = {role: into for role, into in self._accumulators.items() if into.ended}
+        statistics = {role: into.finish() for role, into in begun.items()}
+        records = {role: self._dataset_record(role) for role in begun}
+        notices = [*self._observer.notices, *(n for dataset in self._datasets.values() for n in dataset.notices)]
+        notices += [f"the {role} data were not read" for role in self._datasets if role not in begun]
+        observer, record = self._observer, self._record
+        buckets = zip(record.tensors, observer.plan.bucketed, strict=True)
+        changes = {
+            "datasets": records,
+            "notices": tuple(dict.fromkeys(notices)),
+            "tensors": tuple(tensor.model_copy(update={"bucketed": bucketed}) for tensor, bucketed in buckets),
+            "model": record.model.model_copy(update=observed_facts(observer)),
+        }
+        return Case(record.model_copy(update=changes), statistics)
+
+    def _dataset_record(self, role: Role) -> DatasetRecord:
+        dataset, state = self._datasets[role], self._states[role]
+        return DatasetRecord(
+            origin=dataset.origin,
+            labelled=dataset.labelled,
+            seen=sum(state.seen),
+            complete=state.complete,
+            parts=tuple(state.seen),
+        )
+
+
+class _Until(Iterator[T]):
+    """Items until a moment has come; ``exhausted`` tells whether there are no more."""
+
+    def __init__(self, items: Iterator[T], deadline: float) -> None:
+        self._items, self._deadline = items, deadline
+        self.exhausted = False
+
+    def __next__(self) -> T:
+        if time.monotonic() >= self._deadline:
+            raise StopIteration
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.exhausted = True
+            raise
 
 
 def _are_classes(graph: Graph, metric: Metric | None) -> bool:

@@ -1,5 +1,6 @@
 """Features of the machine that decide how integer kernels compute."""
 
+import os
 import platform
 from pathlib import Path
 
@@ -20,3 +21,9 @@ def has_vnni() -> bool | None:
         return None
     flags = cpu_flags()
     return None if flags is None else bool(flags & {"avx512_vnni", "avx_vnni"})
+
+
+def available_threads() -> int:
+    """Processors that this process may use, which a container or a batch system may have limited."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

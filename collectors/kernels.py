@@ -1,29 +1,39 @@
 """The statistics of one tensor as compiled loops; ``reference`` states the same in plain numpy.
 
-Each loop does one thing over one contiguous row, so that it vectorizes. Non-finite values are found by their bits and
-compacted away first: the float loops may then assume finite values and reorder sums. Sums run in float32 over at most
-``CHUNK`` values and are added into float64.
+A row is walked in chunks that stay in the first-level cache: each loop does one thing over one chunk, so that it
+vectorizes, and a tensor is fetched from memory once for all of them. Sums run in float32 over one chunk and are added
+into float64. The fast loops assume finite values of ordinary magnitude; whether they were is seen in the extremes that
+they return, and a chunk for which it does not hold is done again, carefully, in float64.
 """
 
 import os
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from quantmedic.collectors.reference import Deployed, Rounding
 from quantmedic.engine.case import TensorStatistics
 from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
-CHUNK = 2048
-SMALL = 1 << 16
-#: Bits of 1e-15 and 1e15: only between them do the squares of a row fit float32, with room for their sums.
+CHUNK = 1024
+#: Values from which four interleaved histograms are worth setting up.
+MANY = 1 << 14
+#: Bits of 1e-15 and 1e15: only between them do the squares of a chunk fit float32, with room for their sums.
 _SMALLEST = int(np.float32(1e-15).view(np.int32))
 _LARGEST = int(np.float32(1e15).view(np.int32))
-_EXPONENT = 0x7F800000
-_REORDER = {"reassoc", "contract", "arcp", "nsz", "nnan", "ninf"}
+_MAGNITUDE = np.int32(0x7FFFFFFF)
+#: Types of deployed values that are read as they are; others are converted to float32 first.
+_KINDS = {np.dtype(kind): i for i, kind in enumerate((np.float32, np.uint8, np.int8, np.uint16, np.int16))}
+_NO_CODES = np.zeros((0, 0, 0), np.uint8)
+_NO_CHANNELS = np.zeros(0, np.float32)
+_NO_ROUNDING = Rounding(_NO_CHANNELS, _NO_CHANNELS, _NO_CHANNELS)
 
 
 def _cache_folder() -> str:
@@ -44,99 +54,137 @@ def _cache_folder() -> str:
 # numba looks the folder up once per function, when it is decorated.
 _user_choice = numba.config.CACHE_DIR  # type: ignore[attr-defined]
 numba.config.CACHE_DIR = _user_choice or _cache_folder()  # type: ignore[attr-defined]
-_jit = numba.njit(cache=True, nogil=True)
-_sum = numba.njit(cache=True, nogil=True, fastmath=_REORDER, inline="never")
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+# Sums may be reordered, else they do not vectorize; NaN and infinities keep their meaning, else they could be missed.
+_sum = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"})
 
 
-def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
-    """See ``reference.observe_values``; ``x`` is C-contiguous ``[outer, channels, inner]``."""
-    _values(
+class _Values(NamedTuple):
+    """Columns of one tensor, ``[channels]`` each; the histogram is ``[BINS]``."""
+
+    seen: NDArray[np.int64]
+    nonfinite: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+    histogram: NDArray[np.int64]
+
+
+class _Errors(NamedTuple):
+    """Columns of one kind of error, ``[channels]`` each."""
+
+    seen: NDArray[np.int64]
+    nonfinite: NDArray[np.int64]
+    sum: NDArray[np.float64]
+    square: NDArray[np.float64]
+    cross: NDArray[np.float64]
+    power: NDArray[np.float64]
+    max: NDArray[np.float64]
+
+
+class _Buckets(NamedTuple):
+    """Bucket of each sample, and the extremes per bucket."""
+
+    of: NDArray[np.int64]
+    min: NDArray[np.float64]
+    max: NDArray[np.float64]
+
+
+def observe(
+    x: Float32,
+    into: TensorStatistics,
+    buckets: NDArray[np.int64],
+    rounding: Rounding | None = None,
+    deployed: Deployed | None = None,
+) -> None:
+    """See ``reference.observe``; ``x`` and the deployed codes are C-contiguous."""
+    codes, scale, zero = deployed or (_NO_CODES, _NO_CHANNELS, _NO_CHANNELS)
+    if codes.dtype not in _KINDS:
+        codes = codes.astype(np.float32)
+    kind = -1 if deployed is None else _KINDS[codes.dtype]
+    _observe(
         x,
-        x.view(np.int32),
-        buckets,
-        into.count,
-        into.nonfinite,
-        into.mean,
-        into.m2,
-        into.min,
-        into.max,
-        into.histogram,
-        into.bucket_min,
-        into.bucket_max,
+        _Buckets(buckets, into.bucket_min, into.bucket_max),
+        _Values(into.count, into.nonfinite, into.mean, into.m2, into.min, into.max, into.histogram),
+        rounding or _NO_ROUNDING,
+        _errors(into, "rounding"),
+        (into.clipped, into.clipped_energy),
+        (codes.reshape(-1).view(np.uint8), kind, scale, zero),
+        _errors(into, "accumulated"),
     )
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
-    """See ``reference.observe_error``."""
-    e = into.errors[kind]
-    _errors(
-        x,
-        y,
-        x.view(np.int32),
-        y.view(np.int32),
-        e["count"],
-        e["nonfinite"],
-        e["sum"],
-        e["square"],
-        e["cross"],
-        e["power"],
-        e["max"],
-    )
+    """See ``reference.observe_error``; both are C-contiguous."""
+    _compare(x, y, _errors(into, kind))
 
 
-def observe_rounding(x: Float32, scale: Float32, low: Float32, high: Float32, into: TensorStatistics) -> None:
-    """See ``reference.observe_rounding``."""
-    e = into.errors["rounding"]
-    _rounding(
-        x,
-        x.view(np.int32),
-        scale,
-        low,
-        high,
-        e["count"],
-        e["sum"],
-        e["square"],
-        e["cross"],
-        e["power"],
-        e["max"],
-        into.clipped,
-        into.clipped_energy,
-    )
+def _errors(into: TensorStatistics, kind: str) -> _Errors:
+    columns = into.errors[kind]
+    return _Errors(*(columns[name] for name in ("count", "nonfinite", "sum", "square", "cross", "power", "max")))
 
 
-@_jit
-def _scan(bits):
-    """Smallest and largest value as ordered integers, and the largest magnitude's bits."""
-    low, high, top = np.int32(2147483647), np.int32(-2147483648), np.int32(0)
-    for i in range(bits.size):
-        b = bits[i]
-        key = b ^ ((b >> 31) & np.int32(0x7FFFFFFF))
-        low = min(low, key)
-        high = max(high, key)
-        top = max(top, b & np.int32(0x7FFFFFFF))
-    return low, high, top
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits(typing_context, value):  # type: ignore[no-untyped-def]
+    """The bits of a float32 as int32: the largest of many floats vectorizes only over their bits."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return numba.types.int32(numba.types.float32), generate
 
 
-@_jit
-def _value_of_key(key):
-    bits = np.empty(1, np.int32)
-    bits[0] = key ^ ((key >> 31) & np.int32(0x7FFFFFFF))
-    return np.float64(bits.view(np.float32)[0])
+@intrinsic  # type: ignore[untyped-decorator]
+def _float(typing_context, bits):  # type: ignore[no-untyped-def]
+    """The float32 of the given bits."""
 
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.FloatType())
 
-@_jit
-def _compact(x, bits, kept):
-    """Copy the finite values of a row into ``kept``; returns how many."""
-    n = 0
-    for i in range(x.size):
-        if (bits[i] & np.int32(0x7FFFFFFF)) < _EXPONENT:
-            kept[n] = x[i]
-            n += 1
-    return n
+    return numba.types.float32(numba.types.int32), generate
 
 
 @_sum
-def _chunk_moments(x, shift):
+def _scan(x):
+    """Smallest and largest value as ordered integers, and the sum."""
+    low, high, total = np.int32(2147483647), np.int32(-2147483648), np.float32(0)
+    for i in range(x.size):
+        b = _bits(x[i])
+        key = np.int32(b ^ np.int32(np.int32(b >> np.int32(31)) & _MAGNITUDE))
+        low = min(low, key)
+        high = max(high, key)
+        total += x[i]
+    return low, high, total
+
+
+@_jit
+def _bits_of_key(key):
+    return np.int32(key ^ np.int32(np.int32(key >> np.int32(31)) & _MAGNITUDE))
+
+
+@_jit
+def _value(bits):
+    return np.float64(_float(bits))
+
+
+@_jit
+def _is_plain(bits):
+    """Squares of numbers up to this magnitude fit float32; infinities and NaN have larger bits."""
+    return bits == 0 or _SMALLEST <= bits <= _LARGEST
+
+
+@_jit
+def _survey(x):
+    """Bits of the smallest and the largest value, a number near the mean, and whether the fast loops will do."""
+    low_key, high_key, total = _scan(x)
+    low, high = _bits_of_key(low_key), _bits_of_key(high_key)
+    return low, high, total / np.float32(x.size), _is_plain(max(low & _MAGNITUDE, high & _MAGNITUDE))
+
+
+@_sum
+def _deviations(x, shift):
+    """Sums of differences from a number near the mean lose no digits."""
     total, square = np.float32(0), np.float32(0)
     for i in range(x.size):
         d = x[i] - shift
@@ -146,281 +194,336 @@ def _chunk_moments(x, shift):
 
 
 @_jit
-def _first_mean(row):
-    """A number near the mean: sums of differences from it lose no digits, whatever the first value is."""
-    n = min(row.size, 64)
-    total = 0.0
-    for i in range(n):
-        total += row[i]
-    return np.float32(total / n)
+def _moments(x, shift):
+    """Mean, M2 and Σx² of a chunk."""
+    total, square = _deviations(x, shift)
+    near, d, d2 = np.float64(shift), np.float64(total), np.float64(square)
+    return near + d / x.size, max(d2 - d * d / x.size, 0.0), d2 + 2 * near * d + x.size * near * near
 
 
 @_jit
-def _is_wide(top):
-    """The largest magnitude of a row, as bits, asks for sums in float64."""
-    return top > _LARGEST or 0 < top < _SMALLEST
-
-
-@_jit
-def _moments(x, shift, wide):
-    total, square = 0.0, 0.0
-    if wide:
-        for i in range(x.size):
-            d = np.float64(x[i]) - np.float64(shift)
-            total += d
-            square += d * d
-        return total, square
-    for start in range(0, x.size, CHUNK):
-        part, part2 = _chunk_moments(x[start : start + CHUNK], shift)
-        total += part
-        square += part2
-    return total, square
-
-
-@_jit
-def _largest(bits, n):
-    """Largest magnitude of the first ``n`` floats, by their bits: a float maximum does not vectorize."""
-    top = np.int32(0)
-    for i in range(n):
-        top = max(top, bits[i] & np.int32(0x7FFFFFFF))
-    return top
+def _careful_moments(x):
+    """Count, mean, M2, extremes and power of the finite values, in float64."""
+    n, total, power, low, high = 0, 0.0, 0.0, np.inf, -np.inf
+    for i in range(x.size):
+        if np.isfinite(x[i]):
+            v = np.float64(x[i])
+            n += 1
+            total += v
+            power += v * v
+            low = min(low, v)
+            high = max(high, v)
+    mean = total / n if n else 0.0
+    m2 = 0.0
+    for i in range(x.size):
+        if np.isfinite(x[i]):
+            m2 += (np.float64(x[i]) - mean) ** 2
+    return n, mean, m2, low, high, power
 
 
 @_sum
-def _chunk_differences(x, y, d):
-    total, square, cross, power = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+def _differences(x, y):
+    total, square, cross, top = np.float32(0), np.float32(0), np.float32(0), np.int32(0)
     for i in range(x.size):
         e = y[i] - x[i]
-        d[i] = e
         total += e
         square += e * e
         cross += x[i] * e
-        power += x[i] * x[i]
-    return total, square, cross, power
+        top = max(top, np.int32(_bits(e) & _MAGNITUDE))
+    return total, square, cross, top
 
 
 @_jit
-def _wide_differences(x, y):
-    """The same in float64, one by one."""
-    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, 0.0
+def _careful_differences(x, y):
+    """The same in float64 over finite pairs, with their number and power, and the number of non-finite ``y``."""
+    n, bad, total, square, cross, power, top = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(x.size):
-        e = np.float64(y[i]) - np.float64(x[i])
-        total += e
-        square += e * e
-        cross += np.float64(x[i]) * e
-        power += np.float64(x[i]) * np.float64(x[i])
-        top = max(top, abs(e))
-    return total, square, cross, power, top
+        bad += not np.isfinite(y[i])
+        if np.isfinite(x[i]) and np.isfinite(y[i]):
+            v = np.float64(x[i])
+            e = np.float64(y[i]) - v
+            n += 1
+            total += e
+            square += e * e
+            cross += v * e
+            power += v * v
+            top = max(top, abs(e))
+    return n, bad, total, square, cross, power, top
 
 
 @_jit
-def _differences(x, y, d, d_bits):
-    """Sums over a row; ``d`` is scratch of ``CHUNK`` floats and ``d_bits`` the same memory as integers."""
-    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.int32(0)
-    for start in range(0, x.size, CHUNK):
-        a = x[start : start + CHUNK]
-        s, s2, sx, p = _chunk_differences(a, y[start : start + CHUNK], d)
-        total += s
-        square += s2
-        cross += sx
-        power += p
-        top = max(top, _largest(d_bits, a.size))
-    return total, square, cross, power, _value_of_key(top)
+def _compared(x, y, plain, power):
+    """Count, non-finite, Σd, Σd², Σx·d, Σx² and max|d| of ``y - x`` in a chunk.
+
+    ``plain`` says that ``x`` suits the fast loop, ``power`` is then its Σx².
+    """
+    if plain:
+        total, square, cross, top = _differences(x, y)
+        if _is_plain(top):
+            return x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _value(top)
+    return _careful_differences(x, y)
 
 
 @_sum
-def _chunk_round_trip(x, scale, inverse, low, high, d):
-    total, square, cross, power = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+def _round_trip(x, scale, low, high):
+    total, square, cross, top = np.float32(0), np.float32(0), np.float32(0), np.int32(0)
     clipped, energy = np.float32(0), np.float32(0)
     for i in range(x.size):
-        code = np.rint(x[i] * inverse)
+        code = np.rint(x[i] / scale)
         kept = min(max(code, low), high)
         e = kept * scale - x[i]
-        d[i] = e
         outside = np.float32(1) if kept != code else np.float32(0)
         total += e
         square += e * e
         cross += x[i] * e
-        power += x[i] * x[i]
+        top = max(top, np.int32(_bits(e) & _MAGNITUDE))
         clipped += outside
         energy += outside * e * e
-    return total, square, cross, power, clipped, energy
+    return total, square, cross, top, clipped, energy
 
 
 @_jit
-def _wide_round_trip(x, scale, low, high, kept):
-    """The same in float64: the rounded row goes to ``kept``, then both are compared."""
-    clipped, energy = 0.0, 0.0
+def _careful_round_trip(x, scale, low, high, y):
+    """Count and energy of the clipped values, with float64 sums; the rounded chunk goes to ``y``."""
+    clipped, energy = 0, 0.0
     for i in range(x.size):
-        code = np.rint(np.float64(x[i]) / np.float64(scale))
-        inside = min(max(code, np.float64(low)), np.float64(high))
-        kept[i] = np.float32(inside * np.float64(scale))
-        if inside != code:
-            e = np.float64(kept[i]) - np.float64(x[i])
-            clipped += 1.0
-            energy += e * e
-    total, square, cross, power, top = _wide_differences(x, kept)
-    return total, square, cross, power, top, clipped, energy
+        code = np.rint(x[i] / scale)
+        kept = min(max(code, low), high)
+        y[i] = kept * scale
+        if np.isfinite(x[i]) and (code < low or code > high):
+            clipped += 1
+            energy += (np.float64(y[i]) - np.float64(x[i])) ** 2
+    return clipped, energy
 
 
 @_jit
-def _round_trip(x, scale, low, high, d, d_bits):
-    """Sums of the rounding error of a row, and the count and energy of what lies outside the codes."""
-    inverse = np.float32(1) / scale
-    total, square, cross, power, top = 0.0, 0.0, 0.0, 0.0, np.int32(0)
-    clipped, energy = 0.0, 0.0
-    for start in range(0, x.size, CHUNK):
-        a = x[start : start + CHUNK]
-        s, s2, sx, p, n, e = _chunk_round_trip(a, scale, inverse, low, high, d)
-        total += s
-        square += s2
-        cross += sx
-        power += p
-        clipped += n
-        energy += e
-        top = max(top, _largest(d_bits, a.size))
-    return total, square, cross, power, _value_of_key(top), clipped, energy
+def _dequantize(codes, scale, zero, y):
+    for i in range(codes.size):
+        y[i] = (np.float32(codes[i]) - zero) * scale
 
 
 @_jit
-def _count_bits(bits, tables):
+def _deployed(codes, kind, start, n, scale, zero, y):
+    """Real values of ``n`` deployed codes, which are handed over as bytes; floats are not copied."""
+    if kind == 0:
+        return codes[start * 4 : (start + n) * 4].view(np.float32)
+    values = y[:n]
+    if kind == 1:
+        _dequantize(codes[start : start + n], scale, zero, values)
+    elif kind == 2:
+        _dequantize(codes[start : start + n].view(np.int8), scale, zero, values)
+    elif kind == 3:
+        _dequantize(codes[start * 2 : (start + n) * 2].view(np.uint16), scale, zero, values)
+    else:
+        _dequantize(codes[start * 2 : (start + n) * 2].view(np.int16), scale, zero, values)
+    return values
+
+
+@_jit
+def _count(x, tables):
+    """Four tables keep equal neighbours from waiting for each other."""
+    bits = x.view(np.uint32)
     n = bits.size - bits.size % 4
     for i in range(0, n, 4):
-        tables[0, np.uint32(bits[i]) >> SHIFT] += 1
-        tables[1, np.uint32(bits[i + 1]) >> SHIFT] += 1
-        tables[2, np.uint32(bits[i + 2]) >> SHIFT] += 1
-        tables[3, np.uint32(bits[i + 3]) >> SHIFT] += 1
+        tables[0, bits[i] >> SHIFT] += 1
+        tables[1, bits[i + 1] >> SHIFT] += 1
+        tables[2, bits[i + 2] >> SHIFT] += 1
+        tables[3, bits[i + 3] >> SHIFT] += 1
     for i in range(n, bits.size):
-        tables[0, np.uint32(bits[i]) >> SHIFT] += 1
+        tables[0, bits[i] >> SHIFT] += 1
 
 
 @_jit
-def _values(x, bits, buckets, count, nonfinite, mean, m2, low, high, histogram, bucket_min, bucket_max):
+def _count_finite(x, histogram):
+    bits = x.view(np.uint32)
+    for i in range(bits.size):
+        if np.isfinite(x[i]):
+            histogram[bits[i] >> SHIFT] += 1
+
+
+@_jit
+def _described(x):
+    """Count, mean, M2, extremes and Σx² of the finite values of a chunk, and whether it suits the fast loops."""
+    low, high, shift, plain = _survey(x)
+    if not plain:
+        return *_careful_moments(x), False
+    mean, m2, power = _moments(x, shift)
+    return x.size, mean, m2, _value(low), _value(high), power, True
+
+
+@_jit
+def _rounded(x, plain, power, scale, low, high, scratch):
+    """What ``_compared`` tells of the round trip of a chunk through the codes, and count and energy of the clipped."""
+    if plain:
+        total, square, cross, top, outside, energy = _round_trip(x, scale, low, high)
+        if _is_plain(top):
+            error = x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _value(top)
+            return error, np.int64(outside), np.float64(energy)
+    y = scratch[: x.size]
+    outside, energy = _careful_round_trip(x, scale, low, high, y)
+    n, _, total, square, cross, power, top = _careful_differences(x, y)
+    return (n, 0, total, square, cross, power, top), np.int64(outside), energy
+
+
+@_jit
+def _extend(buckets, bucket, low, high):
+    if bucket >= 0:
+        buckets.min[bucket] = min(buckets.min[bucket], low)
+        buckets.max[bucket] = max(buckets.max[bucket], high)
+
+
+@_jit
+def _extend_gathered(buckets, x, groups):
+    """Gathered rows hold several samples side by side, each with a bucket of its own."""
+    span = x.size // groups
+    for g in range(groups):
+        part = x[g * span : (g + 1) * span]
+        low, high, _, plain = _survey(part)
+        if plain:
+            _extend(buckets, buckets.of[g], _value(low), _value(high))
+        else:
+            _, _, _, smallest, largest, _ = _careful_moments(part)
+            _extend(buckets, buckets.of[g], smallest, largest)
+
+
+@_jit
+def _add(errors, c, n, nonfinite, total, square, cross, power, top):
+    errors.seen[c] += n
+    errors.nonfinite[c] += nonfinite
+    errors.sum[c] += total
+    errors.square[c] += square
+    errors.cross[c] += cross
+    errors.power[c] += power
+    errors.max[c] = max(errors.max[c], top)
+
+
+@_jit
+def _observe(x, buckets, values, rounding, rounding_errors, clipped, deployed, deployed_errors):
     outer, channels, inner = x.shape
-    kept = np.empty(inner, np.float32)
-    # Four tables keep equal neighbours from waiting for each other; for little data their set-up would cost more.
-    many = outer * channels * inner > SMALL
-    tables = np.zeros((4, BINS), np.int64) if many else np.zeros((4, 1), np.int64)
-    # Gathered rows hold several samples side by side: one outer row, a bucket for each sample.
-    if inner == 0:
-        return
-    groups = buckets.size if outer == 1 and buckets.size > 1 else 1
-    span = inner // groups
+    codes, kind, code_scale, zero = deployed
+    scale, low_code, high_code = rounding
+    clipped_count, clipped_energy = clipped
+    scratch = np.empty(CHUNK, np.float32)
+    tables = np.zeros((4 if x.size > MANY else 0, BINS), np.int32)
+    many, rounds, compares = len(tables) > 0, scale.size > 0, kind >= 0
+    groups = buckets.of.size if outer == 1 else 1
     for o in range(outer):
         for c in range(channels):
-            row, row_bits = x[o, c], bits[o, c]
-            lo, hi, top = _scan(row_bits)
-            if top >= _EXPONENT:
-                n = _compact(row, row_bits, kept)
-                nonfinite[c] += inner - n
-                if n == 0:
-                    continue
-                row = kept[:n]
-                row_bits = row.view(np.int32)
-                lo, hi, top = _scan(row_bits)
-            n = row.size
-            if many:
-                _count_bits(row_bits, tables)
-            else:
-                for i in range(n):
-                    histogram[np.uint32(row_bits[i]) >> SHIFT] += 1
-            shift = _first_mean(row)
-            total, square = _moments(row, shift, _is_wide(top))
-            row_mean = shift + total / n
-            row_m2 = max(square - total * total / n, 0.0)
-            seen = count[c]
-            delta = row_mean - mean[c]
-            m2[c] += row_m2 + delta * delta * seen * n / (seen + n)
-            mean[c] += delta * n / (seen + n)
-            count[c] = seen + n
-            smallest, largest = _value_of_key(lo), _value_of_key(hi)
-            low[c] = min(low[c], smallest)
-            high[c] = max(high[c], largest)
+            low, high = np.inf, -np.inf
+            for start in range(0, inner, CHUNK):
+                chunk = x[o, c, start : start + CHUNK]
+                n, mean, m2, smallest, largest, power, plain = _described(chunk)
+                low, high = min(low, smallest), max(high, largest)
+                values.nonfinite[c] += chunk.size - n
+                if n:
+                    seen = values.seen[c]
+                    delta = mean - values.mean[c]
+                    share = n / (seen + n)
+                    values.m2[c] += m2 + delta * delta * seen * share
+                    values.mean[c] += delta * share
+                    values.seen[c] = seen + n
+                if many and plain:
+                    _count(chunk, tables)
+                else:
+                    _count_finite(chunk, values.histogram)
+                if rounds:
+                    error, outside, energy = _rounded(chunk, plain, power, scale[c], low_code[c], high_code[c], scratch)
+                    _add(rounding_errors, c, *error)
+                    clipped_count[c] += outside
+                    clipped_energy[c] += energy
+                if compares:
+                    place = (o * channels + c) * inner + start
+                    y = _deployed(codes, kind, place, chunk.size, code_scale[c], zero[c], scratch)
+                    _add(deployed_errors, c, *_compared(chunk, y, plain, power))
+            values.min[c], values.max[c] = min(values.min[c], low), max(values.max[c], high)
             if groups > 1:
-                for g in range(groups):
-                    _bucket_part(
-                        x[o, c, g * span : (g + 1) * span],
-                        bits[o, c, g * span : (g + 1) * span],
-                        buckets[g],
-                        bucket_min,
-                        bucket_max,
-                    )
-            elif buckets[o] >= 0:
-                bucket_min[buckets[o]] = min(bucket_min[buckets[o]], smallest)
-                bucket_max[buckets[o]] = max(bucket_max[buckets[o]], largest)
+                _extend_gathered(buckets, x[o, c], groups)
+            elif buckets.of[o] >= 0:
+                bucket = buckets.of[o]
+                buckets.min[bucket] = min(buckets.min[bucket], low)
+                buckets.max[bucket] = max(buckets.max[bucket], high)
     for b in range(BINS if many else 0):
-        histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
+        values.histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
 
 
 @_jit
-def _bucket_part(row, bits, bucket, bucket_min, bucket_max):
-    if bucket < 0:
-        return
-    for i in range(row.size):
-        if (bits[i] & np.int32(0x7FFFFFFF)) < _EXPONENT:
-            bucket_min[bucket] = min(bucket_min[bucket], np.float64(row[i]))
-            bucket_max[bucket] = max(bucket_max[bucket], np.float64(row[i]))
-
-
-@_jit
-def _errors(x, y, x_bits, y_bits, count, nonfinite, total, square, cross, power, top):
+def _compare(x, y, errors):
     outer, channels, inner = x.shape
-    kept_x, kept_y = np.empty(inner, np.float32), np.empty(inner, np.float32)
-    d = np.empty(CHUNK, np.float32)
-    d_bits = d.view(np.int32)
     for o in range(outer):
         for c in range(channels):
-            a, b = x[o, c], y[o, c]
-            top_x, top_y = _scan(x_bits[o, c])[2], _scan(y_bits[o, c])[2]
-            if top_x >= _EXPONENT or top_y >= _EXPONENT:
-                n = 0
-                for i in range(inner):
-                    fine_y = (y_bits[o, c, i] & np.int32(0x7FFFFFFF)) < _EXPONENT
-                    nonfinite[c] += not fine_y
-                    if fine_y and (x_bits[o, c, i] & np.int32(0x7FFFFFFF)) < _EXPONENT:
-                        kept_x[n] = a[i]
-                        kept_y[n] = b[i]
-                        n += 1
-                a, b = kept_x[:n], kept_y[:n]
-                top_x, top_y = _largest(a.view(np.int32), n), _largest(b.view(np.int32), n)
-            if _is_wide(max(top_x, top_y)):
-                s, s2, sx, p, t = _wide_differences(a, b)
-            else:
-                s, s2, sx, p, t = _differences(a, b, d, d_bits)
-            count[c] += a.size
-            total[c] += s
-            square[c] += s2
-            cross[c] += sx
-            power[c] += p
-            top[c] = max(top[c], t)
+            for start in range(0, inner, CHUNK):
+                a, b = x[o, c, start : start + CHUNK], y[o, c, start : start + CHUNK]
+                _, _, _, _, _, power, plain = _described(a)
+                _add(errors, c, *_compared(a, b, plain, power))
+
+
+def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
+    """See ``reference.sample_moments``."""
+    return _sample_moments(x, np.empty((3, len(x)), np.float32), np.zeros(len(x), np.int64))
 
 
 @_jit
-def _rounding(x, bits, scale, low, high, count, total, square, cross, power, top, clipped, energy):
-    outer, channels, inner = x.shape
-    kept = np.empty(inner, np.float32)
-    rounded = np.empty(inner, np.float32)
-    d = np.empty(CHUNK, np.float32)
-    d_bits = d.view(np.int32)
-    for o in range(outer):
-        for c in range(channels):
-            row = x[o, c]
-            largest = _scan(bits[o, c])[2]
-            if largest >= _EXPONENT:
-                row = kept[: _compact(row, bits[o, c], kept)]
-                largest = _largest(row.view(np.int32), row.size)
-            if _is_wide(largest):
-                s, s2, sx, p, t, n, e = _wide_round_trip(row, scale[c], low[c], high[c], rounded[: row.size])
+def _sample_moments(x, columns, nonfinite):
+    for i in range(len(x)):
+        row = x[i]
+        n, mean, m2, top = 0, 0.0, 0.0, -np.inf
+        for start in range(0, row.size, CHUNK):
+            chunk = row[start : start + CHUNK]
+            _, high, shift, plain = _survey(chunk)
+            if plain:
+                size, (part, part2, _), largest = chunk.size, _moments(chunk, shift), _value(high)
             else:
-                s, s2, sx, p, t, n, e = _round_trip(row, scale[c], low[c], high[c], d, d_bits)
-            count[c] += row.size
-            total[c] += s
-            square[c] += s2
-            cross[c] += sx
-            power[c] += p
-            top[c] = max(top[c], t)
-            clipped[c] += np.int64(n)
-            energy[c] += e
+                size, part, part2, _, largest, _ = _careful_moments(chunk)
+                nonfinite[i] += chunk.size - size
+            top = max(top, largest)
+            if size:
+                delta = part - mean
+                m2 += part2 + delta * delta * n * size / (n + size)
+                mean += delta * size / (n + size)
+                n += size
+        zeros = row.size - n
+        if zeros:
+            m2 += mean * mean * n * zeros / row.size
+            mean *= n / row.size
+            top = max(top, 0.0)
+        columns[0, i], columns[1, i] = mean, np.sqrt(m2 / row.size)
+        at_top = zeros if top == 0 else 0
+        for j in range(row.size):
+            at_top += row[j] == top
+        columns[2, i] = at_top / row.size
+    return columns[0], columns[1], columns[2], nonfinite
+
+
+#: Slots of the table of distinct values: many more than values, so that nearly all are found at once.
+_SLOTS = 1 << 14
+
+
+def distinct(x: Float32, limit: int) -> Float32:
+    """See ``reference.distinct``; of more values than ``limit``, those are returned that are seen first."""
+    table, used = np.empty(_SLOTS, np.float32), np.zeros(_SLOTS, np.bool_)
+    _distinct(x, limit, table, used)
+    return np.sort(table[used])
+
+
+@_jit
+def _distinct(x, limit, table, used):
+    """Open addressing over the bits of a value."""
+    found = 0
+    for i in range(x.size):
+        value = x[i] + np.float32(0)
+        if not np.isfinite(value):
+            continue
+        bits = np.uint32(_bits(value))
+        mixed = np.uint32((bits ^ (bits >> np.uint32(15))) * np.uint32(2246822507))
+        slot = np.uint64(mixed >> np.uint32(18))
+        while used[slot] and table[slot] != value:
+            slot = (slot + np.uint64(1)) & np.uint64(_SLOTS - 1)
+        if used[slot]:
+            continue
+        used[slot], table[slot] = True, value
+        found += 1
+        if found == limit:
+            return
 
 
 numba.config.CACHE_DIR = _user_choice  # type: ignore[attr-defined]

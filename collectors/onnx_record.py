@@ -39,29 +39,29 @@ def model_record(
     options: Options,
     version: str,
     metric: Metric | None,
-    notices: Sequence[str],
 ) -> CaseRecord:
-    executed = executed_types(models.quantized, options.threads)
-    index = {pair.root: i for i, pair in enumerate(observer.pairs)}
+    """Everything that does not change while data are read; data sets and notices are left empty."""
+    executed = executed_types(models.quantized, options.session_threads)
+    index = {pair.root: i for i, pair in enumerate(observer.plan.pairs)}
     operators = tuple(_operator(op, models, index, executed) for op in models.quantized.operators)
     return CaseRecord(
         quantmedic_version=version,
         model=_model_facts(models, observer, operators),
-        tensors=tuple(_tensor(i, observer, models) for i in range(len(observer.pairs))),
+        tensors=tuple(_tensor(i, observer, models) for i in range(len(observer.plan.pairs))),
         operators=operators,
         outputs=_outputs(models, observer, index),
-        input_tensor=observer.input_pair,
-        image_input=observer.image is not None and observer.image[1] > 0,
+        input_tensor=observer.plan.input_pair,
+        image_input=observer.plan.image is not None and observer.plan.image[1] > 0,
         metric=metric.name if metric else None,
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
-        notices=tuple(dict.fromkeys(notices)),
+        notices=(),
         run=_run_record(models, options),
     )
 
 
 def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
-    pair = observer.pairs[i]
+    pair = observer.plan.pairs[i]
     producer = models.quantized.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
     return TensorRecord(
@@ -70,9 +70,9 @@ def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
         producer=producer.op_type if producer else "Input",
         producer_name=(twin.name if twin else producer.name) if producer else None,
         consumers=tuple(op.op_type for op in models.quantized.consumers.get(pair.root, [])),
-        axis=observer.axes[i],
-        channels=observer.channels[i],
-        bucketed=observer.bucketed[i],
+        axis=observer.plan.axes[i],
+        channels=observer.plan.channels[i],
+        bucketed=observer.plan.bucketed[i],
         is_input=pair.root in models.quantized.inputs,
         quantizer=quantizer_facts(pair.tap.quantizer),
     )
@@ -125,7 +125,7 @@ def _is_integer_kernel(kind: str) -> bool:
 
 
 def _outputs(models: Models, observer: Observer, index: Mapping[str, int]) -> tuple[OutputRecord, ...]:
-    grids = {i: columns for i, _, columns in observer.output_grids}
+    grids = {i: columns for i, _, columns in observer.plan.output_grids}
     records = []
     for position, twin in models.match.outputs:
         name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
@@ -133,7 +133,7 @@ def _outputs(models: Models, observer: Observer, index: Mapping[str, int]) -> tu
             OutputRecord(
                 name=name,
                 tensor=i,
-                quantizer=quantizer_facts(observer.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
+                quantizer=quantizer_facts(observer.plan.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
                 columns=grids.get(i, 0) if i is not None else 0,
             )
         )
@@ -162,12 +162,19 @@ def _model_facts(models: Models, observer: Observer, operators: Sequence[Operato
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0],
-        observed="simulated" if observer.observed.simulated else "deployed",
-        observed_difference=observer.observed.difference,
-        dropped_taps=sum(pair.root not in observer.tapped for pair in observer.pairs),
+        **observed_facts(observer),
         float_is_quantized=models.float_graph.is_quantized,
         cpu_vnni=has_vnni(),
     )
+
+
+def observed_facts(observer: Observer) -> dict[str, Any]:
+    """Fields of ``ModelFacts`` that say how faithfully the quantized model was observed."""
+    return {
+        "observed": "simulated" if observer.simulated else "deployed",
+        "observed_difference": observer.difference,
+        "dropped_taps": len(observer.plan.pairs) - len(observer.tapped),
+    }
 
 
 def _is_quantized(op: Operator, graph: Graph) -> bool:
@@ -189,6 +196,7 @@ def _run_record(models: Models, options: Options) -> dict[str, Any]:
         "quantized_sha256": _sha256(models.quantized.path),
         "samples": options.samples,
         "batch_size": options.batch_size,
+        "mode": options.mode,
         "operator_error": options.operator_error,
         "seed": options.seed,
         "onnxruntime": ort.__version__,

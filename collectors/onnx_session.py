@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.onnx_graph import Graph, Tap
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.collectors.onnx_unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -120,35 +121,57 @@ class ObservedModel:
         session: The observed session.
         taps: Indexes of the taps that are exposed.
         dropped: Indexes of the taps that would have changed the outputs.
+        model: The model that was observed, before anything was exposed.
+        read: Every tap as the session shows it: onnxruntime may need its codes unsigned.
+        plain: Outputs of the model with nothing exposed.
         simulated: True where dropping taps did not help, so that what is observed is not what is deployed.
         difference: Largest relative change of an output by observing, 0 unless simulated.
     """
 
-    def __init__(self, graph: Graph, taps: Sequence[Tap], feed: Feed, threads: int) -> None:
-        self._graph, self._all, self._feed, self._threads = graph, taps, feed, threads
-        self._plain = self._outputs(make_session(graph.model, graph.path, threads))
-        self._built = 0
+    def __init__(
+        self, graph: Graph, taps: Sequence[Tap], feed: Feed, threads: int, plain: Sequence[Array] | None = None
+    ) -> None:
+        self._graph, self._feed, self._threads = graph, feed, threads
+        self.plain = plain if plain is not None else self._outputs(make_session(graph.model, graph.path, threads))
         self.dropped: list[int] = []
         self.simulated, self.difference = False, 0.0
-        everything = list(range(len(taps)))
-        self.session, outputs = self._observe(everything)
-        self.taps = everything
-        if same_outputs(self._plain, outputs):
+        self.taps = list(range(len(taps)))
+        self.model, self.read = graph.model, list(taps)
+        if self._opens_unsigned(taps):
             return
+        self.session, outputs = self._observe(self.taps)
+        if same_outputs(self.plain, outputs):
+            return
+        self._built = 1
         kept: list[int] = []
-        solved = self._search(everything, kept)
-        if solved and len(kept) >= (1 - DROP_LIMIT) * len(everything):
+        solved = self._search(self.taps, kept)
+        if solved and len(kept) >= (1 - DROP_LIMIT) * len(taps):
             self.session, _ = self._observe(kept)
-            self.taps, self.dropped = kept, [i for i in everything if i not in kept]
+            self.taps, self.dropped = kept, [i for i in self.taps if i not in kept]
             return
-        self.simulated, self.difference = True, output_difference(self._plain, outputs)
+        self.simulated, self.difference = True, output_difference(self.plain, outputs)
+
+    def _opens_unsigned(self, taps: Sequence[Tap]) -> bool:
+        """Whether all taps can be read once signed pairs are rewritten as onnxruntime rewrites them."""
+        model, changed = with_unsigned_pairs(self._graph.model)
+        if not changed:
+            return False
+        signed, self.model = self.model, model
+        try:
+            self.session, outputs = self._observe(self.taps)
+        except ModelError:  # codes that a subgraph reads, for one
+            outputs = []
+        if outputs and same_outputs(self.plain, outputs):
+            self.read = [unsigned_tap(tap) if tap.tensor in changed else tap for tap in taps]
+            return True
+        self.model = signed
+        return False
 
     def _outputs(self, session: ort.InferenceSession) -> list[Array]:
         return run(session, self._graph.outputs, self._feed, self._graph.path)
 
     def _observe(self, indexes: Sequence[int]) -> tuple[ort.InferenceSession, list[Array]]:
-        self._built += 1
-        model = expose(self._graph.model, [self._all[i].tensor for i in indexes])
+        model = expose(self.model, [self.read[i].tensor for i in indexes])
         session = make_session(model, self._graph.path, self._threads)
         return session, self._outputs(session)
 
@@ -156,8 +179,9 @@ class ObservedModel:
         """Add to ``kept`` every tap of the group that changes nothing beside those already kept."""
         if self._built > SEARCH_LIMIT:
             return False
+        self._built += 1
         _, outputs = self._observe([*kept, *group])
-        if same_outputs(self._plain, outputs):
+        if same_outputs(self.plain, outputs):
             kept.extend(group)
             return True
         if len(group) == 1:
@@ -188,14 +212,15 @@ def executed_types(graph: Graph, threads: int) -> dict[str, str]:
     return types | {name: node.op_type for node in optimized.graph.node for name in node.output}
 
 
-def isolate_operators(graph: Graph, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:
-    """The quantized model cut at every tap: each operator is fed with the float tensor of its input.
+def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:
+    """A quantized model cut at every tap: each operator is fed with the float tensor of its input.
 
     Returns:
         The model, and the name of the float input that replaces each tap.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(graph.model)
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    original, model = model, onnx.ModelProto()
+    model.CopyFrom(original)
     inputs = [f"quantmedic_float_{i}" for i in range(len(taps))]
     replaced = {}
     prologue = []
@@ -205,7 +230,7 @@ def isolate_operators(graph: Graph, taps: Sequence[Tap]) -> tuple[onnx.ModelProt
         replaced[tap.tensor] = codes
         scale, zero = _constants_of(tap.quantizer, i)
         model.graph.initializer.extend([scale, zero])
-        domain = "com.microsoft" if tap.quantizer.bits == 16 and graph.opset < 21 else ""
+        domain = "com.microsoft" if tap.quantizer.bits == 16 and opset < 21 else ""
         axis: dict[str, Any] = {} if tap.quantizer.axis is None else {"axis": tap.quantizer.axis}
         prologue.append(
             onnx.helper.make_node("QuantizeLinear", [inputs[i], scale.name, zero.name], [codes], domain=domain, **axis)

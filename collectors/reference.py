@@ -1,5 +1,7 @@
 """The statistics of one tensor in plain numpy: the contract of ``kernels``, and its fallback where numba cannot run."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,48 @@ from quantmedic.engine.case import ERROR_FIELDS, TensorStatistics
 from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
+
+
+class Rounding(NamedTuple):
+    """Codes ``low … high``, relative to the zero point, with a step of ``scale``; each of shape ``[channels]``."""
+
+    scale: Float32
+    low: Float32
+    high: Float32
+
+
+class Deployed(NamedTuple):
+    """What the quantized model computed, ``scale · (codes - zero)``: codes of any type, the rest per channel."""
+
+    codes: NDArray[Any]
+    scale: Float32
+    zero: Float32
+
+
+def observe(
+    x: Float32,
+    into: TensorStatistics,
+    buckets: NDArray[np.int64],
+    rounding: Rounding | None = None,
+    deployed: Deployed | None = None,
+) -> None:
+    """Add everything that a batch tells of one tensor.
+
+    Args:
+        x: Values of the float model, shape ``[outer, channels, inner]``.
+        into: Statistics of the tensor, changed in place.
+        buckets: See ``observe_values``.
+        rounding: The tensor's grid, where it has a fixed one: adds the error ``rounding``.
+        deployed: The same tensor of the quantized model, where it is seen: adds the error ``accumulated``.
+    """
+    observe_values(x, into, buckets)
+    if rounding is not None:
+        observe_rounding(x, *rounding, into)
+    if deployed is not None:
+        codes, scale, zero = deployed
+        shape = (1, -1, 1)
+        y = (codes.astype(np.float32) - zero.reshape(shape)) * scale.reshape(shape)
+        observe_error(x, y, into, "accumulated")
 
 
 def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
@@ -90,3 +134,20 @@ def merge_moments(into: TensorStatistics, c: int, count: int, mean: float, m2: f
     into.m2[c] += m2 + delta * delta * into.count[c] * count / total
     into.mean[c] += delta * count / total
     into.count[c] = total
+
+
+def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
+    """Per sample of ``[samples, values]``: mean, deviation, share of values at the maximum, non-finite values.
+
+    Non-finite values count as zeros in the first three.
+    """
+    finite = np.isfinite(x)
+    values = np.where(finite, x, 0.0).astype(np.float64)
+    columns = values.mean(axis=1), values.std(axis=1), (values == values.max(axis=1, keepdims=True)).mean(axis=1)
+    mean, deviation, saturated = (column.astype(np.float32) for column in columns)
+    return mean, deviation, saturated, np.logical_not(finite).sum(axis=1)
+
+
+def distinct(x: Float32, limit: int) -> Float32:
+    """Sorted distinct finite values of ``x``, at most ``limit`` of them; 0.0 and -0.0 are one value."""
+    return np.unique(x[np.isfinite(x)] + np.float32(0))[:limit]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -92,12 +93,16 @@ class OutputRecord(Record):
 
 
 class DatasetRecord(Record):
-    """Where one data set came from and which columns of its sample table hold values."""
+    """Where one data set came from and how much of it was read.
+
+    ``parts`` holds the samples read of each slice, where tensors take turns and each is measured on some slices only.
+    """
 
     origin: str
     labelled: bool
     seen: int = 0
     complete: bool = True
+    parts: tuple[int, ...] = ()
 
 
 class CaseRecord(Record):
@@ -297,15 +302,7 @@ class Case:
             CaseError: The shards belong to different models, tools or settings.
         """
         mine, theirs = self.record, other.record
-        for key in ("float_sha256", "quantized_sha256"):
-            if mine.run.get(key) != theirs.run.get(key):
-                raise CaseError(
-                    "the shards belong to different models",
-                    where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
-                )
-        # Compared as text, since a broken scale of NaN is not equal to itself.
-        if repr((_comparable(mine.tensors), mine.metric)) != repr((_comparable(theirs.tensors), theirs.metric)):
-            raise CaseError("the shards were measured with different settings", help="collect both with equal options")
+        refuse_strangers(mine, theirs)
         roles = sorted(self.statistics.keys() | other.statistics.keys())
         statistics, datasets = {}, {}
         for role in roles:
@@ -322,6 +319,23 @@ class Case:
         return Case(record, statistics)
 
 
+def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:
+    """Refuse to add up what was measured of other models, tensors or with another metric.
+
+    Raises:
+        CaseError: Names what differs.
+    """
+    for key in ("float_sha256", "quantized_sha256"):
+        if mine.run.get(key) != theirs.run.get(key):
+            raise CaseError(
+                "the shards belong to different models",
+                where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
+            )
+    # Compared as text, since a broken scale of NaN is not equal to itself.
+    if repr((_comparable(mine.tensors), mine.metric)) != repr((_comparable(theirs.tensors), theirs.metric)):
+        raise CaseError("the shards were measured with different settings", help="collect both with equal options")
+
+
 def _comparable(tensors: tuple[TensorRecord, ...]) -> list[TensorRecord]:
     """Whether a tensor holds one row per sample may only show in some shards."""
     return [tensor.model_copy(update={"bucketed": True}) for tensor in tensors]
@@ -333,4 +347,5 @@ def _merge_records(a: DatasetRecord, b: DatasetRecord) -> DatasetRecord:
         labelled=a.labelled and b.labelled,
         seen=a.seen + b.seen,
         complete=a.complete and b.complete,
+        parts=tuple(sum(pair) for pair in zip_longest(a.parts, b.parts, fillvalue=0)),
     )

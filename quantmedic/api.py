@@ -1,10 +1,9 @@
 """The public API: collect facts, judge them, write the report. The CLI is a thin shell over these functions."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import quantmedic
 from quantmedic.engine.case import Case
@@ -69,10 +68,13 @@ def collect(
     metric_output: str | None = None,
     preprocessing: Mapping[Role, Any] | None = None,
     samples: int | None = None,
-    batch_size: int = 8,
+    batch_size: int | None = None,
+    mode: Literal["exact", "fast"] = "exact",
     threads: int | None = None,
     operator_error: bool = False,
     seed: int = 0,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
     progress: Progress = lambda stage, done, total: None,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
@@ -88,18 +90,25 @@ def collect(
         metric_output: Output that a built-in metric reads; the first by default.
         preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
         samples: At most this many samples of each set.
-        batch_size: Samples per run.
-        threads: Threads of the runtime; all cores by default.
+        batch_size: Samples per run; as many as suit the processor's cache by default.
+        mode: ``exact`` measures every tensor on every sample; ``fast`` exposes a part of the tensors at a time and
+            measures each on a random slice of at least 32 samples, at little more than the cost of inference.
+        threads: Processor threads to use; all cores by default.
         operator_error: Also measure each quantized operator on float inputs, which costs one more run.
         seed: Seed of the intervals that are bootstrapped over samples.
+        checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
+        resume: Go on with the unfinished case in ``checkpoint``, if there is one.
         progress: Called with the data set's role, the samples done and their number where known.
 
     Raises:
         DataError: A data set does not fit the model, or none was given.
         ModelError: A model cannot be read, or the two do not belong together.
+        CaseError: The case to resume was measured with other models, data or options.
+        collectors.from_onnx.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
     """
     from quantmedic.collectors.datasets import open_dataset
     from quantmedic.collectors.from_onnx import collect as _collect
+    from quantmedic.collectors.host import available_threads
     from quantmedic.collectors.metrics import load_metric
     from quantmedic.collectors.onnx_observer import Options
     from quantmedic.collectors.onnx_pair import open_models
@@ -131,11 +140,17 @@ def collect(
     return _collect(
         models,
         datasets,
-        options=Options(samples, batch_size, threads or os.cpu_count() or 1, operator_error, seed),
+        options=Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode),
         version=quantmedic.__version__,
         metric=load_metric(name, metric_direction, output=metric_output) if name else None,
         progress=progress,
+        resume=_unfinished(Path(checkpoint)) if resume and checkpoint is not None else None,
+        checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
     )
+
+
+def _unfinished(path: Path) -> Case | None:
+    return load_case(path) if path.exists() else None
 
 
 def _default_metric(datasets: Iterable[Any]) -> str | None:

@@ -91,7 +91,7 @@ def no_buckets(x: Array) -> NDArray[np.int64]:
 
 def observed(module: ModuleType, x: Array, buckets: NDArray[np.int64] | None = None) -> TensorStatistics:
     into = SetStatistics.empty([x.shape[1]]).tensor(0)
-    module.observe_values(x, into, no_buckets(x) if buckets is None else buckets)
+    module.observe(x, into, no_buckets(x) if buckets is None else buckets)
     return into
 
 
@@ -207,7 +207,7 @@ def test_neither_batches_nor_order_matter(implementation, name, batch):
     order = np.random.default_rng(2).permutation(len(x))[: len(x)]
     for start in range(0, len(x), batch):
         rows = order[start : start + batch]
-        implementation.observe_values(np.ascontiguousarray(x[rows]), parts, buckets[rows])
+        implementation.observe(np.ascontiguousarray(x[rows]), parts, buckets[rows])
     for field in ("count", "nonfinite", "min", "max", "histogram", "bucket_min", "bucket_max"):
         np.testing.assert_array_equal(getattr(parts, field), getattr(whole, field), err_msg=field)
     std = np.sqrt(whole.m2 / whole.count)
@@ -306,7 +306,7 @@ def rounding(module: ModuleType, x: Array, scale: Any, low: Any, high: Any) -> T
     channels = x.shape[1]
     parameters = [np.ascontiguousarray(np.broadcast_to(np.float32(v), (channels,))) for v in (scale, low, high)]
     into = SetStatistics.empty([channels]).tensor(0)
-    module.observe_rounding(x, *parameters, into)
+    module.observe(x, into, no_buckets(x), reference.Rounding(*parameters))
     return into
 
 
@@ -379,9 +379,9 @@ def test_both_implementations_fill_the_same_columns_of_the_rounding_error():
 def everything(x: Array, y: Array) -> SetStatistics:
     statistics = SetStatistics.empty([x.shape[1]])
     into = statistics.tensor(0)
-    kernels.observe_values(x, into, np.arange(len(x)) % BUCKETS)
-    kernels.observe_error(x, y, into, "accumulated")
-    kernels.observe_rounding(x, *(np.full(x.shape[1], v, np.float32) for v in (0.02, -128, 127)), into)
+    rounding = reference.Rounding(*(np.full(x.shape[1], v, np.float32) for v in (0.02, -128, 127)))
+    deployed = reference.Deployed(y, np.ones(x.shape[1], np.float32), np.zeros(x.shape[1], np.float32))
+    kernels.observe(x, into, np.arange(len(x)) % BUCKETS, rounding, deployed)
     return statistics
 
 

@@ -59,10 +59,9 @@ def measure(module: ModuleType, pair: Any, buckets: Any) -> SetStatistics:
         into = statistics.tensor(1)
         step = np.full(channels, 0.25, np.float32)
         low, high = np.full(channels, -8.0, np.float32), np.full(channels, 7.0, np.float32)
-        module.observe_values(x, into, buckets)
-        module.observe_error(x, y, into, "accumulated")
+        deployed = reference.Deployed(y, np.ones(channels, np.float32), np.zeros(channels, np.float32))
         with np.errstate(invalid="ignore"):
-            module.observe_rounding(x, step, low, high, into)
+            module.observe(x, into, buckets, reference.Rounding(step, low, high), deployed)
         statistics.tensor_samples[1] += x.shape[0]
     return statistics
 
@@ -183,7 +182,7 @@ def test_statistics_of_known_values(module: ModuleType) -> None:
 def test_large_mean_does_not_hide_the_deviation(module: ModuleType, rows: tuple[int, int, int]) -> None:
     x = np.random.default_rng(0).normal(1000.0, 0.1, rows).astype(np.float32)
     statistics = SetStatistics.empty([rows[1]])
-    module.observe_values(x, statistics.tensor(0), np.full(rows[0], -1))
+    module.observe(x, statistics.tensor(0), np.full(rows[0], -1))
     deviation = np.sqrt(statistics.columns["m2"] / statistics.columns["count"])
     assert deviation == pytest.approx(x.astype(np.float64).std(axis=(0, 2)), rel=1e-4)
 
@@ -194,7 +193,7 @@ def test_histogram_counts_every_finite_value(module: ModuleType) -> None:
     x = rng.integers(0, 2**32, (5, 3, 41), np.uint32).view(np.float32)
     x[~(np.abs(x) < 1e15)] = np.nan
     statistics = SetStatistics.empty([3])
-    module.observe_values(x, statistics.tensor(0), np.full(5, -1))
+    module.observe(x, statistics.tensor(0), np.full(5, -1))
     expected = np.bincount(x[np.isfinite(x)].view(np.uint32) >> SHIFT, minlength=BINS)
     assert np.array_equal(statistics.histograms[0], expected)
     assert np.isinf(statistics.bucket_min).all()
@@ -207,9 +206,8 @@ def test_mask_of_the_most_negative_float(module: ModuleType) -> None:
     x[:, :, ::5] = np.finfo(np.float32).min
     statistics = SetStatistics.empty([1])
     into = statistics.tensor(0)
-    module.observe_values(x, into, np.full(4, -1))
     ones = np.ones(1, np.float32)
-    module.observe_rounding(x, ones, -128 * ones, 127 * ones, into)
+    module.observe(x, into, np.full(4, -1), reference.Rounding(ones, -128 * ones, 127 * ones))
     assert np.isfinite(into.m2).all()
     assert error_facts(into.errors["rounding"], 1.0).sqnr_db == pytest.approx(0.0, abs=0.1)
 
@@ -244,8 +242,8 @@ def test_rows_gathered_per_channel_keep_their_buckets(module: ModuleType) -> Non
     buckets = np.array([3, 0, 3, -1, 7, 15])
     gathered = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(1, 3, -1)
     a, b = SetStatistics.empty([3]), SetStatistics.empty([3])
-    module.observe_values(x, a.tensor(0), buckets)
-    module.observe_values(gathered, b.tensor(0), buckets)
+    module.observe(x, a.tensor(0), buckets)
+    module.observe(gathered, b.tensor(0), buckets)
     compare(a, b, a, 1e-6)
     assert np.isfinite(a.bucket_min[0]).tolist() == [i in (0, 3, 15, 7) for i in range(BUCKETS)]
 

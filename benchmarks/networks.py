@@ -1,0 +1,224 @@
+"""Networks that the benchmarks run on: the shapes of well-known ones with random weights, quantized by onnxruntime.
+
+Random weights cost what trained ones cost; scales are chosen so that activations neither explode nor vanish. Batch
+normalization is folded, as every exporter does it before quantization.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+SEED = 11
+#: Distinct samples; longer data sets repeat them at slightly changed contrast.
+DISTINCT = 64
+CALIBRATION_SAMPLES = 8
+VOCABULARY = 4096
+TOKENS = 128
+
+
+@dataclass
+class _Builder:
+    """Nodes and weights of a network in the making; methods return the name of the tensor that they add."""
+
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: list[onnx.TensorProto] = field(default_factory=list)
+
+    def constant(self, value: Array) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{op.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def conv(
+        self, x: str, before: int, after: int, size: int, stride: int = 1, groups: int = 1, gain: float = 2
+    ) -> str:
+        fan = before // groups * size * size
+        w = self.rng.standard_normal((after, before // groups, size, size)) * np.sqrt(gain / fan)
+        b = self.rng.standard_normal(after) * 0.05
+        names = [self.constant(v.astype(np.float32)) for v in (w, b)]
+        pad = size // 2
+        return self.add("Conv", x, *names, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[pad] * 4, group=groups)
+
+    def relu(self, x: str) -> str:
+        return self.add("Relu", x)
+
+    def relu6(self, x: str) -> str:
+        return self.add("Clip", x, self.constant(np.float32(0)), self.constant(np.float32(6)))
+
+    def linear(self, x: str, before: int, after: int, gain: float = 1) -> str:
+        w = (self.rng.standard_normal((before, after)) * np.sqrt(gain / before)).astype(np.float32)
+        bias = (self.rng.standard_normal(after) * 0.02).astype(np.float32)
+        return self.add("Add", self.add("MatMul", x, self.constant(w)), self.constant(bias))
+
+    def classifier(self, x: str, before: int, classes: int) -> str:
+        flat = self.add("Flatten", self.add("GlobalAveragePool", x))
+        w = (self.rng.standard_normal((classes, before)) / np.sqrt(before)).astype(np.float32)
+        return self.add("Gemm", flat, self.constant(w), self.constant(np.zeros(classes, np.float32)), transB=1)
+
+    def model(self, value: onnx.ValueInfoProto, output: str, shape: list[Any]) -> onnx.ModelProto:
+        self.nodes[-1].output[0] = "output"
+        assert self.nodes[-1].name == output
+        result = helper.make_tensor_value_info("output", TensorProto.FLOAT, shape)
+        graph = helper.make_graph(self.nodes, "network", [value], [result], self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _image(size: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, size, size])
+
+
+def resnet50(size: int = 224) -> onnx.ModelProto:
+    """53 convolutions in 16 bottleneck blocks, 4.1 G multiply-adds at 224²."""
+    net = _Builder()
+    x = net.relu(net.conv("image", 3, 64, 7, 2))
+    x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    before = 64
+    for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3))):
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            y = net.relu(net.conv(x, before, width, 1))
+            y = net.relu(net.conv(y, width, width, 3, stride))
+            y = net.conv(y, width, width * 4, 1, gain=0.2)
+            if not block:
+                x = net.conv(x, before, width * 4, 1, stride, gain=1)
+            before = width * 4
+            x = net.relu(net.add("Add", y, x))
+    return net.model(_image(size), net.classifier(x, before, 1000), ["N", 1000])
+
+
+def mobilenet_v2(size: int = 224) -> onnx.ModelProto:
+    """17 inverted residual blocks with depthwise convolutions, 0.3 G multiply-adds at 224²."""
+    net = _Builder()
+    x = net.relu6(net.conv("image", 3, 32, 3, 2))
+    before = 32
+    stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for expansion, after, blocks, first_stride in stages:
+        for block in range(blocks):
+            stride = first_stride if not block else 1
+            wide = before * expansion
+            y = net.relu6(net.conv(x, before, wide, 1)) if expansion > 1 else x
+            y = net.relu6(net.conv(y, wide, wide, 3, stride, groups=wide))
+            y = net.conv(y, wide, after, 1, gain=1)
+            x = net.add("Add", x, y) if stride == 1 and before == after else y
+            before = after
+    x = net.relu6(net.conv(x, before, 1280, 1))
+    return net.model(_image(size), net.classifier(x, 1280, 1000), ["N", 1000])
+
+
+def encoder(layers: int = 4, width: int = 256, heads: int = 4) -> onnx.ModelProto:
+    """A transformer encoder over 128 tokens: embedding, attention, GELU, layer normalization, a classifier."""
+    net = _Builder()
+    table = (net.rng.standard_normal((VOCABULARY, width))).astype(np.float32)
+    x = net.add("Gather", net.constant(table), "tokens")
+    x = net.add("Add", x, net.constant(net.rng.standard_normal((TOKENS, width)).astype(np.float32) * np.float32(0.1)))
+    for _ in range(layers):
+        x = _norm(net, net.add("Add", x, _attention(net, x, width, heads)), width)
+        x = _norm(net, net.add("Add", x, _mlp(net, x, width)), width)
+    pooled = net.add("ReduceMean", x, axes=[1], keepdims=0)
+    return net.model(
+        helper.make_tensor_value_info("tokens", TensorProto.INT64, ["N", TOKENS]),
+        net.linear(pooled, width, 16),
+        ["N", 16],
+    )
+
+
+def _norm(net: _Builder, x: str, width: int) -> str:
+    names = [net.constant(v) for v in (np.ones(width, np.float32), np.zeros(width, np.float32))]
+    return net.add("LayerNormalization", x, *names, axis=-1)
+
+
+def _attention(net: _Builder, x: str, width: int, heads: int) -> str:
+    split = net.constant(np.array([0, TOKENS, heads, width // heads], np.int64))
+    q, k, v = (net.add("Reshape", net.linear(x, width, width), split) for _ in range(3))
+    q, v = (net.add("Transpose", t, perm=[0, 2, 1, 3]) for t in (q, v))
+    k = net.add("Transpose", k, perm=[0, 2, 3, 1])
+    scores = net.add("Mul", net.add("MatMul", q, k), net.constant(np.float32((width // heads) ** -0.5)))
+    mixed = net.add("Transpose", net.add("MatMul", net.add("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+    joined = net.add("Reshape", mixed, net.constant(np.array([0, TOKENS, width], np.int64)))
+    return net.linear(joined, width, width)
+
+
+def _mlp(net: _Builder, x: str, width: int) -> str:
+    y = net.linear(x, width, 4 * width)
+    erf = net.add("Erf", net.add("Mul", y, net.constant(np.float32(0.5**0.5))))
+    half = net.add(
+        "Mul", net.add("Mul", y, net.add("Add", erf, net.constant(np.float32(1)))), net.constant(np.float32(0.5))
+    )
+    return net.linear(half, 4 * width, width)
+
+
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "resnet50": resnet50,
+    "mobilenet_v2": mobilenet_v2,
+    "encoder": encoder,
+}
+
+
+def batches(network: str, samples: int, size: int, distinct: Array | None = None) -> Iterator[dict[str, Array]]:
+    """Inputs of a network, seeded: images of about normal pixels, or tokens."""
+    base = samples_of(network) if distinct is None else distinct
+    name = "tokens" if network == "encoder" else "image"
+    for start in range(0, samples, size):
+        index = np.arange(start, min(start + size, samples))
+        piece = base[index % len(base)]
+        if piece.dtype.kind == "f":
+            contrast = 1 + 0.001 * (index // len(base)).astype(np.float32)
+            piece = piece * contrast.reshape(-1, *[1] * (piece.ndim - 1))
+        else:
+            piece = (piece + (index // len(base))[:, None]) % VOCABULARY
+        yield {name: piece}
+
+
+def samples_of(network: str) -> Array:
+    """The distinct samples."""
+    rng = np.random.default_rng(SEED)
+    if network == "encoder":
+        return rng.integers(0, VOCABULARY, (DISTINCT, TOKENS))
+    if network == "demo":
+        from quantmedic.demo import patient
+
+        with np.load(FOLDER / "validation.npz") as arrays:
+            return np.asarray(arrays["image"][:DISTINCT])
+    return rng.standard_normal((DISTINCT, 3, 224, 224), np.float32)
+
+
+def build(network: str, folder: Path) -> tuple[Path, Path]:
+    """Float and QDQ int8 file of a network, made once; per-channel weights, MinMax calibration.
+
+    Returns:
+        Paths of the float and of the quantized model.
+    """
+    if network == "demo":
+        from quantmedic.demo import patient
+
+        return FOLDER / "float.onnx", FOLDER / "int8_healthy.onnx"
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.left = batches(network, CALIBRATION_SAMPLES, 1)
+
+        def get_next(self) -> dict[str, Array] | None:
+            return next(self.left, None)
+
+    paths = folder / f"{network}.onnx", folder / f"{network}.int8.onnx"
+    if all(path.exists() for path in paths):
+        return paths
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(NETWORKS[network](), str(paths[0]))
+    unfinished = folder / f"{network}.unfinished.onnx"
+    quantize_static(str(paths[0]), str(unfinished), Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
+    unfinished.rename(paths[1])
+    return paths

@@ -1,0 +1,96 @@
+"""Batches side by side on several threads, with the result of one after the other.
+
+Every batch runs in a lane. Lanes pass the same stations in the same order, and a lane enters a station only after the
+lane before has left it: so whatever is added up at a station is added in the order of the batches, and the sums do not
+depend on the number of threads.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Condition
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class LaneClosed(Exception):
+    """The batch before failed, so this one must not be added."""
+
+
+class Lane:
+    """One batch on its way through the stations."""
+
+    def __init__(self, before: "Lane | None" = None) -> None:
+        self._before = before
+        self._passed: float = 0
+        self._failed = False
+        self._moved = Condition()
+
+    @contextmanager
+    def station(self, index: int) -> Iterator[None]:
+        """Hold station ``index``; stations are entered in ascending order.
+
+        Raises:
+            LaneClosed: The lane before failed.
+        """
+        if self._before is not None:
+            self._before._wait(index + 1)
+        yield
+        self._advance(index + 1, failed=False)
+
+    def close(self, *, failed: bool) -> None:
+        """Let the next lane through to the end, or stop it."""
+        self._before = None
+        self._advance(math.inf, failed=failed)
+
+    def _wait(self, passed: int) -> None:
+        with self._moved:
+            self._moved.wait_for(lambda: self._passed >= passed)
+            if self._failed:
+                raise LaneClosed
+
+    def _advance(self, passed: float, *, failed: bool) -> None:
+        with self._moved:
+            self._passed, self._failed = passed, self._failed or failed
+            self._moved.notify_all()
+
+
+def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: int) -> Iterator[T]:
+    """Work on items in ``threads`` lanes; yields each item when it is done, in order.
+
+    Whatever ends the iteration early, Ctrl-C too, first waits until every item that was taken has been worked on.
+    """
+    if threads == 1:
+        for item in items:
+            work(item, Lane())
+            yield item
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[tuple[T, Future[None]]] = deque()
+        lane = None
+        for item in items:
+            lane = Lane(lane)
+            running.append((item, pool.submit(_run, work, item, lane)))
+            # One more than there are threads, so that none of them waits while data are read.
+            if len(running) > threads:
+                yield _finished(running)
+        while running:
+            yield _finished(running)
+
+
+def _run(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:
+    failed = True
+    try:
+        work(item, lane)
+        failed = False
+    finally:
+        lane.close(failed=failed)
+
+
+def _finished(running: "deque[tuple[T, Future[None]]]") -> T:
+    item, future = running.popleft()
+    future.result()
+    return item
