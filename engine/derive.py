@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case import Case, OperatorRecord
+from quantmedic.engine.collector import uncollected
 from quantmedic.engine.datasets import dataset_facts, metric_facts
 from quantmedic.engine.diagnosis import Histogram
 from quantmedic.engine.facts import (
@@ -33,6 +34,7 @@ FEEDER_STEPS = 3
 DISPLAY_BINS = 64
 
 
+@uncollected
 def derive(case: Case, base: RuleBase) -> CaseFacts:
     """All facts of a case; ``base`` supplies the thresholds of degraded layers."""
     return assemble(case, base, tensor_facts(case))

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from quantmedic.engine.collector import uncollected
 from quantmedic.engine.evaluate import Evidence, Finding, RuleResult, evaluate
 from quantmedic.engine.facts import (
     CaseFacts,
@@ -173,6 +174,7 @@ class Diagnosis(Contract):
     run: Mapping[str, Any] = Field(description="versions, options, file names and hashes that gave these facts")
 
 
+@uncollected
 def diagnose(
     base: RuleBase,
     facts: CaseFacts,

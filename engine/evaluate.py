@@ -20,6 +20,9 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "in": lambda value, choices: value in choices,
 }
 
+#: The verdict on a subject: None where a fact is missing.
+Test = Callable[[Facts], bool | None]
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -110,27 +113,67 @@ def look_up(path: str, view: Facts, model: Facts) -> Any:
 
 def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
     findings, unknown, judged = [], [], 0
+    asked_of = _test(rule.where, rule.scope, base, facts) if rule.where is not None else None
+    fires_on = _test(rule.when, rule.scope, base, facts)
     for view in subjects(rule.scope, facts):
+        asked = True if asked_of is None else asked_of(view)
+        if asked is False:
+            continue
+        verdict = fires_on(view) if asked else None
+        # Most subjects are sound, and of those nothing more needs to be known.
+        if verdict is False:
+            judged += 1
+            continue
         name = subject_name(view)
 
         def read(path: str, view: Facts = view) -> Any:
             return look_up(path, view, facts.model)
 
-        asked, used = _decide(rule.where, read, base) if rule.where is not None else (True, [])
-        if asked is False:
-            continue
-        verdict, used = _decide(rule.when, read, base) if asked else (None, used)
+        _, used = _decide(rule.when if asked else rule.where, read, base)
         if verdict is None:
             missing = tuple(dict.fromkeys(c.fact for c in used if read(c.fact) is None))
             unknown.append(Unknown(rule, name, missing))
             continue
         judged += 1
-        if verdict:
-            values = [(path, read(path)) for path in rule.shows]
-            shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
-            evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
-            findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence))
+        values = [(path, read(path)) for path in rule.shows]
+        shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
+        evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
+        findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence))
     return RuleResult(rule, tuple(findings), tuple(unknown), judged)
+
+
+def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
+    """The verdict of a node as a function of the subject; what it rests on is found out by ``_decide``."""
+    if isinstance(node, Condition):
+        if node.fact.startswith("model.") and scope != "model":
+            of_model = _compare(node, operator.attrgetter(node.fact)(facts), base)
+            return lambda view: of_model
+        return _comparison(node, operator.attrgetter(node.fact), base)
+    if isinstance(node, Not):
+        inner = _test(node.not_, scope, base, facts)
+        return lambda view: None if (verdict := inner(view)) is None else not verdict
+    decisive = isinstance(node, Any_)
+    parts = [_test(part, scope, base, facts) for part in (node.any if decisive else node.all)]
+
+    def joined(view: Facts) -> bool | None:
+        verdict: bool | None = not decisive
+        for part in parts:
+            found = part(view)
+            if found is decisive:
+                return decisive
+            if found is None:
+                verdict = None
+        return verdict
+
+    return joined
+
+
+def _comparison(condition: Condition, read: Callable[[Any], Any], base: RuleBase) -> Test:
+    if condition.op == "known":
+        wanted = bool(condition.value)
+        return lambda view: (read(view) is not None) is wanted
+    compare, limit = COMPARE[condition.op], _limit(condition, base)
+    return lambda view: None if (value := read(view)) is None else bool(compare(value, limit))
 
 
 def _decide(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Condition]]:

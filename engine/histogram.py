@@ -72,6 +72,23 @@ class BinTable:
         """Number of values; a cut bin holds fractions of them."""
         return np.round(self.summed(self.count))
 
+    @cached_property
+    def narrow(self) -> NDArray[np.bool_]:
+        """Bins that hold a single value, as far as can be told."""
+        return self.high - self.low <= 1e-7 * np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @cached_property
+    def density(self) -> NDArray[np.float64]:
+        """Values per unit of width; 0 in narrow bins."""
+        return np.where(self.narrow, 0.0, self.count / np.where(self.narrow, 1.0, self.high - self.low))
+
+    @cached_property
+    def alone(self) -> NDArray[np.bool_]:
+        """Bins that do not end where the next bin of their tensor begins."""
+        alone = np.append(self.high[:-1] != self.low[1:], True)
+        alone[self.start[1:] - 1] = True
+        return alone
+
     @property
     def lowest(self) -> NDArray[np.float64]:
         """Lower end of the first bin."""

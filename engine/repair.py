@@ -20,7 +20,18 @@ from quantmedic.engine.facts import (
 )
 from quantmedic.engine.rule import RuleBase
 from quantmedic.engine.simulate import Grid, best_grids, grids_over, noises, sqnrs_db
-from quantmedic.engine.tensors import bin_tables, bits_between, grid_of, is_signed_grid, main_role, seen_tensors
+from quantmedic.engine.tensors import (
+    NO_ERROR,
+    bin_tables,
+    bits_between,
+    grid_of,
+    is_signed_grid,
+    main_role,
+    seen_tensors,
+)
+
+#: A range that covers all values and nothing else.
+_COVERED = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0)
 
 
 def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
@@ -38,10 +49,7 @@ REPAIRS: dict[str, Callable[[Case, CaseFacts, RuleBase], CaseFacts]] = {"recalib
 
 def _recalibrated(case: Case, tensors: Sequence[TensorFacts]) -> tuple[TensorFacts, ...]:
     role = main_role(case)
-    repaired = [
-        tensor.model_copy(update={"data": tensor.data.model_copy(update={"accumulated": ErrorFacts()})})
-        for tensor in tensors
-    ]
+    repaired: dict[int, TensorFacts] = {}
     quantizers = [tensor.quantizer for tensor in tensors]
     seen = [i for i in seen_tensors(case.statistics[role]) if grid_of(quantizers[i]) and quantizers[i].bits is not None]
     for part, bins in bin_tables(case.statistics[role], seen):
@@ -55,7 +63,12 @@ def _recalibrated(case: Case, tensors: Sequence[TensorFacts]) -> tuple[TensorFac
         for i, (low, high, step, *simulated) in zip(part, numbers, strict=True):
             grid = Grid(low, high, step)
             repaired[i] = _regridded(tensors[i], role, grid, *simulated) if step > 0 else tensors[i]
-    return tuple(repaired)
+    return tuple(repaired.get(i) or _unmeasured(tensor) for i, tensor in enumerate(tensors))
+
+
+def _unmeasured(tensor: TensorFacts) -> TensorFacts:
+    """A tensor whose own range stays: what arrives there is unknown."""
+    return tensor.model_copy(update={"data": tensor.data.model_copy(update={"accumulated": NO_ERROR})})
 
 
 def _regridded(
@@ -91,12 +104,12 @@ def _repaired_data(
     return data.model_copy(
         update={
             "rounding": rounding,
-            "accumulated": ErrorFacts(),
-            "operator": ErrorFacts(),
+            "accumulated": NO_ERROR,
+            "operator": NO_ERROR,
             "amplification": None,
             "input_sqnr_db": None,
             "rounding_share": None,
-            "clipping": ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0),
+            "clipping": _COVERED,
             "predicted_best_gain_db": gain,
         }
     )

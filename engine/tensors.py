@@ -27,6 +27,9 @@ from quantmedic.engine.simulate import Grid, best_grids, grid_columns, sqnrs_db
 AUDIBLE = 1e-4
 #: Tensors whose histograms are worked on together: few enough for the processor's cache.
 _TOGETHER = 128
+#: What is known of an error that was not measured.
+NO_ERROR = ErrorFacts()
+NO_CLIPPING = ClippingFacts()
 _QUANTILES = {"p0_01": 0.0001, "p1": 0.01, "p50": 0.5, "p99": 0.99, "p99_99": 0.9999}
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -133,7 +136,7 @@ def all_error_facts(
         "worst_channel": channel,
     }
     rows = _rows(fields)
-    return [ErrorFacts(**row) if n else ErrorFacts() for n, row in zip(count.tolist(), rows, strict=True)]
+    return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
 
 
 def decibels(nmse: float | None) -> float | None:
@@ -306,17 +309,20 @@ def _shape(bins: BinTable) -> dict[str, Floats]:
 def _channel_ratio(statistics: SetStatistics) -> Floats:
     """Largest over median channel absmax; channels of which nothing was seen do not count."""
     offsets, owner = statistics.offsets, _owners(statistics.offsets)
-    tops = np.maximum(np.abs(statistics.columns["min"]), np.abs(statistics.columns["max"]))
+    tops = np.maximum(np.abs(statistics.columns["min"]), np.abs(statistics.columns["max"])).astype(np.float32)
     finite = np.isfinite(tops)
-    tops, owner = tops[finite], owner[finite]
-    tops = tops[np.lexsort((tops, owner))]
-    size = np.bincount(owner, minlength=len(offsets) - 1)
+    # Extremes are float32, and those that are not negative sort as their bits do: one sort serves all tensors.
+    keys = np.sort(owner[finite] << 32 | tops[finite].view(np.uint32))
+    tops = keys.astype(np.uint32).view(np.float32).astype(np.float64)
+    size = np.bincount(keys >> 32, minlength=len(offsets) - 1)
     start = np.cumsum(size) - size
     judged = np.flatnonzero((size > 0) & (np.diff(offsets) > 1))
     first, n = start[judged], size[judged]
     middle = (tops[first + (n - 1) // 2] + tops[first + n // 2]) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(middle > 0, tops[first + n - 1] / middle, np.nan)
     ratios = np.full(len(size), np.nan)
-    ratios[judged] = np.where(middle > 0, tops[first + n - 1] / middle, np.nan)
+    ratios[judged] = found
     return ratios
 
 
@@ -348,7 +354,7 @@ def _clipping(statistics: SetStatistics, records: Sequence[TensorRecord]) -> lis
             "utilisation": np.maximum(np.minimum(largest, high) - np.maximum(smallest, low), 0.0) / width,
         }
         known = ((width > 0) & (count > 0)).tolist()
-    return [ClippingFacts(**row) if k else ClippingFacts() for k, row in zip(known, _rows(fields), strict=True)]
+    return [ClippingFacts(**row) if k else NO_CLIPPING for k, row in zip(known, _rows(fields), strict=True)]
 
 
 def _is_judged(case: Case, record: TensorRecord) -> bool:
@@ -383,7 +389,8 @@ def _predictions(
     known = np.isfinite(best) & np.isfinite(now)
     found = np.stack([np.maximum(best - now, 0.0), grids[0], grids[1]], axis=1).tolist()
     gains = {part[row]: (*entry,) for row, entry, k in zip(rows, found, known, strict=True) if k}
-    best[signed] = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
+    if signed.any():
+        best[signed] = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
     return gains, {part[row]: value for row, value in zip(rows, best.tolist(), strict=True)}
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Annotated
 
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
@@ -140,18 +140,21 @@ def _scope(cause: CauseReport) -> str:
 
 def _split(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
     """Evidence of the worst subjects, each with its rows together, and that of the others."""
-    order = list(dict.fromkeys(row.subject for row in cause.evidence))
-    rows = [row for subject in order for row in cause.evidence if row.subject == subject]
-    worst = set(order[:SUBJECTS_SHOWN])
-    return [row for row in rows if row.subject in worst], [row for row in rows if row.subject not in worst]
+    by_subject: dict[str, list[EvidenceRow]] = {}
+    for row in cause.evidence:
+        by_subject.setdefault(row.subject, []).append(row)
+    rows = list(by_subject.values())
+    return list(chain.from_iterable(rows[:SUBJECTS_SHOWN])), list(chain.from_iterable(rows[SUBJECTS_SHOWN:]))
 
 
 def _evidence(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
     """Rows as text; a description that stands above is not repeated."""
     lines: list[EvidenceLine] = []
+    described: set[str] = set()
     for row in rows:
         info = fact_info(row.fact)
-        seen = any(line.fact == row.fact for line in lines)
+        seen = row.fact in described
+        described.add(row.fact)
         compared = row.comparison != SHOWN
         lines.append(
             EvidenceLine(

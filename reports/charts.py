@@ -196,9 +196,11 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         share = (row.index - first) / (last - first) if last > first else 0.5
         return round(left + 8 + share * (right - left - 16), 1)
 
+    across = [x(row) for row in rows]
+
     def path(error: str) -> str:
-        values = ((row, getattr(getattr(getattr(row, role), error), metric)) for row in rows)
-        return " ".join(f"{x(row)},{scale(value)}" for row, value in values if _plottable(value, metric))
+        values = zip(across, (getattr(getattr(getattr(row, role), error), metric) for row in rows), strict=True)
+        return " ".join(f"{at},{scale(value)}" for at, value in values if _plottable(value, metric))
 
     points = [
         Point(
@@ -209,6 +211,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
             flagged=row.name in flagged,
         )
         for row in measured
+        if row.name in flagged or len(measured) <= POINTS_SHOWN
     ]
     names = _names(measured, flagged, x, left + 6, right - 2)
     title = f"{LABELS[metric]} · {role}"
@@ -230,7 +233,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         limit_text=_limit_text(metric, limit, limits),
         line=path("accumulated"),
         local=path("rounding"),
-        points=tuple(p for p in points if p.flagged or len(points) <= POINTS_SHOWN),
+        points=tuple(points),
         names=names,
         summary=f"{title}: {len(flagged)} of {len(measured)} layers over the threshold",
     )

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -15,7 +16,7 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def render_json(diagnosis: Diagnosis) -> str:
     """``report.json``: sorted keys, valid JSON, safe inside markup and terminals; not finite becomes null."""
-    text = json.dumps(_plain(diagnosis.model_dump(mode="python")), indent=1, sort_keys=True, allow_nan=False)
+    text = _indented(diagnosis.model_dump(mode="python"), "\n")
     return (
         text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\x7f", "\\u007f") + "\n"
     )
@@ -34,14 +35,32 @@ class _NullableFloats(GenerateJsonSchema):
         return {"type": ["number", "null"]}
 
 
-def _plain(value: Any) -> Any:
-    """Mappings, lists, strings and finite numbers only."""
+def _indented(value: Any, newline: str) -> str:
+    """A value as JSON, one entry per line: made plain and written in one pass, since a large report has a million."""
+    deeper = newline + " "
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        named = {str(key): entry for key, entry in value.items()}
+        texts = [(k, write(v) if (write := _WRITERS.get(type(v))) else _indented(v, deeper)) for k, v in named.items()]
+        entries = [f"{encode_basestring_ascii(key)}: {text}" for key, text in sorted(texts)]
+        return f"{{{deeper}{f',{deeper}'.join(entries)}{newline}}}" if entries else "{}"
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return _plain(value.item()) if hasattr(value, "item") else str(value)
+        entries = [write(v) if (write := _WRITERS.get(type(v))) else _indented(v, deeper) for v in value]
+        return f"[{deeper}{f',{deeper}'.join(entries)}{newline}]" if entries else "[]"
+    plain = _plain(value)
+    return _WRITERS[type(plain)](plain)
+
+
+def _plain(value: Any) -> float | int | str:
+    """What is of no type that JSON has: a number of numpy, or its text."""
+    found = value.item() if hasattr(value, "item") else value
+    return next((kind(found) for kind in (bool, int, float) if isinstance(found, kind)), str(found))
+
+
+#: Text of the types that have no entries; a number that is not finite becomes null.
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    float: lambda value: repr(value) if math.isfinite(value) else "null",
+    str: encode_basestring_ascii,
+    int: repr,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "null",
+}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from quantmedic.engine.collector import uncollected
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.reports.charts import Chart, svg
@@ -27,6 +28,7 @@ class Written:
     size: int
 
 
+@uncollected
 def write_report(
     diagnosis: Diagnosis, manuals: Mapping[str, str], folder: Path, formats: Iterable[str] = ("html", "json")
 ) -> list[Written]:
