@@ -166,32 +166,51 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 }
 
 
-def batches(network: str, samples: int, size: int, distinct: Array | None = None) -> Iterator[dict[str, Array]]:
-    """Inputs of a network, seeded: images of about normal pixels, or tokens."""
-    base = samples_of(network) if distinct is None else distinct
-    name = "tokens" if network == "encoder" else "image"
-    for start in range(0, samples, size):
-        index = np.arange(start, min(start + size, samples))
-        piece = base[index % len(base)]
-        if piece.dtype.kind == "f":
-            contrast = 1 + 0.001 * (index // len(base)).astype(np.float32)
-            piece = piece * contrast.reshape(-1, *[1] * (piece.ndim - 1))
-        else:
-            piece = (piece + (index // len(base))[:, None]) % VOCABULARY
-        yield {name: piece}
+def input_name(network: str) -> str:
+    """Name of a network's only input."""
+    return "tokens" if network == "encoder" else "image"
 
 
-def samples_of(network: str) -> Array:
-    """The distinct samples."""
+def samples(network: str, count: int, start: int = 0) -> Iterator[Array]:
+    """Seeded samples one by one: 8-bit images, normalized, or tokens.
+
+    After ``DISTINCT`` of them they come again, moved a little further each time, so that no two are the same.
+    """
+    base = _distinct(network)
+    for i in range(start, start + count):
+        yield np.roll(base[i % len(base)], i // len(base), axis=-1)
+
+
+def data_file(network: str, count: int, folder: Path) -> Path:
+    """An .npy file of samples, made once."""
+    path = folder / f"{network}.{count}.npy"
+    if not path.exists():
+        first = next(samples(network, 1))
+        unfinished = folder / "unfinished.npy"
+        array = np.lib.format.open_memmap(unfinished, "w+", first.dtype, (count, *first.shape))
+        for i, sample in enumerate(samples(network, count)):
+            array[i] = sample
+        array.flush()
+        unfinished.rename(path)
+    return path
+
+
+def _distinct(network: str) -> Array:
     rng = np.random.default_rng(SEED)
     if network == "encoder":
         return rng.integers(0, VOCABULARY, (DISTINCT, TOKENS))
     if network == "demo":
         from quantmedic.demo import patient
 
-        with np.load(FOLDER / "validation.npz") as arrays:
-            return np.asarray(arrays["image"][:DISTINCT])
-    return rng.standard_normal((DISTINCT, 3, 224, 224), np.float32)
+        _, options = patient(healthy=True)
+        with np.load(options["validation"]) as arrays:
+            stored = np.asarray(arrays["image"][:DISTINCT], np.float32)
+        declared = options["preprocessing"]["validation"]
+        return np.asarray((stored / declared.scale - declared.mean[0]) / declared.std[0], np.float32)
+    coarse = rng.random((DISTINCT, 3, 14, 14)).repeat(16, axis=2).repeat(16, axis=3)
+    pixels = np.rint(255 * (0.8 * coarse + 0.2 * rng.random(coarse.shape)))
+    mean, std = (np.array(v).reshape(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    return ((pixels / 255 - mean) / std).astype(np.float32)
 
 
 def build(network: str, folder: Path) -> tuple[Path, Path]:
@@ -203,15 +222,16 @@ def build(network: str, folder: Path) -> tuple[Path, Path]:
     if network == "demo":
         from quantmedic.demo import patient
 
-        return FOLDER / "float.onnx", FOLDER / "int8_healthy.onnx"
+        return patient(healthy=True)[0]
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
-            self.left = batches(network, CALIBRATION_SAMPLES, 1)
+            self.left = samples(network, CALIBRATION_SAMPLES)
 
         def get_next(self) -> dict[str, Array] | None:
-            return next(self.left, None)
+            sample = next(self.left, None)
+            return None if sample is None else {input_name(network): sample[np.newaxis]}
 
     paths = folder / f"{network}.onnx", folder / f"{network}.int8.onnx"
     if all(path.exists() for path in paths):

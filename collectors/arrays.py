@@ -156,12 +156,17 @@ def _mapped_column(path: Path, offset: int, fortran: bool, found: Found) -> Colu
     if not found.shape or 0 in found.shape:
         empty = np.empty(found.shape, found.dtype)
         return Column(found, lambda rows: _blocks(empty, rows))
+
+    def mapped() -> Array:
+        return np.memmap(path, found.dtype, "r", offset, found.shape, "F" if fortran else "C")
+
     try:
-        mapped = np.memmap(path, found.dtype, "r", offset, found.shape, "F" if fortran else "C")
+        mapped()
     except ValueError as error:
         raise _damaged(path, error) from error
-    # Copies, because rows of an archive are not aligned and a file may change under a running session.
-    return Column(found, lambda rows: (np.array(block) for block in _blocks(mapped, rows)))
+    # Copies, because rows of an archive are not aligned and a file may change under a running session; mapped anew
+    # for each, because pages that were read count as memory of this process as long as they are mapped.
+    return Column(found, lambda wanted: (np.array(mapped()[rows]) for rows in wanted))
 
 
 def _streamed(path: Path, member: str, found: Found, fortran: bool, wanted: Iterable[Rows]) -> Iterator[Array]:

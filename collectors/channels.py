@@ -1,5 +1,6 @@
 """The channel axis of each tensor, from a table per operator, carried through Transpose and Reshape."""
 
+import math
 from collections.abc import Mapping
 
 import onnx
@@ -11,6 +12,8 @@ from quantmedic.collectors.onnx_graph import Graph, Operator
 Shapes = Mapping[str, tuple[int | None, ...]]
 #: More channels than this are not measured one by one.
 MAX_CHANNELS = 8192
+#: Initializers up to this size may be shapes or axes that operators are given.
+SMALL_CONSTANT = 1024
 _AXIS_ONE = frozenset({"Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"})
 _LAST_AXIS = frozenset({"Gemm", "MatMul", "LayerNormalization", "SkipLayerNormalization", "RMSNormalization"})
 _POOLS = frozenset(
@@ -46,10 +49,26 @@ def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]], static: Sh
     return {name: axis for name, axis in axes.items() if name in shapes and axis < len(shapes[name])}
 
 
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with large initializers as mere inputs: shapes do not depend on them, time and memory do."""
+    graph = model.graph
+    small = [t for t in graph.initializer if math.prod(t.dims) <= SMALL_CONSTANT]
+    kept = {t.name for t in small} | {value.name for value in graph.input}
+    weights = [
+        onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in graph.initializer if t.name not in kept
+    ]
+    skeleton = onnx.helper.make_graph(
+        graph.node, graph.name, [*graph.input, *weights], graph.output, small, value_info=graph.value_info
+    )
+    return onnx.helper.make_model(
+        skeleton, opset_imports=model.opset_import, ir_version=model.ir_version, functions=model.functions
+    )
+
+
 def static_shapes(graph: Graph) -> dict[str, tuple[int | None, ...]]:
     """Shapes that hold for every batch, by shape inference; None for an axis that depends on the data."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(graph.model).graph
+        inferred = onnx.shape_inference.infer_shapes(_without_weights(graph.model)).graph
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):  # The runtime says what is wrong.
         return {}
     return {

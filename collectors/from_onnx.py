@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.accumulate import SetAccumulator, sample_rows
 from quantmedic.collectors.batches import Batch, Part
-from quantmedic.collectors.channels import static_shapes
 from quantmedic.collectors.datasets import Dataset
 from quantmedic.collectors.lanes import Lane, side_by_side
 from quantmedic.collectors.metrics import Metric
@@ -82,7 +81,7 @@ def collect(
         for case in run.measure():
             checkpoint(case)
     except KeyboardInterrupt:
-        if not run.settled:  # interrupted again while the last batches were finished
+        if not run.settled or not run.begun:  # unsettled: interrupted again while the last batches were finished
             raise
         checkpoint(run.case())
         raise Interrupted(run.case()) from None
@@ -94,7 +93,7 @@ def batch_size_for(models: Models) -> int:
     taps = [pair.tap.quantizer for pair in models.pairs]
     if any(quantizer is not None and quantizer.dynamic for quantizer in taps):
         return 1
-    shapes = static_shapes(models.float_graph)
+    shapes = models.shapes
     sizes = [shapes.get(pair.twin) for pair in models.pairs]
     # Four bytes of the float tensor and one of its codes.
     known = [5 * math.prod(size or 1 for size in shape[1:]) for shape in sizes if shape and None not in shape[1:]]
@@ -151,6 +150,11 @@ class _Run:
         """No batch was left half added."""
         return all(into.begun == into.ended for into in self._accumulators.values())
 
+    @property
+    def begun(self) -> bool:
+        """Something was measured."""
+        return any(into.ended for into in self._accumulators.values())
+
     def go_on(self, case: Case) -> None:
         """Take over what an interrupted run has measured."""
         record = case.record
@@ -175,8 +179,10 @@ class _Run:
             self._accumulators[role] = self._accumulator(role, case)
 
     def _same_start(self, role: Role, case: Case) -> bool:
-        """The first sample that was read is the first one now."""
-        known = case.statistics[role].samples
+        """The data set has its old name and length at least, and the first sample that was read is the first one now."""
+        known, dataset = case.statistics[role].samples, self._datasets[role]
+        if dataset.origin != case.record.datasets[role].origin or len(known) > (dataset.samples or len(known)):
+            return False
         batch = next(self._batches(role, 0, 0), None)
         if not len(known) or batch is None:
             return not len(known)

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from quantmedic.collectors.channels import static_shapes
 from quantmedic.collectors.datasets import InputSpec
 from quantmedic.collectors.onnx_file import load_model
 from quantmedic.collectors.onnx_graph import Graph, Tap
@@ -39,6 +41,11 @@ class Models:
     quantized: Graph
     match: Match
     pairs: list[Pair]
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """Shapes in the float model that hold for every batch; None for an axis that depends on the data."""
+        return static_shapes(self.float_graph)
 
     @property
     def input_specs(self) -> list[InputSpec]:

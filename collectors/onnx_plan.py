@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes, static_shapes
+from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.onnx_graph import COMPUTE, Graph
 from quantmedic.collectors.onnx_pair import Models, Pair, graph_inputs, input_spec
 from quantmedic.collectors.onnx_quantizer import Quantizer
@@ -82,7 +82,7 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
     """
     plan = Plan(models, feature=feature_of(models.float_graph))
     shapes = {pair.twin: floats[pair.twin].shape for pair in models.pairs}
-    fixed = static_shapes(models.float_graph)
+    fixed = models.shapes
     axes = channel_axes(models.float_graph, shapes, fixed)
     for number, pair in enumerate(models.pairs):
         x, code = floats[pair.twin], codes.get(number)

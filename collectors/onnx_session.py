@@ -1,6 +1,5 @@
 """Running ONNX models with chosen tensors exposed, and checking that exposing them changed nothing."""
 
-import copy
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -28,9 +27,21 @@ _NAMED = "quantmedic:"
 
 
 def make_session(
-    model: onnx.ModelProto, path: Path, threads: int, optimized: Path | None = None
+    model: onnx.ModelProto,
+    path: Path,
+    threads: int,
+    *,
+    exposed: Sequence[str] = (),
+    optimized: Path | None = None,
 ) -> ort.InferenceSession:
     """A CPU session of a model in memory.
+
+    Args:
+        model: The model.
+        path: Where it came from, for messages.
+        threads: Threads within an operator.
+        exposed: Tensors that are outputs too.
+        optimized: Where to save the graph that is really executed.
 
     Raises:
         ModelError: onnxruntime refuses the model; names the file and its words.
@@ -39,12 +50,16 @@ def make_session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    # A pattern reserves all intermediate tensors at once, which most of the exposed ones leave unused.
+    options.enable_mem_pattern = False
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if optimized is not None:
         options.optimized_model_filepath = str(optimized)
     try:
-        content = model.SerializeToString()
+        # Messages written one behind the other are read as one: so a large model is not copied for a few outputs.
+        more = onnx.ModelProto(graph=onnx.GraphProto(output=_added_outputs(model, exposed)))
+        content = model.SerializeToString() + more.SerializeToString()
     except ValueError as error:
         raise ModelError(
             "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
@@ -78,14 +93,15 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
 
 def expose(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
     """Copy of a model with more outputs; tensors that are outputs or inputs already are left alone."""
-    present = {value.name for value in (*model.graph.output, *model.graph.input)}
-    exposed = copy.copy(model) if not tensors else onnx.ModelProto()
-    if tensors:
-        exposed.CopyFrom(model)
-    for name in dict.fromkeys(tensors):
-        if name not in present:
-            exposed.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    exposed.graph.output.extend(_added_outputs(model, tensors))
     return exposed
+
+
+def _added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.ValueInfoProto]:
+    present = {value.name for value in (*model.graph.output, *model.graph.input)}
+    return [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(tensors) if name not in present]
 
 
 def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
@@ -171,8 +187,8 @@ class ObservedModel:
         return run(session, self._graph.outputs, self._feed, self._graph.path)
 
     def _observe(self, indexes: Sequence[int]) -> tuple[ort.InferenceSession, list[Array]]:
-        model = expose(self.model, [self.read[i].tensor for i in indexes])
-        session = make_session(model, self._graph.path, self._threads)
+        names = [self.read[i].tensor for i in indexes]
+        session = make_session(self.model, self._graph.path, self._threads, exposed=names)
         return session, self._outputs(session)
 
     def _search(self, group: list[int], kept: list[int]) -> bool:
@@ -245,7 +261,8 @@ def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx
     nodes = [*prologue, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    return expose(model, [tap.tensor for tap in taps]), inputs
+    model.graph.output.extend(_added_outputs(model, [tap.tensor for tap in taps]))
+    return model, inputs
 
 
 def _constants_of(quantizer: Quantizer, index: int) -> tuple[onnx.TensorProto, onnx.TensorProto]:

@@ -10,7 +10,7 @@ from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Models, Pair
 from quantmedic.collectors.onnx_plan import feature_of, feed_of, fixed_grid
-from quantmedic.collectors.onnx_session import ObservedModel, expose, isolate_operators, make_session, run
+from quantmedic.collectors.onnx_session import ObservedModel, isolate_operators, make_session, run
 
 Array = NDArray[np.generic]
 
@@ -51,7 +51,7 @@ class View:
         self._feature = feature_of(models.float_graph)
         graph = models.float_graph
         twins = [pair.twin for pair in pairs.values()] + ([self._feature] if self._feature else [])
-        self._floats = make_session(expose(graph.model, twins), graph.path, threads)
+        self._floats = make_session(graph.model, graph.path, threads, exposed=twins)
         self._wanted = [*dict.fromkeys(n for n in (*twins, *graph.outputs) if n not in graph.inputs)]
 
     def renumber(self, numbers: Iterable[int]) -> None:

@@ -61,11 +61,19 @@ _data_options = _options(
     click.option("--channel-order", multiple=True, metavar="[ROLE=]RGB|BGR", help="Channel order the network wants."),
     click.option("--resize", multiple=True, metavar="[ROLE=]H,W", help="Resize image files."),
     click.option("--samples", type=click.IntRange(1), help="At most this many samples of each set."),
-    click.option("--batch-size", type=click.IntRange(1), default=8, show_default=True, help="Samples per run."),
-    click.option("--threads", type=click.IntRange(1), help="Threads of the runtime. [default: all cores]"),
+    click.option(
+        "--mode",
+        type=click.Choice(["exact", "fast"]),
+        default="exact",
+        show_default=True,
+        help="fast measures each tensor on a random slice of the samples, at little more than the cost of inference.",
+    ),
+    click.option("--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"),
+    click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]"),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrapped intervals."),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
 )
+_resume = click.option("--resume", is_flag=True, help="Go on with the case that an interrupted run left in the output.")
 _rule_options = _options(
     click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat."),
     click.option("--select", multiple=True, metavar="RULE", help="Judge only these: id, prefix, name or family."),
@@ -109,6 +117,7 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @_data_options
+@_resume
 @_rule_options
 @_output
 @_report_options
@@ -131,7 +140,7 @@ def diagnose(
       quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
     """
     rules = _rule_base(options)
-    case = _collect(float_model, quantized_model, **_data(options))
+    case = _collect(float_model, quantized_model, checkpoint=output / "quantmedic.case", **_data(options))
     _judge_and_write(case, rules, output, formats, quiet, verbose)
 
 
@@ -139,6 +148,7 @@ def diagnose(
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @_data_options
+@_resume
 @click.option("--output", "-o", type=click.Path(path_type=Path), default="quantmedic.case", show_default=True)
 def collect(float_model: Path, quantized_model: Path, output: Path, **options: Any) -> None:
     """Measure only: write a case file that `report` judges later, without the models.
@@ -147,10 +157,11 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
     Examples:
       quantmedic collect float.onnx int8.onnx -v shard1.npz -o shard1.case
       quantmedic report shard1.case shard2.case -o report
+      quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
     """
     from quantmedic import save_case
 
-    case = _collect(float_model, quantized_model, **_data(options))
+    case = _collect(float_model, quantized_model, checkpoint=output, **_data(options))
     save_case(case, output)
     click.echo(f"wrote {output} ({_size(output.stat().st_size)})")
 
@@ -254,11 +265,35 @@ def _rule_base(options: dict[str, Any]) -> "RuleBase":
     return base.choose(options.pop("select", ()), options.pop("ignore", ()))
 
 
-def _collect(float_model: Path, quantized_model: Path, **options: Any) -> Any:
+def _collect(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
     import quantmedic
 
-    with _progress() as progress:
-        return quantmedic.collect(float_model, quantized_model, progress=progress, **options)
+    try:
+        with _progress() as progress, _interrupted_by_termination():
+            return quantmedic.collect(float_model, quantized_model, progress=progress, checkpoint=checkpoint, **options)
+    except KeyboardInterrupt as interrupt:
+        case = getattr(interrupt, "case", None)
+        if case is None or checkpoint is None:
+            raise
+        seen = " and ".join(f"{d.seen} {role} samples" for role, d in case.record.datasets.items())
+        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
+        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
+        sys.exit(130)
+
+
+@contextmanager
+def _interrupted_by_termination() -> Iterator[None]:
+    """SIGTERM, which batch systems send before they kill, is like Ctrl-C: what was measured is kept."""
+    import signal
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

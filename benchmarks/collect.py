@@ -1,0 +1,315 @@
+"""What collecting costs, beside plain inference and what else one could use, in ratios within one run.
+
+For each network, contenders run in turn, each in a process of its own:
+
+``plain``
+    float and int8 model on all samples, nothing else: the floor.
+``expose``
+    the same with all tensors that quantmedic measures as outputs, which are thrown away.
+``exact``, ``fast``
+    ``quantmedic.collect`` in its two modes: all statistics, ``rounding`` and ``accumulated`` error.
+``diagnose``
+    collecting, judging and writing the report, on half of the samples as representative and half as validation data.
+``debug``
+    onnxruntime's ``qdq_loss_debug``: activations of both models and the errors that it computes.
+``numpy``
+    the statistics that ``exact`` gathers, as one would write them down in numpy, batch by batch.
+
+Times are without start-up (imports, loading of compiled code), which is listed beside them; sessions are built within
+the time. Ratios are formed within a round; the table shows their median and range. Memory is the largest resident
+memory of the whole process, and what of it came after the imports.
+
+How to run, from the repository root::
+
+    python benchmarks/collect.py                          # all networks, 64 samples, 3 rounds
+    python benchmarks/collect.py --network mobilenet_v2 --samples 1024 --contenders plain exact fast
+    python benchmarks/collect.py --float a.onnx --quantized b.onnx --data c.npy
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import measure
+
+CONTENDERS = ("plain", "expose", "exact", "fast", "diagnose", "debug", "numpy")
+NETWORKS = ("resnet50", "mobilenet_v2", "encoder", "demo")
+BATCH = 8
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", nargs="+", choices=NETWORKS, default=list(NETWORKS))
+    parser.add_argument("--float", type=Path, help="a float model instead, with --quantized and --data")
+    parser.add_argument("--quantized", type=Path)
+    parser.add_argument("--data", type=Path, help=".npy with samples of the model's only input")
+    parser.add_argument("--samples", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/quantmedic-benchmarks"), help="for built networks")
+    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.contender:
+        child(arguments)
+        return
+    given = (arguments.float, arguments.quantized, arguments.data)
+    if any(given):
+        if not all(given):
+            parser.error("--float, --quantized and --data go together")
+        compare(arguments.float.stem, given, arguments)
+        return
+    for network in arguments.network:
+        compare(network, prepared(network, arguments), arguments)
+
+
+def prepared(network: str, arguments: argparse.Namespace) -> tuple[Path, ...]:
+    """Both models and the data of a network, made by another process so that this one stays small."""
+    import subprocess
+
+    folder = Path(__file__).parent
+    code = (
+        f"import sys; sys.path.insert(0, {str(folder)!r}); import networks; from pathlib import Path; "
+        f"f = Path({str(arguments.folder)!r}); f.mkdir(parents=True, exist_ok=True); "
+        f"print(*networks.build({network!r}, f), networks.data_file({network!r}, {arguments.samples}, f), sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return tuple(Path(line) for line in done.stdout.splitlines()[-3:])
+
+
+def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) -> None:
+    common = ["--float", str(files[0]), "--quantized", str(files[1]), "--data", str(files[2])]
+    common += ["--samples", str(arguments.samples), "--threads", str(arguments.threads)]
+    chosen = [name for name in CONTENDERS if name in arguments.contenders or name == "plain"]
+    contenders = {name: [*common, "--contender", name] for name in chosen}
+    found = measure.rounds(Path(__file__), contenders, arguments.rounds)
+    print(f"\n{title}, {arguments.samples} samples, {arguments.threads} threads, {arguments.rounds} rounds")
+    floor = measure.spread([cost["wall"] for cost in found["plain"]], " s")
+    print(f"plain inference: {floor}\n")
+    columns = ("contender", "time / plain", "CPU / plain", "start-up s", "memory MB", "above imports MB")
+    print("  ".join(name.ljust(22) for name in columns))
+    for name in chosen:
+        costs = found[name]
+        cells = (
+            name,
+            measure.ratio(found, name, "plain", "wall"),
+            measure.ratio(found, name, "plain", "cpu"),
+            measure.spread([cost["start_up"] for cost in costs]),
+            measure.spread([cost["memory"] for cost in costs]),
+            measure.spread([cost["memory"] - cost["base_memory"] for cost in costs]),
+        )
+        print("  ".join(cell.ljust(22) for cell in cells))
+    for a, b in (("exact", "expose"), ("debug", "exact"), ("numpy", "exact")):
+        if a in found and b in found:
+            parts = [f"{key} {measure.ratio(found, a, b, key)}" for key in ("wall", "cpu", "memory")]
+            above = [
+                (x["memory"] - x["base_memory"]) / max(y["memory"] - y["base_memory"], 1)
+                for x, y in zip(found[a], found[b], strict=True)
+            ]
+            print(f"{a} / {b}: {', '.join(parts)}, memory above imports {measure.spread(above)}")
+    observed = {
+        (cost.get("observed"), cost.get("dropped")) for name in ("exact", "fast") for cost in found.get(name, [])
+    }
+    for how, dropped in observed:
+        print(f"observed: {how}, taps dropped: {dropped:.0f}")
+
+
+def child(arguments: argparse.Namespace) -> None:
+    begun, cpu = time.perf_counter(), time.process_time()
+    work = globals()[f"work_{arguments.contender}"](arguments)
+    measure.report((time.perf_counter() - begun, time.process_time() - cpu), work)
+
+
+def feeds(arguments: argparse.Namespace, name: str, size: int = BATCH) -> Iterator[dict[str, Any]]:
+    """Batches read from the file one by one."""
+    import numpy as np
+
+    for start in range(0, arguments.samples, size):
+        data = np.load(arguments.data, mmap_mode="r")
+        yield {name: np.array(data[start : min(start + size, arguments.samples)])}
+
+
+def work_plain(arguments: argparse.Namespace) -> Any:
+    import onnxruntime as ort
+
+    def work() -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = arguments.threads
+        # Threads that spin in one session take the cores from the other: without it the floor is lower.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        sessions = [ort.InferenceSession(str(path), options) for path in (arguments.float, arguments.quantized)]
+        for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
+            for session in sessions:
+                session.run(None, feed)
+
+    return work
+
+
+def exposed(arguments: argparse.Namespace) -> tuple[list[Any], Any]:
+    """Sessions of both models with the tensors exposed that quantmedic measures, and their pairs."""
+    from quantmedic.collectors.onnx_pair import open_models
+    from quantmedic.collectors.onnx_session import make_session
+    from quantmedic.collectors.onnx_unsigned import with_unsigned_pairs
+
+    models = open_models(arguments.float, arguments.quantized)
+    twins = [pair.twin for pair in models.pairs]
+    codes = [pair.tap.tensor for pair in models.pairs]
+    unsigned, _ = with_unsigned_pairs(models.quantized.model)
+    return [
+        make_session(models.float_graph.model, arguments.float, arguments.threads, exposed=twins),
+        make_session(unsigned, arguments.quantized, arguments.threads, exposed=codes),
+    ], models
+
+
+def work_expose(arguments: argparse.Namespace) -> Any:
+    import onnxruntime  # noqa: F401
+
+    import quantmedic.collectors.onnx_view  # noqa: F401
+
+    def work() -> None:
+        sessions, _ = exposed(arguments)
+        for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
+            for session in sessions:
+                session.run(None, feed)
+
+    return work
+
+
+def work_numpy(arguments: argparse.Namespace) -> Any:
+    import numpy as np
+
+    import quantmedic.collectors.onnx_view  # noqa: F401
+
+    def statistics(x: Any, axis: int) -> None:
+        over = tuple(i for i in range(x.ndim) if i != axis)
+        x.mean(over), x.std(over), x.min(over), x.max(over)
+        np.histogram(x, 2048)
+
+    def error(x: Any, y: Any, axis: int) -> None:
+        over = tuple(i for i in range(x.ndim) if i != axis)
+        d = y - x
+        d.mean(over), (d * d).mean(over), (x * d).sum(over), (x * x).mean(over), np.abs(d).max(over)
+
+    def work() -> None:
+        sessions, models = exposed(arguments)
+        names = [[value.name for value in session.get_outputs()] for session in sessions]
+        for feed in feeds(arguments, sessions[0].get_inputs()[0].name):
+            floats, codes = (
+                feed | dict(zip(n, session.run(n, feed), strict=True))
+                for n, session in zip(names, sessions, strict=True)
+            )
+            for pair in models.pairs:
+                x, code, grid = floats[pair.twin], codes[pair.tap.tensor], pair.tap.quantizer
+                if x.dtype != np.float32:
+                    continue
+                axis = 1 if x.ndim in (2, 4) else x.ndim - 1
+                statistics(x, axis)
+                if grid is None:
+                    error(x, code, axis)
+                    continue
+                shift = 128 if code.dtype == np.uint8 and grid.signed else 0
+                error(x, (code.astype(np.float32) - grid.zero_point - shift) * grid.scale, axis)
+                rounded = np.rint(x / grid.scale) + grid.zero_point
+                kept = np.clip(rounded, grid.qmin, grid.qmax)
+                (kept != rounded).sum()
+                error(x, ((kept - grid.zero_point) * grid.scale).astype(np.float32), axis)
+
+    return work
+
+
+def collected(arguments: argparse.Namespace, mode: str) -> Any:
+    import numpy as np
+
+    import quantmedic
+    from quantmedic.collectors import from_onnx  # noqa: F401
+    from quantmedic.collectors.accumulate import kernels
+    from quantmedic.engine.case import SetStatistics
+
+    one = np.zeros(1, np.float32)
+    kernels.observe(one.reshape(1, 1, 1), SetStatistics.empty([1]).tensor(0), np.zeros(1, np.int64))
+
+    def work() -> dict[str, float]:
+        case = quantmedic.collect(
+            arguments.float,
+            arguments.quantized,
+            validation=arguments.data,
+            samples=arguments.samples,
+            threads=arguments.threads,
+            mode=mode,  # type: ignore[arg-type]
+        )
+        return {"observed": case.record.model.observed, "dropped": case.record.model.dropped_taps}
+
+    return work
+
+
+def work_exact(arguments: argparse.Namespace) -> Any:
+    return collected(arguments, "exact")
+
+
+def work_fast(arguments: argparse.Namespace) -> Any:
+    return collected(arguments, "fast")
+
+
+def work_diagnose(arguments: argparse.Namespace) -> Any:
+    import tempfile
+
+    import numpy as np
+
+    collected(arguments, "exact")
+    import quantmedic
+    import quantmedic.reports.write
+
+    half = arguments.samples // 2
+
+    def work() -> None:
+        data = np.load(arguments.data, mmap_mode="r")
+        with tempfile.TemporaryDirectory() as folder:
+            quantmedic.diagnose(
+                arguments.float,
+                arguments.quantized,
+                representative=data[:half],
+                validation=data[half : 2 * half],
+                threads=arguments.threads,
+                output=folder,
+            )
+
+    return work
+
+
+def work_debug(arguments: argparse.Namespace) -> Any:
+    import tempfile
+
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            model = onnx.load(str(arguments.float))
+            self.left = feeds(arguments, model.graph.input[0].name, 1)
+
+        def get_next(self) -> dict[str, Any] | None:
+            return next(self.left, None)
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            activations = []
+            for path in (arguments.float, arguments.quantized):
+                augmented = str(Path(folder) / path.name)
+                qdq_loss_debug.modify_model_output_intermediate_tensors(str(path), augmented)
+                activations.append(qdq_loss_debug.collect_activations(augmented, Reader()))
+            matched = qdq_loss_debug.create_activation_matching(activations[1], activations[0])
+            qdq_loss_debug.compute_activation_error(matched)
+            weights = qdq_loss_debug.create_weight_matching(str(arguments.float), str(arguments.quantized))
+            qdq_loss_debug.compute_weight_error(weights)
+
+    return work
+
+
+if __name__ == "__main__":
+    main()
