@@ -1,7 +1,7 @@
 """From a case to its facts: formulas only, every number from the accumulators."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -43,7 +43,8 @@ def derive(case: Case, base: RuleBase) -> CaseFacts:
 def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
-    layers = tuple(_layer_facts(op, tensors, base, writers) for op in case.record.operators)
+    degraded = [is_degraded(tensor.data.accumulated, base) for tensor in tensors]
+    layers = tuple(_layer_facts(op, tensors, degraded, writers) for op in case.record.operators)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),
@@ -56,12 +57,16 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
 
 
 def _layer_facts(
-    op: OperatorRecord, tensors: tuple[TensorFacts, ...], base: RuleBase, writers: Mapping[int, OperatorRecord]
+    op: OperatorRecord,
+    tensors: tuple[TensorFacts, ...],
+    degraded: Sequence[bool | None],
+    writers: Mapping[int, OperatorRecord],
 ) -> LayerFacts:
+    """One layer; ``degraded`` tells of every tensor whether its accumulated error is over a threshold."""
     index = next((i for i in op.outputs if i is not None), None)
     output = tensors[index] if index is not None else TensorFacts()
-    degraded = is_degraded(output.data.accumulated, base)
-    carried = [is_degraded(tensors[i].data.accumulated, base) for i in op.inputs if i is not None]
+    here = degraded[index] if index is not None else None
+    carried = [degraded[i] for i in op.inputs if i is not None]
     return LayerFacts(
         name=op.name,
         float_name=op.float_name,
@@ -75,9 +80,9 @@ def _layer_facts(
         weight=op.weight,
         bias=op.bias,
         output=output,
-        degraded=degraded,
+        degraded=here,
         feeders=_feeders(op, writers),
-        born=_is_born(degraded, carried, len(carried) < len(op.inputs)),
+        born=_is_born(here, carried, len(carried) < len(op.inputs)),
     )
 
 
@@ -294,7 +299,7 @@ def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
     if bins is None or bins.high[-1] <= bins.low[0]:
         return None
     edges = np.linspace(bins.low[0], bins.high[-1], DISPLAY_BINS + 1)
-    below = np.array([bins.total * (1.0 - bins.share_above(float(edge))) for edge in edges])
+    below = bins.total * (1.0 - bins.repeated(len(edges)).shares_above(edges))
     below[0] = 0.0
     counts = np.diff(np.round(below)).astype(int)
     return Histogram(

@@ -162,6 +162,11 @@ class Bins(BinTable):
         """Value below which the share ``q`` of all values lies; linear within a bin."""
         return float(self.quantiles([q])[0, 0])
 
+    def repeated(self, times: int) -> BinTable:
+        """A table of so many equal tensors, to ask something different of each."""
+        low, high, count = (np.tile(column, times) for column in (self.low, self.high, self.count))
+        return BinTable(low, high, count, np.arange(times + 1) * len(self.low))
+
     def share_above(self, limit: float) -> float:
         """Share of values above ``limit``; linear within a bin."""
         return float(self.shares_above(np.array([limit]))[0])

@@ -57,7 +57,10 @@ def _recalibrated(case: Case, tensors: Sequence[TensorFacts]) -> tuple[TensorFac
         bits = np.array([quantizers[i].bits for i in part])
         signed = np.array([is_signed_grid(quantizers[i]) for i in part])
         grids = grids_over(bins.lowest, bins.highest, bits, signed)
-        _, best = best_grids(bins, rows, bits, signed)
+        # Where the codes are shared out freely between the signs, the best range is known.
+        best = np.array([math.inf if (db := tensors[i].best_sqnr_db) is None else db for i in part])
+        if signed.any():
+            best[signed] = best_grids(bins, rows[signed], bits[signed], signed[signed])[1]
         noise = noises(bins, rows, grids)
         numbers = np.column_stack([grids.T, noise, bins.powers(), sqnrs_db(bins, rows, grids), best]).tolist()
         for i, (low, high, step, *simulated) in zip(part, numbers, strict=True):
