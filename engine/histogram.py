@@ -50,7 +50,11 @@ class BinTable:
         cls, counts: Sequence[NDArray[np.int64]], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
     ) -> Self:
         """Bins of ``[4096]`` count arrays, none of them empty, clipped to the exact extremes of each tensor."""
-        ordered = np.stack([count[ORDER] for count in counts])
+        ordered = np.empty((len(counts), 2 * _FIRST_NONFINITE), np.int64)
+        for row, histogram in zip(ordered, counts, strict=True):
+            # In the order of ORDER, by slices, which cost a quarter of picking.
+            row[:_FIRST_NONFINITE] = histogram[2048 : 2048 + _FIRST_NONFINITE][::-1]
+            row[_FIRST_NONFINITE:] = histogram[:_FIRST_NONFINITE]
         occupied = np.flatnonzero(ordered != 0)
         owner, place = np.divmod(occupied, len(ORDER))
         low, high = (np.clip(ends[ORDER[place]], minimum[owner], maximum[owner]) for ends in (LOW, HIGH))
