@@ -207,10 +207,13 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
 
 
 def _histograms(arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
+    tensors, bins, counts = (arrays[f"histogram.{name}"] for name in ("tensor", "bin", "count"))
+    order = np.argsort(tensors, kind="stable")
+    starts = np.flatnonzero(np.diff(tensors[order], prepend=-1))
     histograms: dict[int, NDArray[np.int64]] = {}
-    columns = (arrays[f"histogram.{name}"] for name in ("tensor", "bin", "count"))
-    for tensor, bin_, count in zip(*columns, strict=True):
-        histograms.setdefault(int(tensor), np.zeros(BINS, np.int64))[bin_] = count
+    for rows in np.split(order, starts[1:]) if len(order) else []:
+        histograms[int(tensors[rows[0]])] = np.zeros(BINS, np.int64)
+        histograms[int(tensors[rows[0]])][bins[rows]] = counts[rows]
     return histograms
 
 

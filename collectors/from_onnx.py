@@ -179,7 +179,7 @@ class _Run:
             self._accumulators[role] = self._accumulator(role, case)
 
     def _same_start(self, role: Role, case: Case) -> bool:
-        """The data set has its old name and length at least, and the first sample that was read is the first one now."""
+        """The data set has its name and no less samples than were read, and the first of them is the first one now."""
         known, dataset = case.statistics[role].samples, self._datasets[role]
         if dataset.origin != case.record.datasets[role].origin or len(known) > (dataset.samples or len(known)):
             return False

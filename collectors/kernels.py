@@ -83,12 +83,28 @@ class _Errors(NamedTuple):
     max: NDArray[np.float64]
 
 
-class _Buckets(NamedTuple):
-    """Bucket of each sample, and the extremes per bucket."""
+class _Columns(NamedTuple):
+    """Everything that is known of one tensor; the extremes of buckets are ``[BUCKETS]``."""
 
-    of: NDArray[np.int64]
-    min: NDArray[np.float64]
-    max: NDArray[np.float64]
+    values: _Values
+    bucket_min: NDArray[np.float64]
+    bucket_max: NDArray[np.float64]
+    clipped: NDArray[np.int64]
+    clipped_energy: NDArray[np.float64]
+    rounding: _Errors
+    accumulated: _Errors
+
+    @classmethod
+    def of(cls, into: TensorStatistics) -> "_Columns":
+        return cls(
+            _Values(into.count, into.nonfinite, into.mean, into.m2, into.min, into.max, into.histogram),
+            into.bucket_min,
+            into.bucket_max,
+            into.clipped,
+            into.clipped_energy,
+            _errors(into, "rounding"),
+            _errors(into, "accumulated"),
+        )
 
 
 def observe(
@@ -103,16 +119,8 @@ def observe(
     if codes.dtype not in _KINDS:
         codes = codes.astype(np.float32)
     kind = -1 if deployed is None else _KINDS[codes.dtype]
-    _observe(
-        x,
-        _Buckets(buckets, into.bucket_min, into.bucket_max),
-        _Values(into.count, into.nonfinite, into.mean, into.m2, into.min, into.max, into.histogram),
-        rounding or _NO_ROUNDING,
-        _errors(into, "rounding"),
-        (into.clipped, into.clipped_energy),
-        (codes.reshape(-1).view(np.uint8), kind, scale, zero),
-        _errors(into, "accumulated"),
-    )
+    into.prepared = into.prepared or _Columns.of(into)
+    _observe(x, buckets, into.prepared, rounding or _NO_ROUNDING, (codes.reshape(-1).view(np.uint8), kind, scale, zero))
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
@@ -366,24 +374,25 @@ def _rounded(x, plain, power, scale, low, high, scratch):
 
 
 @_jit
-def _extend(buckets, bucket, low, high):
+def _extend(bucket_min, bucket_max, bucket, low, high):
     if bucket >= 0:
-        buckets.min[bucket] = min(buckets.min[bucket], low)
-        buckets.max[bucket] = max(buckets.max[bucket], high)
+        bucket_min[bucket] = min(bucket_min[bucket], low)
+        bucket_max[bucket] = max(bucket_max[bucket], high)
 
 
 @_jit
-def _extend_gathered(buckets, x, groups):
+def _extend_gathered(bucket_min, bucket_max, buckets, x):
     """Gathered rows hold several samples side by side, each with a bucket of its own."""
+    groups = len(buckets)
     span = x.size // groups
     for g in range(groups):
         part = x[g * span : (g + 1) * span]
         low, high, _, plain = _survey(part)
         if plain:
-            _extend(buckets, buckets.of[g], _value(low), _value(high))
+            _extend(bucket_min, bucket_max, buckets[g], _value(low), _value(high))
         else:
             _, _, _, smallest, largest, _ = _careful_moments(part)
-            _extend(buckets, buckets.of[g], smallest, largest)
+            _extend(bucket_min, bucket_max, buckets[g], smallest, largest)
 
 
 @_jit
@@ -398,15 +407,15 @@ def _add(errors, c, n, nonfinite, total, square, cross, power, top):
 
 
 @_jit
-def _observe(x, buckets, values, rounding, rounding_errors, clipped, deployed, deployed_errors):
+def _observe(x, buckets, into, rounding, deployed):
     outer, channels, inner = x.shape
     codes, kind, code_scale, zero = deployed
     scale, low_code, high_code = rounding
-    clipped_count, clipped_energy = clipped
+    values, bucket_min, bucket_max, clipped, clipped_energy, rounded, accumulated = into
     scratch = np.empty(CHUNK, np.float32)
     tables = np.zeros((4 if x.size > MANY else 0, BINS), np.int32)
     many, rounds, compares = len(tables) > 0, scale.size > 0, kind >= 0
-    groups = buckets.of.size if outer == 1 else 1
+    gathered = outer == 1 and len(buckets) > 1
     for o in range(outer):
         for c in range(channels):
             low, high = np.inf, -np.inf
@@ -428,20 +437,18 @@ def _observe(x, buckets, values, rounding, rounding_errors, clipped, deployed, d
                     _count_finite(chunk, values.histogram)
                 if rounds:
                     error, outside, energy = _rounded(chunk, plain, power, scale[c], low_code[c], high_code[c], scratch)
-                    _add(rounding_errors, c, *error)
-                    clipped_count[c] += outside
+                    _add(rounded, c, *error)
+                    clipped[c] += outside
                     clipped_energy[c] += energy
                 if compares:
                     place = (o * channels + c) * inner + start
                     y = _deployed(codes, kind, place, chunk.size, code_scale[c], zero[c], scratch)
-                    _add(deployed_errors, c, *_compared(chunk, y, plain, power))
+                    _add(accumulated, c, *_compared(chunk, y, plain, power))
             values.min[c], values.max[c] = min(values.min[c], low), max(values.max[c], high)
-            if groups > 1:
-                _extend_gathered(buckets, x[o, c], groups)
-            elif buckets.of[o] >= 0:
-                bucket = buckets.of[o]
-                buckets.min[bucket] = min(buckets.min[bucket], low)
-                buckets.max[bucket] = max(buckets.max[bucket], high)
+            if gathered:
+                _extend_gathered(bucket_min, bucket_max, buckets, x[o, c])
+            else:
+                _extend(bucket_min, bucket_max, buckets[o], low, high)
     for b in range(BINS if many else 0):
         values.histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
 

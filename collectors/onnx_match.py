@@ -7,6 +7,8 @@ import numpy as np
 
 from quantmedic.collectors.onnx_graph import FOLDABLE, Graph, Operator
 
+#: So many weights tell whether two layers are the same.
+LIKENESS_WEIGHTS = 1 << 14
 #: Operator types that stand for each other when one toolchain fuses what the other keeps apart.
 _SAME = {"Gemm": "MatMul", "FusedMatMul": "MatMul", "FusedGemm": "MatMul", "FusedConv": "Conv", "QuickGelu": "Gelu"}
 _HOPS = 4
@@ -163,12 +165,12 @@ class _Matcher:
         return bool(known) and self._inputs_fit(op, twin)
 
     def _weight_likeness(self, op: Operator, twin: Operator) -> float:
-        """Cosine of the weights, 0 where there are none or their shapes differ."""
+        """Cosine of the (first) weights, 0 where there are none or their shapes differ."""
         mine = [self.quantized.constants[n].values for n in op.inputs if n in self.quantized.constants]
         theirs = [self.float_graph.constants[n].values for n in twin.inputs if n in self.float_graph.constants]
         if not mine or not theirs or mine[0] is None or theirs[0] is None or mine[0].shape != theirs[0].shape:
             return 0.0
-        a, b = mine[0].ravel().astype(np.float64), theirs[0].ravel().astype(np.float64)
+        a, b = (v.ravel()[:LIKENESS_WEIGHTS].astype(np.float64) for v in (mine[0], theirs[0]))
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
             return 0.0
         scale = np.sqrt((a @ a) * (b @ b))

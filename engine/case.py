@@ -126,7 +126,10 @@ class CaseRecord(Record):
 
 @dataclass
 class TensorStatistics:
-    """Views into the columns of one tensor; arrays are ``[channels]`` unless said otherwise."""
+    """Views into the columns of one tensor; arrays are ``[channels]`` unless said otherwise.
+
+    ``prepared`` is for whoever fills them: the same views in the form that it needs, kept between batches.
+    """
 
     count: NDArray[np.int64]
     nonfinite: NDArray[np.int64]
@@ -140,6 +143,7 @@ class TensorStatistics:
     histogram: NDArray[np.int64]
     bucket_min: NDArray[np.float64]
     bucket_max: NDArray[np.float64]
+    prepared: Any = field(default=None, compare=False, repr=False)
 
 
 ROW_COLUMNS: Mapping[str, tuple[type, float]] = {
