@@ -1,25 +1,28 @@
 """The JSON report, the versioned contract, and its schema."""
 
 import json
-import math
-from collections.abc import Callable, Mapping
-from json.encoder import encode_basestring_ascii
-from typing import Any
+import re
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema
 
 from quantmedic.engine.diagnosis import Diagnosis
 
+#: Characters that end or begin markup, and those that terminals may obey.
+_UNSAFE = re.compile(r"[<>&\x7f-\U0010ffff]")
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def render_json(diagnosis: Diagnosis) -> str:
-    """``report.json``: sorted keys, valid JSON, safe inside markup and terminals; not finite becomes null."""
-    text = _indented(diagnosis.model_dump(mode="python"), "\n")
-    return (
-        text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\x7f", "\\u007f") + "\n"
-    )
+    """``report.json``: ASCII, safe inside markup and terminals; what is not finite becomes null."""
+    text = diagnosis.model_dump_json(indent=1, fallback=str)
+    return _UNSAFE.sub(_escaped, text) + "\n"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A character as JSON escapes it: in UTF-16."""
+    units = match.group().encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def render_schema() -> str:
@@ -33,34 +36,3 @@ class _NullableFloats(GenerateJsonSchema):
 
     def float_schema(self, schema: FloatSchema) -> JsonSchemaValue:
         return {"type": ["number", "null"]}
-
-
-def _indented(value: Any, newline: str) -> str:
-    """A value as JSON, one entry per line: made plain and written in one pass, since a large report has a million."""
-    deeper = newline + " "
-    if isinstance(value, Mapping):
-        named = {str(key): entry for key, entry in value.items()}
-        texts = [(k, write(v) if (write := _WRITERS.get(type(v))) else _indented(v, deeper)) for k, v in named.items()]
-        entries = [f"{encode_basestring_ascii(key)}: {text}" for key, text in sorted(texts)]
-        return f"{{{deeper}{f',{deeper}'.join(entries)}{newline}}}" if entries else "{}"
-    if isinstance(value, list | tuple | set | frozenset):
-        entries = [write(v) if (write := _WRITERS.get(type(v))) else _indented(v, deeper) for v in value]
-        return f"[{deeper}{f',{deeper}'.join(entries)}{newline}]" if entries else "[]"
-    plain = _plain(value)
-    return _WRITERS[type(plain)](plain)
-
-
-def _plain(value: Any) -> float | int | str:
-    """What is of no type that JSON has: a number of numpy, or its text."""
-    found = value.item() if hasattr(value, "item") else value
-    return next((kind(found) for kind in (bool, int, float) if isinstance(found, kind)), str(found))
-
-
-#: Text of the types that have no entries; a number that is not finite becomes null.
-_WRITERS: dict[type, Callable[[Any], str]] = {
-    float: lambda value: repr(value) if math.isfinite(value) else "null",
-    str: encode_basestring_ascii,
-    int: repr,
-    bool: lambda value: "true" if value else "false",
-    type(None): lambda value: "null",
-}
