@@ -18,8 +18,8 @@ from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_record import model_record, observed_facts
-from quantmedic.collectors.onnx_rotation import MAX_PARTS, MIN_SAMPLES, parts_of, rotation
-from quantmedic.engine.case import Case, CaseRecord, DatasetRecord, refuse_strangers
+from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
+from quantmedic.engine.case import EXTREME_SAMPLES, Case, CaseRecord, DatasetRecord, refuse_strangers
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import Role
 
@@ -137,7 +137,7 @@ class _Run:
             return 1
         samples = _total(dataset, self._options)
         if dataset.samples is None:
-            enough = min(MAX_PARTS * MIN_SAMPLES, self._options.samples or MAX_PARTS * MIN_SAMPLES)
+            enough = min(MAX_PARTS * EXTREME_SAMPLES, self._options.samples or MAX_PARTS * EXTREME_SAMPLES)
             samples = sum(batch.samples for batch in dataset.batches(self._size, limit=enough))
         return parts_of(samples or 0)
 

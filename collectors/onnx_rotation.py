@@ -2,16 +2,15 @@
 
 from quantmedic.collectors.onnx_pair import visible
 from quantmedic.collectors.onnx_plan import Plan
+from quantmedic.engine.case import EXTREME_SAMPLES
 
 #: More parts gain little, for the sessions of each have to be built.
 MAX_PARTS = 8
-#: Samples that a part of the data set holds at least: extremes of fewer say little.
-MIN_SAMPLES = 32
 
 
 def parts_of(samples: int) -> int:
     """Into how many parts tensors and samples are divided, of a data set of this size; 1 is all at once."""
-    return max(1, min(MAX_PARTS, samples // MIN_SAMPLES))
+    return max(1, min(MAX_PARTS, samples // EXTREME_SAMPLES))
 
 
 def rotation(plan: Plan, count: int) -> list[list[int]]:

@@ -21,6 +21,8 @@ ERROR_FIELDS = ("count", "sum", "square", "cross", "power")
 ERROR_KINDS = ("rounding", "accumulated", "operator")
 #: Distinct input values are kept per channel up to this number: an 8-bit image has at most 256.
 LATTICE_POINTS = 256
+#: Extremes of fewer samples are not judged where the data set holds more.
+EXTREME_SAMPLES = 32
 #: Features are projected to this many dimensions, so that their covariance stays small.
 FEATURES = 64
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import Case, OperatorRecord, SetStatistics, TensorRecord
+from quantmedic.engine.case import EXTREME_SAMPLES, Case, OperatorRecord, SetStatistics, TensorRecord
 from quantmedic.engine.facts import (
     ClippingFacts,
     DistributionFacts,
@@ -31,6 +31,15 @@ _TOGETHER = 128
 NO_ERROR = ErrorFacts()
 NO_CLIPPING = ClippingFacts()
 _QUANTILES = {"p0_01": 0.0001, "p1": 0.01, "p50": 0.5, "p99": 0.99, "p99_99": 0.9999}
+#: Facts that rest on the smallest and largest values.
+_EXTREME = (
+    "zscore_max",
+    "tail_share",
+    "range_inflation_bits",
+    "channel_absmax_ratio",
+    "range_growth",
+    "halves_disagreement",
+)
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -289,7 +298,15 @@ def _distributions(
     reach, bulk = fields["absmax"], fields["abs_p99_99"]
     with np.errstate(all="ignore"):
         fields["range_inflation_bits"] = np.where((reach > 0) & (bulk > 0), np.log2(reach / bulk), np.nan)
+    known = knows_extremes(statistics)[seen]
+    fields |= {name: np.where(known, fields[name], np.nan) for name in _EXTREME}
     return [DistributionFacts(**row) for row in _rows(fields)]
+
+
+def knows_extremes(statistics: SetStatistics) -> NDArray[np.bool_]:
+    """Tensors that were seen on all samples of a set, or on enough of them to say something of its extremes."""
+    seen = statistics.tensor_samples
+    return (seen >= EXTREME_SAMPLES) | (seen >= len(statistics.samples))
 
 
 def _shape(bins: BinTable) -> dict[str, Floats]:
@@ -353,6 +370,8 @@ def _clipping(statistics: SetStatistics, records: Sequence[TensorRecord]) -> lis
             "overshoot": np.maximum(np.maximum(largest - high, low - smallest), 0.0) / width,
             "utilisation": np.maximum(np.minimum(largest, high) - np.maximum(smallest, low), 0.0) / width,
         }
+        extremes = knows_extremes(statistics)
+        fields |= {name: np.where(extremes, fields[name], np.nan) for name in ("overshoot", "utilisation")}
         known = ((width > 0) & (count > 0)).tolist()
     return [ClippingFacts(**row) if k else NO_CLIPPING for k, row in zip(known, _rows(fields), strict=True)]
 

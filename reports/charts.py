@@ -215,11 +215,11 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
     ]
     names = _names(measured, flagged, x, left + 6, right - 2)
     title = f"{LABELS[metric]} · {role}"
-    samples = max((getattr(row, role).samples or 0 for row in measured), default=0)
+    samples = sorted({getattr(row, role).samples or 0 for row in measured} - {0})
     return ErrorChart(
         stem=f"{'sqnr' if metric == 'sqnr_db' else metric}-{role}",
         title=title,
-        samples=f"n = {samples}" if samples else "",
+        samples=f"n = {' … '.join(str(n) for n in dict.fromkeys((samples[0], samples[-1])))}" if samples else "",
         axis=AXES[metric],
         note="" if measured else f"not measured on the {role} set",
         width=width,

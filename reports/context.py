@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import MetricFacts
+from quantmedic.engine.facts import DatasetFacts, MetricFacts
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
 from quantmedic.reports.tables import (
@@ -201,9 +201,18 @@ def _model_text(diagnosis: Diagnosis) -> str:
 def _samples_text(diagnosis: Diagnosis) -> str:
     parts = [
         f"{dataset.role} {number(dataset.samples)}{' labelled' if dataset.labelled else ''}"
+        + _slices(diagnosis, dataset)
         for dataset in diagnosis.datasets
     ]
     return ", ".join(parts) or f"data sets {NOT_MEASURED}"
+
+
+def _slices(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
+    """How many samples each layer was measured on, where that is not all of them."""
+    if dataset.role is None:
+        return ""
+    counts = {getattr(row, dataset.role).samples for row in diagnosis.layers} - {None, 0, dataset.samples}
+    return f" (layers on {number(min(counts))} or more of them)" if counts else ""
 
 
 def _drop(metrics: MetricFacts) -> Drop | None:

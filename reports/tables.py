@@ -39,6 +39,7 @@ class LayerLine:
     validation: Annotated[str, "accumulated SQNR on the validation set in dB"]
     worst_channel: Annotated[str, "accumulated SQNR of the worst channel in dB"]
     range: Annotated[str, "smallest and largest float value"]
+    samples: Annotated[str, "samples of the set judged that it was measured on"]
     degraded: Annotated[bool, "accumulated error is over a threshold"]
     findings: Annotated[tuple[str, ...], "codes of the rules that flagged it"]
 
@@ -51,6 +52,7 @@ class LayerTable:
     total: Annotated[int, "layers of the model"]
     left_out: Annotated[int, "layers that are only in report.json"]
     judged_on: Annotated[str, "data set of rounding and worst channel"]
+    sliced: Annotated[bool, "layers were measured on different samples of the set"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def layer_table(diagnosis: Diagnosis) -> LayerTable:
         total=len(diagnosis.layers),
         left_out=len(diagnosis.layers) - len(rows),
         judged_on=role,
+        sliced=len({getattr(row, role).samples for row in rows} - {None, 0}) > 1,
     )
 
 
@@ -234,6 +237,7 @@ def _layer(row: LayerRow, role: Role) -> LayerLine:
         validation=level(row.validation.accumulated.sqnr_db),
         worst_channel=level(errors.accumulated.worst_channel_sqnr_db),
         range=NOT_MEASURED if row.min is None else f"{number(row.min)} … {number(row.max)}",
+        samples=number(errors.samples),
         degraded=row.degraded is True,
         findings=tuple(visible(code) for code in row.findings),
     )
