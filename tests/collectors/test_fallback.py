@@ -36,7 +36,7 @@ from quantmedic.demo import patient
 assert accumulate.kernels.__name__.endswith("reference")
 assert not any(name.startswith(("numba", "llvmlite")) for name in sys.modules)
 models, options = patient()
-own = {"samples": 96, "batch_size": 22, "threads": 2, "operator_error": True, "mode": sys.argv[1]}
+own = {"samples": 64, "batch_size": 22, "threads": 2, "operator_error": True, "mode": sys.argv[1]}
 case = quantmedic.collect(*models, **options, **own)
 quantmedic.save_case(case, sys.argv[2])
 """
@@ -52,7 +52,7 @@ def cases(request, tmp_path_factory) -> tuple[Case, Case]:
     command = [sys.executable, "-c", _COLLECT, request.param, str(path)]
     subprocess.run(command, check=True, env=os.environ | {"QUANTMEDIC_NO_JIT": "1"})
     models, options = patient()
-    own = {"samples": 96, "batch_size": 22, "threads": 2, "operator_error": True, "mode": request.param}
+    own = {"samples": 64, "batch_size": 22, "threads": 2, "operator_error": True, "mode": request.param}
     return quantmedic.collect(*models, **options, **own), quantmedic.load_case(path)
 
 
@@ -80,7 +80,8 @@ def test_the_demo_without_compiled_code(cases):
 
 
 def test_the_demo_is_judged_alike(cases):
-    compiled, plain = (quantmedic.judge(case) for case in cases)
+    rules = quantmedic.load_rulebase()
+    compiled, plain = (quantmedic.judge(case, rules) for case in cases)
     assert compiled.verdict == plain.verdict
     assert [cause.cause for cause in compiled.causes] == [cause.cause for cause in plain.causes]
 

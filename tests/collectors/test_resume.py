@@ -28,6 +28,7 @@ from quantmedic.engine.errors import CaseError
 
 X = images(42)
 LABELS = np.arange(42) % 5
+RULES = quantmedic.load_rulebase()
 MANY = images(100, seed=8)
 
 
@@ -160,7 +161,7 @@ def check_unfinished(path: Path) -> int:
             assert (statistics.tensor_samples == known.seen).all()
     last = [*case.record.datasets.values()][-1]
     assert not last.complete
-    diagnosis = quantmedic.judge(case)
+    diagnosis = quantmedic.judge(case, RULES)
     assert any("not read to its end" in warning for warning in diagnosis.warnings)
     return sum(known.seen for known in case.record.datasets.values())
 
@@ -223,7 +224,7 @@ def test_too_few_samples_to_take_turns_are_measured_exactly(wholes, samples, tmp
 # --- interruptions ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calls", [1, 4, 8])
+@pytest.mark.parametrize("calls", [1, 7])
 def test_an_interrupted_pass_goes_on_to_the_same_end(whole, calls, tmp_path):
     scene, path = whole
     file = tmp_path / "c.case"
@@ -234,21 +235,18 @@ def test_an_interrupted_pass_goes_on_to_the_same_end(whole, calls, tmp_path):
 
 
 @pytest.mark.parametrize("whole", scenes(_FAST, _RECOUNTED), indirect=True)
-@pytest.mark.parametrize("threads", [1, 3])
-def test_interrupted_again_and_again(whole, threads, tmp_path):
+def test_interrupted_again_and_again(whole, tmp_path):
     """With another number of threads each time."""
     scene, path = whole
     file, seen = tmp_path / "c.case", 0
     for turn in range(40):
         try:
-            case = scene.collect(
-                checkpoint=file, resume=True, progress=StopAfter(1 + turn % 3), threads=1 + turn % threads
-            )
+            case = scene.collect(checkpoint=file, resume=True, progress=StopAfter(2 + turn % 3), threads=1 + turn % 3)
             break
         except Interrupted:
             before, seen = seen, check_unfinished(file)
             assert seen > before
-    assert turn >= 3
+    assert turn >= 2
     assert_identical(case, path, tmp_path)
 
 

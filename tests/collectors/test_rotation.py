@@ -40,6 +40,7 @@ from quantmedic.engine.derive import derive
 from quantmedic.engine.facts import CaseFacts
 
 X = images(100)
+RULES = quantmedic.load_rulebase()
 NETS = {
     "conv": conv_net(),
     "residual": residual_net(),
@@ -60,7 +61,7 @@ def collect(tmp_path) -> Callable[..., Case]:
 
 
 def facts_of(case: Case) -> CaseFacts:
-    return derive(case, quantmedic.load_rulebase())
+    return derive(case, RULES)
 
 
 # --- how many turns --------------------------------------------------------------------------------------------------
@@ -205,7 +206,7 @@ def test_estimates_of_the_demo_are_close(demo):
 
 
 def test_the_demo_gets_the_same_diagnosis(demo):
-    exact, fast = (quantmedic.judge(case) for case in demo)
+    exact, fast = (quantmedic.judge(case, RULES) for case in demo)
     assert exact.verdict == fast.verdict
     assert exact.causes[0].cause == fast.causes[0].cause
 
