@@ -159,6 +159,57 @@ def _mlp(net: _Builder, x: str, width: int) -> str:
     return net.linear(half, 4 * width, width)
 
 
+def chain(layers: int, width: int, side: int) -> onnx.ModelProto:
+    """Depthwise convolutions and activations in turn: ``layers`` operators of ``width`` channels."""
+    net = _Builder()
+    x = "image"
+    for layer in range(layers):
+        x = net.relu(x) if layer % 2 else net.conv(x, width, width, 3, groups=width)
+    value = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", width, side, side])
+    return net.model(value, x, ["N", width, side, side])
+
+
+def with_qdq(model: onnx.ModelProto, scale: float = 0.05) -> onnx.ModelProto:
+    """A chain with a uint8 pair on every tensor and int8 weights, all on fixed grids."""
+    quantized = onnx.ModelProto()
+    quantized.CopyFrom(model)
+    graph = quantized.graph
+    constants = {"step": np.float32(scale), "middle": np.uint8(128), "weight_step": np.float32(0.02)}
+    constants["weight_zero"] = np.int8(0)
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    nodes, final = [], graph.output[0].name
+
+    def pair(x: str, out: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("QuantizeLinear", [x, "step", "middle"], [f"{x}_codes"], name=f"{x}_q"),
+            helper.make_node("DequantizeLinear", [f"{x}_codes", "step", "middle"], [out], name=f"{x}_dq"),
+        ]
+
+    nodes += pair("image", "image_real")
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            if name not in weights:
+                node.input[i] = f"{name}_real"
+            elif i == 1:
+                codes = np.clip(np.rint(numpy_helper.to_array(weights[name]) / 0.02), -128, 127).astype(np.int8)
+                constants[f"{name}_codes"] = codes
+                stored = [f"{name}_codes", "weight_step", "weight_zero"]
+                nodes.append(helper.make_node("DequantizeLinear", stored, [f"{name}_real"], name=f"{name}_dq"))
+                node.input[i] = f"{name}_real"
+        out = node.output[0]
+        if out == final:
+            node.output[0] = f"{out}_float"
+            nodes += [node, *pair(f"{out}_float", final)]
+        else:
+            nodes += [node, *pair(out, f"{out}_real")]
+    biases = [tensor for name, tensor in weights.items() if f"{name}_codes" not in constants]
+    graph.ClearField("node")
+    graph.node.extend(nodes)
+    graph.ClearField("initializer")
+    graph.initializer.extend([*biases, *(numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items())])
+    return quantized
+
+
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": resnet50,
     "mobilenet_v2": mobilenet_v2,

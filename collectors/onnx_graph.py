@@ -1,5 +1,6 @@
 """An ONNX graph without its quantizers: operators, constants, and where each tensor's integer codes can be read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Graph:
     Attributes:
         quantizers: Taps of each root that is quantized; one without a quantizer shows codes on an unknown grid.
         codes: Every tensor that holds codes, with the grid on which they lie where it is known.
+        producers: Operator that writes each root, once the graph is parsed.
+        consumers: Operators that read each root, in topological order, once the graph is parsed.
     """
 
     path: Path
@@ -54,6 +57,8 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    producers: dict[str, Operator] = field(default_factory=dict)
+    consumers: dict[str, list[Operator]] = field(default_factory=dict)
     integer_nodes: int = 0
     qdq_nodes: int = 0
     dynamic_nodes: int = 0
@@ -68,20 +73,6 @@ class Graph:
     def output_roots(self) -> list[str]:
         """Roots of the network's outputs, in order."""
         return [self.root(name) for name in self.outputs]
-
-    @property
-    def producers(self) -> dict[str, Operator]:
-        """Operator that writes each root."""
-        return {name: op for op in self.operators for name in op.outputs}
-
-    @property
-    def consumers(self) -> dict[str, list[Operator]]:
-        """Operators that read each root, in topological order."""
-        found: dict[str, list[Operator]] = {}
-        for op in self.operators:
-            for name in dict.fromkeys(op.inputs):
-                found.setdefault(name, []).append(op)
-        return found
 
     @property
     def is_quantized(self) -> bool:
@@ -124,3 +115,12 @@ class Graph:
         """What was taken for codes is an intermediate result of one operator."""
         self.codes.pop(tensor, None)
         self.quantizers.pop(tensor, None)
+
+
+def consumers_of(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
+    """Operators that read each root, in order."""
+    found: dict[str, list[Operator]] = {}
+    for op in operators:
+        for name in dict.fromkeys(op.inputs):
+            found.setdefault(name, []).append(op)
+    return found

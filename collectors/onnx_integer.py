@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from quantmedic.collectors.onnx_constants import Constant
-from quantmedic.collectors.onnx_graph import Graph, Operator
+from quantmedic.collectors.onnx_graph import Graph, Operator, consumers_of
 from quantmedic.collectors.onnx_quantizer import Quantizer
 
 #: Instead of the position of a scale or zero point: there is none, or it is computed at run time.
@@ -158,7 +158,7 @@ def _settle_output(graph: Graph, node: onnx.NodeProto, output: tuple[int, int] |
 
 def join_dynamic(graph: Graph) -> None:
     """Fold what rescales the int32 result of a dynamically quantized product (Cast, Mul, bias Add) into the product."""
-    consumers = graph.consumers
+    consumers = consumers_of(graph.operators)
     dropped: set[int] = set()
     for op in graph.operators:
         chain = _rescaling(op, graph, consumers) if op.node.op_type in _SUMS else []

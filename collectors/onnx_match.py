@@ -187,7 +187,7 @@ class _Matcher:
             self.result.tensors.setdefault(mine, theirs)
 
     def _adds_constant_after(self, op: Operator) -> bool:
-        readers = [o for o in self.quantized.operators if op.outputs[0] in o.inputs]
+        readers = self.quantized.consumers.get(op.outputs[0], [])
         constants = self.quantized.constants
         return len(readers) == 1 and readers[0].op_type == "Add" and any(n in constants for n in readers[0].inputs)
 

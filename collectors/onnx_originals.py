@@ -79,7 +79,7 @@ def _same_way_round(values: Values | None, op: Operator, twin: Operator) -> Valu
 
 def _normalization(op: Operator, graph: Graph) -> tuple[Values, Values] | None:
     """Gain and shift per channel of the batch normalization that alone reads the operator's result."""
-    readers = [reader for reader in graph.operators if op.outputs[0] in reader.inputs]
+    readers = graph.consumers.get(op.outputs[0], [])
     if len(readers) != 1 or readers[0].op_type != "BatchNormalization" or len(readers[0].inputs) < 5:
         return None
     constants = [graph.constants.get(name) for name in readers[0].inputs[1:5]]

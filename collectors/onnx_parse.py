@@ -8,7 +8,7 @@ import onnx
 
 from quantmedic.collectors.onnx_codes import carry_codes
 from quantmedic.collectors.onnx_constants import Constant, fold, read_constant, read_constant_node, type_bits
-from quantmedic.collectors.onnx_graph import Graph, Tap
+from quantmedic.collectors.onnx_graph import Graph, Tap, consumers_of
 from quantmedic.collectors.onnx_integer import INTEGER_OPS, add_integer, join_dynamic
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
@@ -43,6 +43,8 @@ def parse(path: Path, model: onnx.ModelProto) -> Graph:
         ) from error
     for index, op in enumerate(graph.operators):
         op.index = index
+    graph.producers = {name: op for op in graph.operators for name in op.outputs}
+    graph.consumers = consumers_of(graph.operators)
     return graph
 
 

@@ -43,7 +43,8 @@ def model_record(
     """Everything that does not change while data are read; data sets and notices are left empty."""
     executed = executed_types(models.quantized, options.session_threads)
     index = {pair.root: i for i, pair in enumerate(observer.plan.pairs)}
-    operators = tuple(_operator(op, models, index, executed) for op in models.quantized.operators)
+    ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
+    operators = tuple(_operator(op, models, index, executed, ends) for op in models.quantized.operators)
     return CaseRecord(
         quantmedic_version=version,
         model=_model_facts(models, observer, operators),
@@ -78,9 +79,10 @@ def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
     )
 
 
-def _operator(op: Operator, models: Models, index: Mapping[str, int], executed: Mapping[str, str]) -> OperatorRecord:
+def _operator(
+    op: Operator, models: Models, index: Mapping[str, int], executed: Mapping[str, str], ends: Sequence[int]
+) -> OperatorRecord:
     twin = models.match.operators.get(op.index)
-    heads = [o for o in models.quantized.operators if o.op_type in COMPUTE]
     return OperatorRecord(
         index=op.index,
         name=twin.name if twin else op.name,
@@ -90,8 +92,8 @@ def _operator(op: Operator, models: Models, index: Mapping[str, int], executed: 
         inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
         outputs=tuple(index.get(visible(name, models.quantized)) for name in op.outputs),
         is_compute=op.op_type in COMPUTE,
-        is_first=op is heads[0] if heads else False,
-        is_last=op is heads[-1] if heads else False,
+        is_first=op.index == ends[0],
+        is_last=op.index == ends[-1],
         executed_as=_executed_as(op, models.quantized, executed),
         weight=weight_facts(op, models.quantized, twin, models.float_graph),
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
