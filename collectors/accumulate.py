@@ -36,7 +36,6 @@ class SetAccumulator:
         self._rows: list[NDArray[np.void]] = []
         self._labels: Array | None = None
         self._projection: NDArray[np.float64] | None = None
-        self._width = 0
         self._views = [statistics.tensor(i) for i in range(len(statistics.channels))]
         self.begun = self.ended = len(statistics.samples)
 
@@ -94,8 +93,8 @@ class SetAccumulator:
         x = x.mean(axis=tuple(range(2, x.ndim))) if x.ndim > 2 else x.reshape(n, -1)
         x = x[np.isfinite(x).all(axis=1)]
         width = x.shape[1]
-        self._width = self._width or width
-        if width != self._width:  # features over an axis that depends on the data cannot be compared
+        self._statistics.feature_width = self._statistics.feature_width or width
+        if width != self._statistics.feature_width:  # features over an axis that depends on the data cannot be compared
             return np.zeros((0, FEATURES))
         if width <= FEATURES:
             return np.pad(x, ((0, 0), (0, FEATURES - width)))

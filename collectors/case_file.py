@@ -51,13 +51,14 @@ def write_case(case: Case, path: Path) -> None:
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise CaseError(
             "cannot write the case file",
             where=f"{path}: {error.strerror or error}",
             help="choose another --output folder, or make room and allow writing there",
         ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def read_case(path: Path) -> Case:
@@ -175,7 +176,7 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "samples": s.samples,
         "lattice.lengths": np.array([len(v) for v in s.lattice], np.int64),
         "lattice.values": np.concatenate([np.zeros(0, np.float32), *s.lattice]),
-        "feature_count": np.array([s.feature_count, s.flipped_count], np.int64),
+        "feature_count": np.array([s.feature_count, s.flipped_count, s.feature_width], np.int64),
         "feature_sum": s.feature_sum,
         "feature_outer": s.feature_outer,
         "flipped_sum": s.flipped_sum,
@@ -201,6 +202,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         feature_outer=arrays["feature_outer"],
         flipped_count=int(arrays["feature_count"][1]),
         flipped_sum=arrays["flipped_sum"],
+        feature_width=int(arrays["feature_count"][2]),
         codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
         tensor_samples=arrays["tensor_samples"],
     )

@@ -120,6 +120,11 @@ class Dataset:
         size = self._fixed or size
         return self._cut_and_converted(self._pieces(size, wanted), size, skipped, whole=not start and part is None)
 
+    @property
+    def unit(self) -> int:
+        """Samples that the model takes at a time and that stay together; 1 where it takes any number."""
+        return self._fixed or 1
+
     def content_hash(self) -> str | None:
         """SHA-256 over the bytes of the source and its labels; ``None`` for functions, which have no content.
 

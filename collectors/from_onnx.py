@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.accumulate import SetAccumulator, sample_rows
 from quantmedic.collectors.batches import Batch, Part
 from quantmedic.collectors.datasets import Dataset
-from quantmedic.collectors.lanes import Lane, side_by_side
+from quantmedic.collectors.lanes import Abandoned, Lane, side_by_side
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_observer import Observer, Options
@@ -34,6 +34,8 @@ CHECKPOINT_SECONDS = 30.0
 BATCH_BYTES = 16 << 20
 MAX_BATCH = 32
 UNKNOWN_BATCH = 8
+#: What an interrupted run has to be repeated with.
+RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "metric_output")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -80,8 +82,10 @@ def collect(
     try:
         for case in run.measure():
             checkpoint(case)
+    except Abandoned:
+        raise
     except KeyboardInterrupt:
-        if not run.settled or not run.begun:  # unsettled: interrupted again while the last batches were finished
+        if not run.settled or not run.begun:
             raise
         checkpoint(run.case())
         raise Interrupted(run.case()) from None
@@ -128,6 +132,7 @@ class _Run:
         first = next(next(iter(datasets.values())).batches(self._size, limit=options.samples))
         self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
         self._record: CaseRecord | None = None
+        self._notices: list[str] = []
         self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
         self._accumulators = {role: self._accumulator(role) for role in datasets}
 
@@ -139,7 +144,7 @@ class _Run:
         if dataset.samples is None:
             enough = min(MAX_PARTS * EXTREME_SAMPLES, self._options.samples or MAX_PARTS * EXTREME_SAMPLES)
             samples = sum(batch.samples for batch in dataset.batches(self._size, limit=enough))
-        return parts_of(samples or 0)
+        return parts_of(samples or 0, dataset.unit)
 
     def _accumulator(self, role: Role, resume: Case | None = None) -> SetAccumulator:
         metric = self._metric if self._datasets[role].labelled else None
@@ -157,16 +162,19 @@ class _Run:
 
     def go_on(self, case: Case) -> None:
         """Take over what an interrupted run has measured."""
-        record = case.record
-        refuse_strangers(record, self.case().record)
-        mine = self.case().record.run
-        for name in ("batch_size", "mode", "samples", "seed", "operator_error"):
-            if record.run.get(name) != mine[name]:
+        record, mine = case.record, self.case().record
+        options = {name: (record.run.get(name), mine.run[name]) for name in RESUMED_OPTIONS}
+        for name, (then, now) in {**options, "metric": (record.metric, mine.metric)}.items():
+            if then != now:
                 raise CaseError(
                     "the interrupted run was started with other options",
-                    where=f"{name}: {record.run.get(name)} then, {mine[name]} now",
+                    where=f"{name}: {then} then, {now} now",
                     help="repeat the options of the first run, or start anew without --resume",
                 )
+        refuse_strangers(record, mine)
+        self._notices = [notice for notice in record.notices if notice not in self._unread(record.datasets)]
+        for i, tensor in enumerate(record.tensors):
+            self._observer.plan.bucketed[i] &= tensor.bucketed
         for role, known in record.datasets.items():
             state = self._states.get(role)
             if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
@@ -179,7 +187,7 @@ class _Run:
             self._accumulators[role] = self._accumulator(role, case)
 
     def _same_start(self, role: Role, case: Case) -> bool:
-        """The data set has its name and no less samples than were read, and the first of them is the first one now."""
+        """The data set has its name and no less samples than were read, and its first batch is what it was."""
         known, dataset = case.statistics[role].samples, self._datasets[role]
         if dataset.origin != case.record.datasets[role].origin or len(known) > (dataset.samples or len(known)):
             return False
@@ -187,7 +195,8 @@ class _Run:
         if not len(known) or batch is None:
             return not len(known)
         name = self._observer.plan.image[0] if self._observer.plan.image is not None else next(iter(batch.inputs))
-        return bool(sample_rows(batch.inputs[name][:1], None)["hash"][0] == known["hash"][0])
+        rows = sample_rows(batch.inputs[name], batch.labels)
+        return all(np.array_equal(rows[column], known[column][: len(rows)]) for column in ("hash", "label"))
 
     def measure(self) -> Iterator[Case]:
         """Read everything that is left; yields the case now and then."""
@@ -203,11 +212,13 @@ class _Run:
                 self._states[role].complete = True
 
     def _read(self, role: Role, index: int) -> Iterator[Case]:
-        """One slice of one data set."""
+        """One slice of one data set, unless a later one was begun already."""
         state, into = self._states[role], self._accumulators[role]
+        if any(state.seen[index + 1 :]):
+            return
         before = sum(state.seen[:index])
         total = _total(self._datasets[role], self._options)
-        batches = self._flagged(role, index)
+        batches, done = self._flagged(role, index), into.ended
 
         def work(item: tuple[Batch, bool], lane: Lane) -> None:
             self._observer.observe(item[0], into, lane, flip=item[1])
@@ -215,8 +226,9 @@ class _Run:
         while True:
             more = _Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
             try:
-                for _ in side_by_side(more, work, self._options.lanes):
-                    self._progress(role, into.ended, total)
+                for batch, _ in side_by_side(more, work, self._options.lanes):
+                    done += batch.samples
+                    self._progress(role, done, total)
             finally:
                 state.seen[index] = into.ended - before
             if more.exhausted:
@@ -242,8 +254,9 @@ class _Run:
         begun = {role: into for role, into in self._accumulators.items() if into.ended}
         statistics = {role: into.finish() for role, into in begun.items()}
         records = {role: self._dataset_record(role) for role in begun}
-        notices = [*self._observer.notices, *(n for dataset in self._datasets.values() for n in dataset.notices)]
-        notices += [f"the {role} data were not read" for role in self._datasets if role not in begun]
+        notices = [*self._notices, *self._observer.notices]
+        notices += [notice for dataset in self._datasets.values() for notice in dataset.notices]
+        notices += self._unread(begun)
         observer, record = self._observer, self._record
         buckets = zip(record.tensors, observer.plan.bucketed, strict=True)
         changes = {
@@ -253,6 +266,9 @@ class _Run:
             "model": record.model.model_copy(update=observed_facts(observer)),
         }
         return Case(record.model_copy(update=changes), statistics)
+
+    def _unread(self, begun: Collection[Role]) -> list[str]:
+        return [f"the {role} data were not read" for role in self._datasets if role not in begun]
 
     def _dataset_record(self, role: Role) -> DatasetRecord:
         dataset, state = self._datasets[role], self._states[role]

@@ -117,7 +117,7 @@ def observe(
     """See ``reference.observe``; ``x`` and the deployed codes are C-contiguous."""
     codes, scale, zero = deployed or (_NO_CODES, _NO_CHANNELS, _NO_CHANNELS)
     if codes.dtype not in _KINDS:
-        codes = codes.astype(np.float32)
+        codes = (codes.astype(np.float32) - zero.reshape(1, -1, 1)) * scale.reshape(1, -1, 1)
     kind = -1 if deployed is None else _KINDS[codes.dtype]
     into.prepared = into.prepared or _Columns.of(into)
     _observe(x, buckets, into.prepared, rounding or _NO_ROUNDING, (codes.reshape(-1).view(np.uint8), kind, scale, zero))
@@ -506,7 +506,8 @@ _SLOTS = 1 << 14
 
 
 def distinct(x: Float32, limit: int) -> Float32:
-    """See ``reference.distinct``; of more values than ``limit``, those are returned that are seen first."""
+    """See ``reference.distinct``; of more values than ``limit`` (under ``_SLOTS``), those that are seen first."""
+    assert limit < _SLOTS
     table, used = np.empty(_SLOTS, np.float32), np.zeros(_SLOTS, np.bool_)
     _distinct(x, limit, table, used)
     return np.sort(table[used])

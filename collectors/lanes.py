@@ -58,20 +58,24 @@ class Lane:
             self._moved.notify_all()
 
 
+class Abandoned(KeyboardInterrupt):
+    """Interrupted again while begun items were finished: some of them are being worked on still."""
+
+
 def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: int) -> Iterator[T]:
     """Work on items in ``threads`` lanes; yields each item when it is done, in order.
 
-    Whatever ends the iteration early, Ctrl-C too, first waits until every item that was taken has been worked on.
+    Whatever ends the iteration early, Ctrl-C too, first waits until every item that was taken has been worked on. So
+    one lane runs in a thread of its own as well: an interrupt must not cut an item in two.
+
+    Raises:
+        Abandoned: A second Ctrl-C during that wait.
     """
-    if threads == 1:
-        for item in items:
-            work(item, Lane())
-            yield item
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        running: deque[tuple[T, Future[None]]] = deque()
+    pool = ThreadPoolExecutor(threads)
+    running: deque[tuple[T, Future[None]]] = deque()
+    try:
         lane = None
-        for item in items:
+        for item in _after(running, items):
             lane = Lane(lane)
             running.append((item, pool.submit(_run, work, item, lane)))
             # One more than there are threads, so that none of them waits while data are read.
@@ -79,6 +83,21 @@ def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: i
                 yield _finished(running)
         while running:
             yield _finished(running)
+    finally:
+        try:
+            pool.shutdown(wait=True)
+        except KeyboardInterrupt:
+            raise Abandoned from None
+
+
+def _after(running: "deque[tuple[T, Future[None]]]", items: Iterable[T]) -> Iterator[T]:
+    """The items; where they fail, an item before them that failed as well comes first."""
+    try:
+        yield from items
+    except Exception:
+        while running:
+            _finished(running)
+        raise
 
 
 def _run(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:

@@ -1,7 +1,7 @@
 """Task metrics: one number per sample, so that results merge and the two models can be compared sample by sample."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -33,12 +33,14 @@ class Metric:
         per_sample: Takes the outputs and the labels of a batch, both with samples along axis 0, and returns one
             float64 per sample. Raises `DataError` if they do not fit the metric.
         root: The metric is the square root of the mean of its per-sample values (rmse).
+        output: Name of the output that it reads; None for the first, or where it is a function.
     """
 
     name: str
     higher_is_better: bool
     per_sample: Callable[[Outputs, Array], Values]
     root: bool = False
+    output: str | None = None
 
     def aggregate(self, values: Values) -> float:
         """The metric over all samples, from their per-sample values in any order or grouping; NaN without any."""
@@ -76,7 +78,7 @@ def load_metric(spec: str, direction: str | None = None, output: str | None = No
             where=f"--metric {spec}" + (f", did you mean {near[0]}?" if near else ""),
             help=f"give {', '.join(BUILT_IN)} or module:function",
         )
-    metric = _built_in(spec, output)
+    metric = replace(_built_in(spec, output), output=output)
     if direction is not None and _DIRECTIONS[direction] != metric.higher_is_better:
         raise DataError(
             f"{spec} has the other direction",

@@ -77,38 +77,43 @@ class Observer:
         reading = view.read(first)
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
         view.renumber(self.plan.numbers)
-        self._use(view, range(len(self.plan.pairs)))
+        self._use(view)
 
     def show(self, tensors: Iterable[int]) -> None:
         """Expose these tensors from now on, and only these."""
         del self._view  # one pair of sessions at a time
         pairs = {i: self.plan.pairs[i] for i in tensors}
         view = View(self._models, pairs, self._first, self._options.session_threads, self._plain)
-        self._use(view, self._written(pairs))
+        self._use(view)
 
-    def _use(self, view: View, alone: Iterable[int]) -> None:
+    def _use(self, view: View) -> None:
         self._view = view
         self.tapped.update(view.taps)
         self.simulated |= view.observed.simulated
         self.difference = max(self.difference, view.observed.difference)
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
-        self._isolated = None
-        if self._options.operator_error:
-            self._isolated = IsolatedOperators(self._models, view, alone, self._options.session_threads)
+        alone = self._alone(view) if self._options.operator_error else []
+        threads = self._options.session_threads
+        self._isolated = IsolatedOperators(self._models, view, alone, threads) if alone else None
 
-    def _written(self, pairs: Iterable[int]) -> list[int]:
-        """Tensors whose operator has all its inputs among these, so that it can be measured alone."""
+    def _alone(self, view: View) -> list[int]:
+        """Tensors that depend on float tensors of this view only, so that their operator can be measured by itself."""
         graph = self._models.quantized
         number = {pair.root: i for i, pair in enumerate(self.plan.pairs)}
-        shown = set(pairs)
-        missing = {
-            number[name]
-            for op in graph.operators
-            if not all(number[n] in shown for n in op.inputs if n in number)
-            for name in op.outputs
-            if name in number
-        }
-        return sorted(shown - missing)
+        gridded = {i for i, pair in enumerate(self.plan.pairs) if fixed_grid(pair.tap.quantizer) is not None}
+        known = dict.fromkeys(graph.inputs, True)
+        found = []
+        for op in graph.operators:
+            alone = all(known.get(name, True) for name in op.inputs)
+            for name in op.outputs:
+                known[name] = alone
+                i = number.get(name)
+                if i is None or i not in gridded:
+                    continue
+                known[name] = i in view.taps  # what lies behind is fed with its float twin
+                if alone and i in view.taps:
+                    found.append(i)
+        return found
 
     @property
     def notices(self) -> list[str]:

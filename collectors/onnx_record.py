@@ -57,7 +57,7 @@ def model_record(
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
         notices=(),
-        run=_run_record(models, options),
+        run=_run_record(models, options) | {"metric_output": metric.output if metric else None},
     )
 
 

@@ -8,9 +8,15 @@ from quantmedic.engine.case import EXTREME_SAMPLES
 MAX_PARTS = 8
 
 
-def parts_of(samples: int) -> int:
-    """Into how many parts tensors and samples are divided, of a data set of this size; 1 is all at once."""
-    return max(1, min(MAX_PARTS, samples // EXTREME_SAMPLES))
+def parts_of(samples: int, unit: int = 1) -> int:
+    """Into how many parts tensors and samples are divided, of a data set of this size; 1 is all at once.
+
+    Args:
+        samples: Samples of the data set.
+        unit: Samples that stay together, for the model takes so many at a time.
+    """
+    units_needed = -(-EXTREME_SAMPLES // unit)
+    return max(1, min(MAX_PARTS, samples // unit // units_needed))
 
 
 def rotation(plan: Plan, count: int) -> list[list[int]]:

@@ -174,6 +174,7 @@ class SetStatistics:
     """All accumulators of one data set; merging two sets' equals one pass over both.
 
     Per-channel columns are concatenated over the tensors: tensor ``t`` owns rows ``offsets[t]:offsets[t + 1]``.
+    ``feature_width`` is the width of the features before they are projected, 0 before any was seen.
     """
 
     channels: NDArray[np.int64]
@@ -188,6 +189,7 @@ class SetStatistics:
     feature_outer: NDArray[np.float64]
     flipped_count: int
     flipped_sum: NDArray[np.float64]
+    feature_width: int
     codes: list[NDArray[np.bool_]]
     tensor_samples: NDArray[np.int64]
     offsets: NDArray[np.int64] = field(init=False)
@@ -226,6 +228,7 @@ class SetStatistics:
             feature_outer=np.zeros((FEATURES, FEATURES)),
             flipped_count=0,
             flipped_sum=np.zeros(FEATURES),
+            feature_width=0,
             codes=[np.zeros(shape, np.bool_) for shape in codes],
             tensor_samples=np.zeros(tensors, np.int64),
         )
@@ -284,6 +287,7 @@ class SetStatistics:
             feature_outer=self.feature_outer + other.feature_outer,
             flipped_count=self.flipped_count + other.flipped_count,
             flipped_sum=self.flipped_sum + other.flipped_sum,
+            feature_width=self.feature_width or other.feature_width,
             codes=[x | y for x, y in zip(self.codes, other.codes, strict=True)],
             tensor_samples=self.tensor_samples + other.tensor_samples,
         )

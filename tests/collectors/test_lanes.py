@@ -174,10 +174,7 @@ def test_a_reader_that_fails_comes_after_the_items_before_it(threads):
     assert work.visitors(STATIONS - 1) == list(range(5))
 
 
-_MASKED = pytest.mark.xfail(strict=True, reason="the reader's failure hides that of an earlier item")
-
-
-@pytest.mark.parametrize("threads", [1, *(pytest.param(n, marks=_MASKED) for n in THREADS[1:])])
+@pytest.mark.parametrize("threads", THREADS)
 def test_work_that_fails_before_the_reader_fails_is_what_the_caller_sees(threads):
     def items() -> Iterator[int]:
         yield from range(2)

@@ -146,7 +146,6 @@ def test_a_fixed_batch_takes_turns_as_a_whole(collect, fixed):
     assert (case.statistics["validation"].tensor_samples >= 32).all()
 
 
-@pytest.mark.xfail(strict=True, reason="slices are counted in samples although whole batches are dealt out")
 @pytest.mark.parametrize(("fixed", "samples"), [(64, 256), (64, 64), (48, 256), (20, 256)])
 def test_a_large_fixed_batch_leaves_no_tensor_out(collect, fixed, samples):
     x = images(samples)
@@ -259,7 +258,6 @@ OPERATORS = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="an operator whose input is shown in another turn is fed with the network's")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_alone_err_as_in_exact_mode(collect, name):
     model, recipe = OPERATORS[name]
@@ -269,7 +267,12 @@ def test_operators_alone_err_as_in_exact_mode(collect, name):
     exact, fast = (facts_of(collect(model, x, quantized, operator_error=True, mode=mode)) for mode in modes)
     compared = 0
     for a, b in zip(exact.tensors, fast.tensors, strict=True):
-        if a.data.operator is None or a.data.operator.sqnr_db is None:
+        if a.data.operator.sqnr_db is None:
+            continue
+        if (
+            b.data.operator.sqnr_db is None
+        ):  # it reads a tensor without quantizer, made in another turn
+            assert "without quantizer" in name
             continue
         compared += 1
         assert b.data.operator.sqnr_db == pytest.approx(a.data.operator.sqnr_db, abs=1.0), a.float_name
