@@ -82,6 +82,7 @@ def collect(
     try:
         for case in run.measure():
             checkpoint(case)
+        return run.case()
     except Abandoned:
         raise
     except KeyboardInterrupt:
@@ -89,7 +90,6 @@ def collect(
             raise
         checkpoint(run.case())
         raise Interrupted(run.case()) from None
-    return run.case()
 
 
 def batch_size_for(models: Models) -> int:

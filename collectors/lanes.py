@@ -87,6 +87,8 @@ def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: i
         try:
             pool.shutdown(wait=True)
         except KeyboardInterrupt:
+            if all(future.done() for _, future in running):
+                raise
             raise Abandoned from None
 
 
@@ -110,6 +112,7 @@ def _run(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:
 
 
 def _finished(running: "deque[tuple[T, Future[None]]]") -> T:
-    item, future = running.popleft()
+    item, future = running[0]
     future.result()
+    running.popleft()
     return item
