@@ -9,7 +9,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from threading import Condition
 from typing import TypeVar
 
@@ -25,21 +24,27 @@ class Lane:
 
     def __init__(self, before: "Lane | None" = None) -> None:
         self._before = before
+        self._index = 0
         self._passed: float = 0
         self._failed = False
         self._moved = Condition()
 
-    @contextmanager
-    def station(self, index: int) -> Iterator[None]:
-        """Hold station ``index``; stations are entered in ascending order.
+    def station(self, index: int) -> "Lane":
+        """Hold station ``index`` for a ``with`` block; stations are entered in ascending order.
 
         Raises:
-            LaneClosed: The lane before failed.
+            LaneClosed: On entering: the lane before failed.
         """
+        self._index = index
+        return self
+
+    def __enter__(self) -> None:
         if self._before is not None:
-            self._before._wait(index + 1)
-        yield
-        self._advance(index + 1, failed=False)
+            self._before._wait(self._index + 1)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is None:
+            self._advance(self._index + 1, failed=False)
 
     def close(self, *, failed: bool) -> None:
         """Let the next lane through to the end, or stop it."""
@@ -47,6 +52,8 @@ class Lane:
         self._advance(math.inf, failed=failed)
 
     def _wait(self, passed: int) -> None:
+        if self._passed >= passed and not self._failed:  # the usual case, without a lock
+            return
         with self._moved:
             self._moved.wait_for(lambda: self._passed >= passed)
             if self._failed:
@@ -54,7 +61,8 @@ class Lane:
 
     def _advance(self, passed: float, *, failed: bool) -> None:
         with self._moved:
-            self._passed, self._failed = passed, self._failed or failed
+            self._failed = self._failed or failed  # before the number, for that is read without a lock
+            self._passed = passed
             self._moved.notify_all()
 
 

@@ -41,13 +41,14 @@ def model_record(
     metric: Metric | None,
 ) -> CaseRecord:
     """Everything that does not change while data are read; data sets and notices are left empty."""
+    files = [[graph.path, *external_files(graph.path)] for graph in (models.float_graph, models.quantized)]
     executed = executed_types(models.quantized, options.session_threads)
     index = {pair.root: i for i, pair in enumerate(observer.plan.pairs)}
     ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
     operators = tuple(_operator(op, models, index, executed, ends) for op in models.quantized.operators)
     return CaseRecord(
         quantmedic_version=version,
-        model=_model_facts(models, observer, operators),
+        model=_model_facts(models, observer, operators, files),
         tensors=tuple(_tensor(i, observer, models) for i in range(len(observer.plan.pairs))),
         operators=operators,
         outputs=_outputs(models, observer, index),
@@ -57,7 +58,7 @@ def model_record(
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
         notices=(),
-        run=_run_record(models, options) | {"metric_output": metric.output if metric else None},
+        run=_run_record(models, options, files) | {"metric_output": metric.output if metric else None},
     )
 
 
@@ -142,12 +143,14 @@ def _outputs(models: Models, observer: Observer, index: Mapping[str, int]) -> tu
     return tuple(records)
 
 
-def _model_facts(models: Models, observer: Observer, operators: Sequence[OperatorRecord]) -> ModelFacts:
+def _model_facts(
+    models: Models, observer: Observer, operators: Sequence[OperatorRecord], files: Sequence[Sequence[Path]]
+) -> ModelFacts:
     graph = models.quantized
     compute = [op for op in operators if op.is_compute]
     quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
     kernels = [op.executed_as for op in compute if op.executed_as is not None]
-    sizes = [_model_bytes(g.path) for g in (models.float_graph, graph)]
+    sizes = [sum(file.stat().st_size for file in own) for own in files]
     known = sum(len(op.outputs) for op in graph.operators)
     matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
     return ModelFacts(
@@ -186,16 +189,13 @@ def _is_quantized(op: Operator, graph: Graph) -> bool:
     )
 
 
-def _model_bytes(path: Path) -> int:
-    return path.stat().st_size + sum(file.stat().st_size for file in external_files(path))
-
-
-def _run_record(models: Models, options: Options) -> dict[str, Any]:
+def _run_record(models: Models, options: Options, files: Sequence[Sequence[Path]]) -> dict[str, Any]:
+    hashes = [_sha256(own) for own in files]
     return {
         "float_model": models.float_graph.path.name,
-        "float_sha256": _sha256(models.float_graph.path),
+        "float_sha256": hashes[0],
         "quantized_model": models.quantized.path.name,
-        "quantized_sha256": _sha256(models.quantized.path),
+        "quantized_sha256": hashes[1],
         "samples": options.samples,
         "batch_size": options.batch_size,
         "mode": options.mode,
@@ -209,9 +209,9 @@ def _run_record(models: Models, options: Options) -> dict[str, Any]:
     }
 
 
-def _sha256(path: Path) -> str:
+def _sha256(files: Sequence[Path]) -> str:
     digest = hashlib.sha256()
-    for file in [path, *external_files(path)]:
+    for file in files:
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)

@@ -1,17 +1,19 @@
 """Facts of weights and biases: the float initializers against the codes that replace them."""
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.accumulate import as_rows, kernels
 from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import Graph, Operator
 from quantmedic.collectors.onnx_originals import bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.engine.case import SetStatistics
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
+from quantmedic.engine.tensors import error_facts as _error_facts
 
 #: Channels under this share of the tensor's largest magnitude count as dead.
 DEAD = 1e-6
@@ -51,46 +53,12 @@ def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
 
 def error_facts(x: NDArray[np.float32], y: NDArray[np.float32], axis: int | None, scale: float | None) -> ErrorFacts:
     """Error of ``y`` against ``x`` (equal shapes), with the worst channel along ``axis``."""
-    a, d = x.astype(np.float64), y.astype(np.float64) - x
-    power, square = float((a * a).sum()), float((d * d).sum())
-    if not a.size:
+    if not x.size:
         return ErrorFacts()
-    mse = square / a.size
-    nmse = square / power if power > 0 else None
-    cross = float((a * (a + d)).sum())
-    norm = math.sqrt(power * float(((a + d) ** 2).sum()))
-    worst, channel = _worst_channel(a, d, axis)
-    return ErrorFacts(
-        mse=mse,
-        nmse=nmse,
-        sqnr_db=_db(nmse),
-        cosine=cross / norm if norm > 0 else None,
-        mean=float(d.mean()),
-        std=float(d.std()),
-        max=float(np.abs(d).max()),
-        rmse_over_scale=math.sqrt(mse) / scale if scale else None,
-        worst_channel_sqnr_db=worst,
-        worst_channel=channel,
-    )
-
-
-def _worst_channel(a: NDArray[np.float64], d: NDArray[np.float64], axis: int | None) -> tuple[float | None, int | None]:
-    if axis is None:
-        return None, None
-    others = tuple(i for i in range(a.ndim) if i != axis)
-    power, square = (a * a).sum(axis=others), (d * d).sum(axis=others)
-    audible = power > 1e-4 * power.max(initial=0.0)
-    if not audible.any():
-        return None, None
-    ratio = np.where(audible, square / np.where(power > 0, power, 1.0), -1.0)
-    channel = int(ratio.argmax())
-    return _db(float(ratio[channel])), channel
-
-
-def _db(nmse: float | None) -> float | None:
-    if nmse is None:
-        return None
-    return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
+    a, b = ((v.reshape(1, 1, -1) if axis is None else as_rows(v, axis)) for v in (x, y))
+    into = SetStatistics.empty([a.shape[1]]).tensor(0)
+    kernels.observe_error(a, b, into, "rounding")
+    return _error_facts(into.errors["rounding"], scale)
 
 
 def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightFacts:

@@ -269,9 +269,7 @@ def test_operators_alone_err_as_in_exact_mode(collect, name):
     for a, b in zip(exact.tensors, fast.tensors, strict=True):
         if a.data.operator.sqnr_db is None:
             continue
-        if (
-            b.data.operator.sqnr_db is None
-        ):  # it reads a tensor without quantizer, made in another turn
+        if b.data.operator.sqnr_db is None:  # it reads a tensor without quantizer, made in another turn
             assert "without quantizer" in name
             continue
         compared += 1

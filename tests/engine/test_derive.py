@@ -463,3 +463,26 @@ def test_recalibrated_output_has_the_new_step() -> None:
     case = case_of(chain(), NARROW)
     after = recalibrated(case, derive(case, BASE), BASE)
     assert after.outputs[0].step == after.tensors[3].quantizer.scale
+
+
+# Slices
+
+
+@pytest.mark.parametrize(("seen", "total", "known"), [(16, 64, False), (31, 64, False), (32, 64, True), (16, 16, True)])
+def test_extremes_of_few_samples_of_a_larger_set_are_not_judged(seen: int, total: int, known: bool) -> None:
+    """The largest of a few values says little of the largest of many; errors are averages and stay."""
+    case = case_of(chain(), WIDE, [0.1] * len(WIDE), samples=np.zeros(total, SAMPLE_DTYPE))
+    case.statistics["validation"].tensor_samples[:] = seen
+    data = derive(case, BASE).tensors[1].data
+    assert data.values.samples == seen
+    extremes = (
+        data.values.zscore_max,
+        data.values.tail_share,
+        data.values.range_inflation_bits,
+        data.values.range_growth,
+        data.clipping.overshoot,
+        data.clipping.utilisation,
+    )
+    assert [value is not None for value in extremes] == [known] * len(extremes)
+    averages = (data.rounding.sqnr_db, data.accumulated.mse, data.clipping.share, data.values.std, data.values.max)
+    assert None not in averages

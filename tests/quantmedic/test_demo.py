@@ -10,6 +10,7 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
+from quantmedic.reports.console import render_console
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -140,3 +141,15 @@ def test_healthy_data_on_the_patients_model_keeps_layer_findings_apart(tmp_path)
 def test_installed_command_answers():
     done = subprocess.run(["quantmedic", "--version"], capture_output=True, text=True, check=True)
     assert quantmedic.__version__ in done.stdout
+
+
+def test_fast_mode_finds_the_same_cause_and_says_on_how_many_samples(tmp_path):
+    models, options = patient()
+    diagnosis = quantmedic.diagnose(*models, **options, mode="fast", output=tmp_path)
+    assert diagnosis.causes[0].cause == "preprocessing-mismatch"
+    assert diagnosis.metrics.samples == 512
+    seen = {row.validation.samples for row in diagnosis.layers}
+    assert min(seen) >= 32 and max(seen) <= 512 and len(seen) > 1
+    assert "each layer on n of its samples" in (tmp_path / "report.md").read_text()
+    assert 'title="samples measured">n</th>' in (tmp_path / "index.html").read_text()
+    assert f"layers on {min(seen)} or more of them" in render_console(diagnosis, verbosity="normal", color=False)
