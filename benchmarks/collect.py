@@ -94,8 +94,7 @@ def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) 
     print(f"plain inference: {floor}\n")
     columns = ("contender", "time / plain", "CPU / plain", "start-up s", "memory MB", "above imports MB")
     print("  ".join(name.ljust(22) for name in columns))
-    for name in chosen:
-        costs = found[name]
+    for name, costs in found.items():
         cells = (
             name,
             measure.ratio(found, name, "plain", "wall"),

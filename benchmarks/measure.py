@@ -33,24 +33,38 @@ def peak_memory() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
+class Failed(Exception):
+    """A contender could not do its job; says why."""
+
+
 def run(script: Path, arguments: Sequence[str]) -> dict[str, float]:
-    """In the parent: one contender in a process of its own."""
+    """In the parent: one contender in a process of its own.
+
+    Raises:
+        Failed: It ended with an error.
+    """
     done = subprocess.run(
         [sys.executable, str(script), *arguments], capture_output=True, text=True, env=os.environ, check=False
     )
     if done.returncode:
-        raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+        raise Failed(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
 def rounds(script: Path, contenders: Mapping[str, Sequence[str]], count: int) -> dict[str, list[dict[str, float]]]:
-    """All contenders in turn, ``count`` times, starting with another one each time."""
+    """All contenders in turn, ``count`` times, starting with another one each time; one that fails has no figures."""
     names = list(contenders)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for i in range(count):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             print(f"round {i + 1} of {count}: {name}", end="\x1b[K\r", file=sys.stderr, flush=True)
-            found[name].append(run(script, contenders[name]))
+            if name not in found:
+                continue
+            try:
+                found[name].append(run(script, contenders[name]))
+            except Failed as failure:
+                print(f"{name} failed: {failure}")
+                del found[name]
     print(end="\x1b[K", file=sys.stderr)
     return found
 

@@ -57,7 +57,10 @@ def sweep(axis: str, sizes: tuple[int, ...], arguments: argparse.Namespace) -> N
         build = ["--size", str(size), "--folder", str(arguments.folder)]
         subprocess.run([sys.executable, __file__, f"{axis}", *build, "--threads", "0"], check=True)
         options = [*build, "--mode", arguments.mode, "--threads", str(arguments.threads)]
-        cost = measure.run(Path(__file__), [axis, *options])
+        try:
+            cost = measure.run(Path(__file__), [axis, *options])
+        except measure.Failed as failure:
+            raise SystemExit(f"{axis} {size}: {failure}") from failure
         first = first or cost
         growth = "" if before is None else f"{math.log(cost['wall'] / before[1], size / before[0]):.2f}"
         before = (size, cost["wall"])
