@@ -54,9 +54,13 @@ def _cache_folder() -> str:
 # numba looks the folder up once per function, when it is decorated.
 _user_choice = numba.config.CACHE_DIR  # type: ignore[attr-defined]
 numba.config.CACHE_DIR = _user_choice or _cache_folder()  # type: ignore[attr-defined]
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+# Only what Python calls is a function of its own in the compiled code. All else is inlined: of two compiled copies of a
+# loop the linker would take one in the run that compiles and the other in those that load it, and sums would differ in
+# their last bits.
+_entry = numba.njit(cache=True, nogil=True, error_model="numpy")
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 # Sums may be reordered, else they do not vectorize; NaN and infinities keep their meaning, else they could be missed.
-_sum = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"})
+_sum = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"}, forceinline=True)
 
 
 class _Values(NamedTuple):
@@ -406,7 +410,7 @@ def _add(errors, c, n, nonfinite, total, square, cross, power, top):
     errors.max[c] = max(errors.max[c], top)
 
 
-@_jit
+@_entry
 def _observe(x, buckets, into, rounding, deployed):
     outer, channels, inner = x.shape
     codes, kind, code_scale, zero = deployed
@@ -453,7 +457,7 @@ def _observe(x, buckets, into, rounding, deployed):
         values.histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
 
 
-@_jit
+@_entry
 def _compare(x, y, errors):
     outer, channels, inner = x.shape
     for o in range(outer):
@@ -469,7 +473,7 @@ def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.in
     return _sample_moments(x, np.empty((3, len(x)), np.float32), np.zeros(len(x), np.int64))
 
 
-@_jit
+@_entry
 def _sample_moments(x, columns, nonfinite):
     for i in range(len(x)):
         row = x[i]
@@ -513,7 +517,7 @@ def distinct(x: Float32, limit: int) -> Float32:
     return np.sort(table[used])
 
 
-@_jit
+@_entry
 def _distinct(x, limit, table, used):
     """Open addressing over the bits of a value."""
     found = 0

@@ -306,3 +306,27 @@ def test_samples_and_their_distinct_values(drawn):
 
 def test_every_error_column_is_compared():
     assert set(ERROR_COLUMNS) == {"count", "nonfinite", "sum", "square", "cross", "power", "max"}
+
+
+_HASHES = """
+import hashlib
+import numpy as np
+from quantmedic.collectors import kernels
+from quantmedic.collectors.reference import Deployed, Rounding
+from quantmedic.engine.case import SetStatistics
+
+x = np.random.default_rng(0).standard_normal((4, 8, 777)).astype(np.float32)
+one, statistics = np.ones(8, np.float32), SetStatistics.empty([8])
+grid, codes = Rounding(one, -one, one), Deployed((x * 50).astype(np.int8), one / 50, one)
+kernels.observe(x, statistics.tensor(0), np.zeros(4, np.int64), grid, codes)
+kernels.observe_error(x, x * np.float32(1.01), statistics.tensor(0), "operator")
+for name, column in statistics.columns.items():
+    print(name, hashlib.sha256(column.tobytes()).hexdigest())
+"""
+
+
+def test_the_run_that_compiles_and_those_that_load_compute_the_same_bits(tmp_path):
+    """Else a run that is resumed in another process would not end with the numbers of one that was not interrupted."""
+    command, fresh = [sys.executable, "-c", _HASHES], os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    first, second = (subprocess.run(command, env=fresh, capture_output=True, check=True).stdout for _ in range(2))
+    assert first == second != b""
