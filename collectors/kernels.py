@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from quantmedic.collectors.reference import Deployed, Rounding
-from quantmedic.engine.case import TensorStatistics
+from quantmedic.engine.case import ERROR_COLUMNS, TensorStatistics
 from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
@@ -76,7 +76,7 @@ class _Values(NamedTuple):
 
 
 class _Errors(NamedTuple):
-    """Columns of one kind of error, ``[channels]`` each."""
+    """``ERROR_COLUMNS`` of one kind of error, in their order, ``[channels]`` each."""
 
     seen: NDArray[np.int64]
     nonfinite: NDArray[np.int64]
@@ -120,8 +120,8 @@ def observe(
 ) -> None:
     """See ``reference.observe``; ``x`` and the deployed codes are C-contiguous."""
     codes, scale, zero = deployed or (_NO_CODES, _NO_CHANNELS, _NO_CHANNELS)
-    if codes.dtype not in _KINDS:
-        codes = (codes.astype(np.float32) - zero.reshape(1, -1, 1)) * scale.reshape(1, -1, 1)
+    if deployed is not None and codes.dtype not in _KINDS:
+        codes = deployed.values()
     kind = -1 if deployed is None else _KINDS[codes.dtype]
     into.prepared = into.prepared or _Columns.of(into)
     _observe(x, buckets, into.prepared, rounding or _NO_ROUNDING, (codes.reshape(-1).view(np.uint8), kind, scale, zero))
@@ -134,7 +134,7 @@ def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> 
 
 def _errors(into: TensorStatistics, kind: str) -> _Errors:
     columns = into.errors[kind]
-    return _Errors(*(columns[name] for name in ("count", "nonfinite", "sum", "square", "cross", "power", "max")))
+    return _Errors(*(columns[name] for name in ERROR_COLUMNS))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -231,6 +231,13 @@ def _careful_moments(x):
         if np.isfinite(x[i]):
             m2 += (np.float64(x[i]) - mean) ** 2
     return n, mean, m2, low, high, power
+
+
+@_jit
+def _merged(n, mean, m2, more, its_mean, its_m2):
+    """Count, mean and M2 of two sets together, the second not empty; see ``reference.merge_moments``."""
+    delta, share = its_mean - mean, more / (n + more)
+    return n + more, mean + delta * share, m2 + its_m2 + delta * delta * n * share
 
 
 @_sum
@@ -429,12 +436,9 @@ def _observe(x, buckets, into, rounding, deployed):
                 low, high = min(low, smallest), max(high, largest)
                 values.nonfinite[c] += chunk.size - n
                 if n:
-                    seen = values.seen[c]
-                    delta = mean - values.mean[c]
-                    share = n / (seen + n)
-                    values.m2[c] += m2 + delta * delta * seen * share
-                    values.mean[c] += delta * share
-                    values.seen[c] = seen + n
+                    values.seen[c], values.mean[c], values.m2[c] = _merged(
+                        values.seen[c], values.mean[c], values.m2[c], n, mean, m2
+                    )
                 if many and plain:
                     _count(chunk, tables)
                 else:
@@ -480,18 +484,11 @@ def _sample_moments(x, columns, nonfinite):
         n, mean, m2, top = 0, 0.0, 0.0, -np.inf
         for start in range(0, row.size, CHUNK):
             chunk = row[start : start + CHUNK]
-            _, high, shift, plain = _survey(chunk)
-            if plain:
-                size, (part, part2, _), largest = chunk.size, _moments(chunk, shift), _value(high)
-            else:
-                size, part, part2, _, largest, _ = _careful_moments(chunk)
-                nonfinite[i] += chunk.size - size
+            size, its_mean, its_m2, _, largest, _, _ = _described(chunk)
+            nonfinite[i] += chunk.size - size
             top = max(top, largest)
             if size:
-                delta = part - mean
-                m2 += part2 + delta * delta * n * size / (n + size)
-                mean += delta * size / (n + size)
-                n += size
+                n, mean, m2 = _merged(n, mean, m2, size, its_mean, its_m2)
         zeros = row.size - n
         if zeros:
             m2 += mean * mean * n * zeros / row.size

@@ -178,7 +178,7 @@ class Observer:
             if code is not None and code.shape != values.shape:
                 raise self._changed(i, values)
             deployed = None if code is None else self._deployed(i, code)
-            operator = _real(self._deployed(i, alone[i])) if i in alone else None
+            operator = self._deployed(i, alone[i]).values() if i in alone else None
             with lane.station(station):
                 plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
                 used = buckets if plan.bucketed[i] else None
@@ -220,9 +220,3 @@ class Observer:
         if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
             return None
         return self._view.flipped_features(batch, *plan.image)
-
-
-def _real(deployed: Deployed) -> NDArray[np.float32]:
-    codes, scale, zero = deployed
-    shape = (1, -1, 1)
-    return (codes.astype(np.float32) - zero.reshape(shape)) * scale.reshape(shape)

@@ -44,13 +44,6 @@ class Quantizer:
         scale, zero = self._aligned(codes.ndim, codes.shape)
         return ((codes.astype(np.float32) - zero) * scale).astype(np.float32)
 
-    def dequantize_rows(self, codes: NDArray[np.generic]) -> NDArray[np.float32]:
-        """Real values of codes arranged as ``[outer, channels, inner]``."""
-        scale, zero = (np.asarray(v, np.float32).reshape(1, -1, 1) for v in (self.scale, self.zero_point))
-        values = np.subtract(codes, zero, dtype=np.float32)
-        values *= scale
-        return values
-
     def encode(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Codes of real values, rounded half to even and saturated; whole numbers in float32."""
         scale, zero = self._aligned(values.ndim, values.shape)

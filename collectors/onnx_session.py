@@ -58,7 +58,7 @@ def make_session(
         options.optimized_model_filepath = str(optimized)
     try:
         # Messages written one behind the other are read as one: so a large model is not copied for a few outputs.
-        more = onnx.ModelProto(graph=onnx.GraphProto(output=_added_outputs(model, exposed)))
+        more = onnx.ModelProto(graph=onnx.GraphProto(output=added_outputs(model, exposed)))
         content = model.SerializeToString() + more.SerializeToString()
     except ValueError as error:
         raise ModelError(
@@ -91,15 +91,8 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
         ) from error
 
 
-def expose(model: onnx.ModelProto, tensors: Sequence[str]) -> onnx.ModelProto:
-    """Copy of a model with more outputs; tensors that are outputs or inputs already are left alone."""
-    exposed = onnx.ModelProto()
-    exposed.CopyFrom(model)
-    exposed.graph.output.extend(_added_outputs(model, tensors))
-    return exposed
-
-
-def _added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.ValueInfoProto]:
+def added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.ValueInfoProto]:
+    """Outputs that expose tensors; those that are outputs or inputs already are left alone."""
     present = {value.name for value in (*model.graph.output, *model.graph.input)}
     return [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(tensors) if name not in present]
 
@@ -261,7 +254,7 @@ def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx
     nodes = [*prologue, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    model.graph.output.extend(_added_outputs(model, [tap.tensor for tap in taps]))
+    model.graph.output.extend(added_outputs(model, [tap.tensor for tap in taps]))
     return model, inputs
 
 

@@ -41,13 +41,12 @@ class View:
         threads: int,
         plain: Sequence[Array] | None = None,
     ) -> None:
-        self._models, self._threads = models, threads
+        self._models = models
         self.pairs = dict(pairs)
         taps = [pair.tap for pair in pairs.values()]
         self.observed = ObservedModel(models.quantized, taps, feed_of(first, models.quantized), threads, plain)
-        self.taps: dict[int, Tap] = {
-            number: self.observed.read[k] for k, number in enumerate(pairs) if k in set(self.observed.taps)
-        }
+        numbers = list(pairs)
+        self.taps: dict[int, Tap] = {numbers[k]: self.observed.read[k] for k in self.observed.taps}
         self._feature = feature_of(models.float_graph)
         graph = models.float_graph
         twins = [pair.twin for pair in pairs.values()] + ([self._feature] if self._feature else [])

@@ -26,6 +26,11 @@ class Deployed(NamedTuple):
     scale: Float32
     zero: Float32
 
+    def values(self) -> Float32:
+        """The real values, in float32."""
+        scale, zero = (v.reshape(1, -1, 1) for v in (self.scale, self.zero))
+        return (self.codes.astype(np.float32) - zero) * scale
+
 
 def observe(
     x: Float32,
@@ -47,10 +52,7 @@ def observe(
     if rounding is not None:
         observe_rounding(x, *rounding, into)
     if deployed is not None:
-        codes, scale, zero = deployed
-        shape = (1, -1, 1)
-        y = (codes.astype(np.float32) - zero.reshape(shape)) * scale.reshape(shape)
-        observe_error(x, y, into, "accumulated")
+        observe_error(x, deployed.values(), into, "accumulated")
 
 
 def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:

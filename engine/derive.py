@@ -24,7 +24,6 @@ from quantmedic.engine.facts import (
 )
 from quantmedic.engine.rule import RuleBase
 from quantmedic.engine.simulate import Grid
-from quantmedic.engine.tensors import error_facts as error_facts
 from quantmedic.engine.tensors import grid_of, main_role, per_tensor, predicted_sqnr, ratio, tensor_bins, tensor_facts
 
 _JOINING = ("Concat", "Add")

@@ -29,8 +29,8 @@ from quantmedic.collectors.onnx_pair import Models, open_models
 from quantmedic.collectors.onnx_parse import parse
 from quantmedic.collectors.onnx_session import (
     ObservedModel,
+    added_outputs,
     executed_types,
-    expose,
     isolate_operators,
     make_session,
     output_difference,
@@ -49,6 +49,14 @@ def graph_of(model: onnx.ModelProto) -> Graph:
 
 def taps_of(graph: Graph) -> list[Tap]:
     return [tap for taps in graph.quantizers.values() for tap in taps]
+
+
+def expose(model: onnx.ModelProto, tensors: list[str]) -> onnx.ModelProto:
+    """Copy of a model with tensors exposed."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    exposed.graph.output.extend(added_outputs(model, tensors))
+    return exposed
 
 
 def kernels(model: onnx.ModelProto, folder: Path) -> Counter[str]:

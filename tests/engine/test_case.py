@@ -24,10 +24,10 @@ from quantmedic.engine.case import (
     TensorRecord,
     union_lattice,
 )
-from quantmedic.engine.derive import error_facts
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import ModelFacts, QuantizerFacts
 from quantmedic.engine.histogram import BINS, SHIFT
+from quantmedic.engine.tensors import error_facts
 
 few = settings(max_examples=40, deadline=None)
 both = pytest.mark.parametrize("module", [reference, kernels], ids=["reference", "kernels"])
