@@ -13,11 +13,15 @@ Values = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Original:
-    """The float numbers that an operator's weights and bias stand for, in the shapes that it stores them in."""
+    """The float numbers that an operator's weights and bias stand for, in the shapes that it stores them in.
+
+    ``folded`` tells that a normalization behind the twin is part of them.
+    """
 
     name: str | None = None
     weight: Values | None = None
     bias: Values | None = None
+    folded: bool = False
 
 
 def weight_of(op: Operator, graph: Graph) -> Constant | None:
@@ -68,13 +72,17 @@ def original_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: 
     return min((plain, folded), key=lambda o: _distance(o.weight, stored.values))
 
 
+def is_turned(op: Operator, twin: Operator) -> bool:
+    """One of the two holds its weights transposed."""
+    return _is_transposed(op) != _is_transposed(twin)
+
+
 def _is_transposed(op: Operator) -> bool:
     return op.op_type == "Gemm" and "transB" in op.attributes and bool(op.attributes["transB"].i)
 
 
 def _same_way_round(values: Values | None, op: Operator, twin: Operator) -> Values | None:
-    turned = _is_transposed(op) != _is_transposed(twin)
-    return values.T if turned and values is not None and values.ndim == 2 else values
+    return values.T if is_turned(op, twin) and values is not None and values.ndim == 2 else values
 
 
 def _normalization(op: Operator, graph: Graph) -> tuple[Values, Values] | None:
@@ -101,7 +109,7 @@ def _folded(plain: Original, gain: Values, shift: Values, axis: int | None) -> O
     shape = [1] * weight.ndim
     shape[axis] = gain.size
     moved = shift if bias is None else np.asarray(bias * gain + shift, np.float32)
-    return Original(plain.name, np.asarray(weight * gain.reshape(shape), np.float32), moved)
+    return Original(plain.name, np.asarray(weight * gain.reshape(shape), np.float32), moved, folded=True)
 
 
 def _distance(a: Values | None, b: Values | None) -> float:

@@ -107,6 +107,30 @@ class DatasetRecord(Record):
     parts: tuple[int, ...] = ()
 
 
+class RunRecord(Record):
+    """One run of a network on the samples of a simulation: its noise per sample, and how often its class agrees."""
+
+    noise: tuple[float, ...]
+    agreement: float | None = None
+
+
+class SimulationRecord(Record):
+    """What the network's output would be under changed quantizers, on a part of one data set.
+
+    ``power`` is the signal per sample, Σ over the judged outputs of the float values squared; ``noise`` of a run is the
+    same of the differences. ``deployed`` is the real quantized model, ``simulated`` the float network with the same
+    quantizers, ``runs`` the same with changed ones, by what was changed. Where the noise hides in few output columns of
+    small values, only those are judged (``columns``).
+    """
+
+    dataset: Role
+    power: tuple[float, ...]
+    deployed: RunRecord
+    simulated: RunRecord
+    runs: dict[str, RunRecord] = {}
+    columns: int | None = None
+
+
 class CaseRecord(Record):
     """The JSON half of a case."""
 
@@ -124,6 +148,7 @@ class CaseRecord(Record):
     notices: tuple[str, ...]
     run: dict[str, Any]
     datasets: dict[Role, DatasetRecord] = {}
+    simulation: SimulationRecord | None = None
 
 
 @dataclass
@@ -325,7 +350,9 @@ class Case:
         notices = tuple(dict.fromkeys((*mine.notices, *theirs.notices)))
         pairs = zip(mine.tensors, theirs.tensors, strict=True)
         tensors = tuple(a.model_copy(update={"bucketed": a.bucketed and b.bucketed}) for a, b in pairs)
-        record = mine.model_copy(update={"datasets": datasets, "notices": notices, "tensors": tensors})
+        # Simulated runs belong to the findings of one shard; of both together nothing was simulated.
+        changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None}
+        record = mine.model_copy(update=changes)
         return Case(record, statistics)
 
 

@@ -1,10 +1,13 @@
 """From findings to a diagnosis: causes grouped, ranked, and freed of what they explain."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from quantmedic.engine.case import SimulationRecord
+from quantmedic.engine.change import Change
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.evaluate import Evidence, Finding, RuleResult, evaluate
 from quantmedic.engine.facts import (
@@ -18,12 +21,18 @@ from quantmedic.engine.facts import (
     Role,
     TensorFacts,
 )
+from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
 from quantmedic.engine.rule import SEVERITIES, Remedy, RuleBase, Severity, Threshold
+from quantmedic.engine.suspects import Repairs, Suspect, chosen_repairs, last_gain, suspects_of
 
 SCHEMA_VERSION = "1.0"
 Verdict = Literal["healthy", "degraded", "not-comparable"]
 DropClass = Literal["large", "moderate", "small", "none"]
 GLOBAL_SCOPES = ("model", "dataset")
+#: Decibels that a cause counts for where nothing could be simulated.
+PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
+#: What a cause of the whole model counts more where most of the network or of the accuracy is gone.
+GLOBAL_WEIGHT = 1.3
 
 
 class Contract(BaseModel):
@@ -59,6 +68,16 @@ class Explained(Contract):
     message: str
 
 
+class RemedyPrediction(Contract):
+    """What one remedy recovers at the network's output, by a simulated run."""
+
+    remedy: str
+    gain_db: float
+    low_db: float = Field(description="lower end of the 95 % interval, simulation error included")
+    high_db: float = Field(description="upper end of that interval")
+    share: float = Field(description="share of the output's noise power that goes")
+
+
 class CauseReport(Contract):
     """One judged cause of accuracy loss, with all that is known about it."""
 
@@ -73,7 +92,16 @@ class CauseReport(Contract):
     )
     message: str
     evidence: tuple[EvidenceRow, ...]
-    predicted_gain_db: float | None = None
+    predicted_gain_db: float | None = Field(
+        default=None,
+        description="rise of the output's SQNR by the first remedy that recovers about the most; simulated",
+    )
+    predicted_low_db: float | None = None
+    predicted_high_db: float | None = None
+    predicted_last_gain_db: float | None = Field(
+        default=None, description="the same where the other causes are repaired already: what they hide"
+    )
+    predictions: tuple[RemedyPrediction, ...] = ()
     measured_gain_db: float | None = None
     measured_gain_metric: float | None = None
     share_of_loss: float | None = None
@@ -178,8 +206,10 @@ class Diagnosis(Contract):
 def diagnose(
     base: RuleBase,
     facts: CaseFacts,
-    repair: Callable[[str], CaseFacts],
+    repairs: Repairs,
+    repair: Callable[[Change, Prediction | None], CaseFacts],
     *,
+    simulation: SimulationRecord | None = None,
     version: str,
     warnings: Iterable[str] = (),
     run: Mapping[str, Any] | None = None,
@@ -190,15 +220,19 @@ def diagnose(
     Args:
         base: Rules, thresholds and remedies in force.
         facts: The measured facts.
-        repair: Gives the facts that would be measured if a repair (``Rule.repair``) were carried out.
+        repairs: Gives the changes that would repair the findings of one cause.
+        repair: Gives the facts that would be measured after a change, whose simulated outcome it gets where known.
+        simulation: What simulated runs of these changes gave.
         version: Version of quantmedic, for the report.
         warnings: Notices of the collectors.
         run: What produced the facts.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
     """
     results = evaluate(base, facts)
-    causes = _absorb(_rank(_group(results, base, facts), facts, base), facts, base, repair)
+    suspects = suspects_of(results, repairs)
+    outcomes = _outcomes(suspects, _trusted(simulation))
     size = drop_class(facts.model.metric, base)
+    causes = _absorb(_rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
     return Diagnosis(
         quantmedic_version=version,
         verdict=_verdict(causes, facts.model, size),
@@ -251,15 +285,41 @@ def evidence_strength(metric: MetricFacts) -> EvidenceStrength:
     )
 
 
-def _group(results: list[RuleResult], base: RuleBase, facts: CaseFacts) -> list[tuple[CauseReport, list[Finding]]]:
-    by_cause: dict[str, list[Finding]] = {}
-    for result in results:
-        for finding in result.findings:
-            by_cause.setdefault(finding.rule.cause, []).append(finding)
-    return [(_cause(found, base, facts), found) for found in by_cause.values()]
+class _Outcome(NamedTuple):
+    """What was simulated of one suspect: its remedies, the one that stands for it, alone and after all the others."""
+
+    remedies: tuple[tuple[str, Prediction], ...]
+    change: Change | None
+    alone: Prediction | None
+    last: Prediction | None
+
+    @property
+    def gain_db(self) -> float | None:
+        """What the repair recovers, alone or, where other faults hide it, after theirs."""
+        gains = [found.gain_db for found in (self.alone, self.last) if found is not None]
+        return max(gains, default=None)
 
 
-def _cause(findings: list[Finding], base: RuleBase, facts: CaseFacts) -> CauseReport:
+def _trusted(simulation: SimulationRecord | None) -> SimulationRecord | None:
+    """The simulated runs, unless the simulated network is another than the deployed one."""
+    return simulation if simulation is not None and is_faithful(simulation) else None
+
+
+def _outcomes(suspects: Iterable[Suspect], simulation: SimulationRecord | None) -> dict[str, _Outcome]:
+    suspects = list(suspects)
+    every = chosen_repairs(suspects, simulation) if simulation is not None else []
+    found = {}
+    for suspect in suspects:
+        repair = suspect.chosen(simulation)
+        known = [(r.remedy, p) for r in suspect.repairs if (p := predict(simulation, r.key)) is not None]
+        alone = predict(simulation, repair.key) if repair is not None else None
+        last = last_gain(repair, every, simulation) if repair is not None and simulation is not None else None
+        change = repair.change if repair is not None else None
+        found[suspect.cause] = _Outcome(tuple(known), change, alone, last)
+    return found
+
+
+def _cause(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> CauseReport:
     ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_excess(f)))
     lead = ordered[0]
     names = {layer.name: layer for layer in facts.layers}
@@ -275,7 +335,6 @@ def _cause(findings: list[Finding], base: RuleBase, facts: CaseFacts) -> CauseRe
         feeders=tuple(_layer_name(name, names) for name in feeders),
         message=lead.message,
         evidence=tuple(_row(e) for finding in ordered for e in finding.evidence if _tells(e)),
-        predicted_gain_db=_predicted_gain(ordered, facts),
         remedies=tuple(base.remedies[name] for name in dict.fromkeys(r for f in ordered for r in f.rule.remedies)),
         manual=f"manual/{lead.rule.id}",
     )
@@ -308,12 +367,26 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _predicted_gain(findings: list[Finding], facts: CaseFacts) -> float | None:
-    """Largest gain that re-ranging the flagged tensors predicts, where a finding rests on that prediction."""
-    if not any(e.fact.endswith("predicted_best_gain_db") for f in findings for e in f.evidence):
-        return None
-    gains = [e.value for f in findings for e in f.evidence if e.fact.endswith("predicted_best_gain_db")]
-    return max((gain for gain in gains if gain is not None), default=None)
+def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseReport:
+    """A cause with what its remedies recover; one whose repair recovers nothing at the output is of low severity."""
+    alone, gain = outcome.alone, outcome.gain_db
+    if alone is None or gain is None:
+        return cause
+    idle = gain < base.threshold("negligible_gain_db") and cause.severity in ("high", "medium")
+    return cause.model_copy(
+        update={
+            "severity": "low" if idle else cause.severity,
+            "predicted_gain_db": alone.gain_db,
+            "predicted_low_db": alone.low_db,
+            "predicted_high_db": alone.high_db,
+            "predicted_last_gain_db": outcome.last.gain_db if outcome.last is not None else None,
+            "share_of_loss": alone.share,
+            "predictions": tuple(
+                RemedyPrediction(remedy=name, gain_db=p.gain_db, low_db=p.low_db, high_db=p.high_db, share=p.share)
+                for name, p in outcome.remedies
+            ),
+        }
+    )
 
 
 def _row(evidence: Evidence) -> EvidenceRow:
@@ -328,63 +401,74 @@ def _row(evidence: Evidence) -> EvidenceRow:
 
 
 def _rank(
-    causes: list[tuple[CauseReport, list[Finding]]], facts: CaseFacts, base: RuleBase
-) -> list[tuple[CauseReport, list[Finding]]]:
-    """Worst first; global causes lead where most layers are degraded, since they may explain all of them.
+    suspects: Iterable[Suspect],
+    outcomes: Mapping[str, _Outcome],
+    facts: CaseFacts,
+    base: RuleBase,
+    size: DropClass | None,
+) -> list[tuple[CauseReport, Suspect]]:
+    """The cause first whose repair recovers most of the output error, times the confidence in it.
 
-    Among layers, those where the error is born go before those that received it.
+    Severe doubts about sanity come first, since they may explain everything else. Data and model as a whole count more
+    where most layers are degraded or the drop is large. Where nothing could be simulated, severity speaks, and among
+    layers those where the error is born.
     """
     born = {layer.name for layer in facts.layers if layer.born}
     share = facts.model.degraded_share
-    global_first = share is not None and share > base.threshold("degrade_layer_ratio")
+    widespread = share is not None and share > base.threshold("degrade_layer_ratio")
 
-    def key(item: tuple[CauseReport, list[Finding]]) -> tuple[Any, ...]:
-        cause, findings = item
-        spread = all(f.rule.scope in GLOBAL_SCOPES for f in findings) and cause.severity in ("high", "medium")
+    def key(item: tuple[CauseReport, Suspect]) -> tuple[Any, ...]:
+        cause, suspect = item
+        rules = [f.rule for f in suspect.findings]
+        serious = cause.severity in ("high", "medium")
+        spread = serious and all(rule.scope in GLOBAL_SCOPES for rule in rules)
+        gain = outcomes[cause.cause].gain_db
+        worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         return (
-            not (global_first and spread),
-            SEVERITIES.index(cause.severity),
+            not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
+            not serious,
+            not (spread and widespread and gain is None),
+            -worth * (GLOBAL_WEIGHT if spread and (widespread or size == "large") else 1.0),
             not spread,
-            not any(f.layer in born for f in findings),
-            -(cause.predicted_gain_db or 0.0),
+            not any(f.layer in born for f in suspect.findings),
             -cause.confidence,
             cause.rules,
         )
 
+    causes = [(_foretold(_cause(s.findings, base, facts), outcomes[s.cause], base), s) for s in suspects]
     return sorted(causes, key=key)
 
 
 def _absorb(
-    ranked: list[tuple[CauseReport, list[Finding]]],
+    ranked: list[tuple[CauseReport, Suspect]],
+    outcomes: Mapping[str, _Outcome],
     facts: CaseFacts,
     base: RuleBase,
-    repair: Callable[[str], CaseFacts],
+    size: DropClass | None,
+    repair: Callable[[Change, Prediction | None], CaseFacts],
 ) -> tuple[CauseReport, ...]:
     """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew."""
     absorbed: set[tuple[str, str]] = set()
-    standing: dict[str, set[tuple[str, str]]] = {}
     absorbs: dict[str, tuple[Explained, ...]] = {}
-    for place, (cause, findings) in enumerate(ranked):
-        own = [f for f in findings if (f.rule.id, f.subject) not in absorbed]
-        if not own:
+    for place, (cause, suspect) in enumerate(ranked):
+        later = [f for _, other in ranked[place + 1 :] for f in other.findings if _identity(f) not in absorbed]
+        own = [f for f in suspect.findings if _identity(f) not in absorbed]
+        outcome = outcomes[cause.cause]
+        if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
             continue
-        explained = []
-        names = {f.rule.repair for f in own if f.rule.repair}
-        for name in sorted(names):
-            if name not in standing:
-                standing[name] = _standing(evaluate(base, repair(name)))
-            for _, others in ranked[place + 1 :]:
-                for other in others:
-                    key = (other.rule.id, other.subject)
-                    if key not in standing[name] and key not in absorbed:
-                        absorbed.add(key)
-                        explained.append(other)
+        standing = _standing(evaluate(base, repair(outcome.change, outcome.alone)))
+        explained = [f for f in later if _identity(f) not in standing]
+        absorbed |= {_identity(f) for f in explained}
         absorbs[cause.cause] = tuple(
             Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message) for f in explained
         )
-    left = [[f for f in findings if (f.rule.id, f.subject) not in absorbed] for _, findings in ranked]
-    kept = _rank([(_cause(findings, base, facts), findings) for findings in left if findings], facts, base)
-    return tuple(cause.model_copy(update={"absorbs": absorbs[cause.cause]}) for cause, _ in kept)
+    left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
+    kept = _rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size)
+    return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
+
+
+def _identity(finding: Finding) -> tuple[str, str]:
+    return finding.rule.id, finding.subject
 
 
 def _standing(results: list[RuleResult]) -> set[tuple[str, str]]:

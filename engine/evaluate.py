@@ -3,7 +3,7 @@
 import operator
 import string
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -38,13 +38,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule that fired on one subject."""
+    """A rule that fired on one subject; ``view`` is the subject itself."""
 
     rule: Rule
     subject: str
     layer: str | None
     message: str
     evidence: tuple[Evidence, ...]
+    view: Facts = field(default_factory=Facts, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         values = [(path, read(path)) for path in rule.shows]
         shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
         evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
-        findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence))
+        findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence, view))
     return RuleResult(rule, tuple(findings), tuple(unknown), judged)
 
 

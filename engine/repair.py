@@ -1,13 +1,15 @@
-"""Facts as they would be if a cause were repaired: what vanishes then was explained by that cause."""
+"""Facts as they would be after a change: what vanishes then was explained by what the change repairs."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from quantmedic.engine.case import Case
+from quantmedic.engine.case import Case, OperatorRecord
+from quantmedic.engine.change import Change, WeightForm
 from quantmedic.engine.derive import assemble
 from quantmedic.engine.facts import (
+    BiasFacts,
     CaseFacts,
     ClippingFacts,
     DatasetFacts,
@@ -17,86 +19,119 @@ from quantmedic.engine.facts import (
     Role,
     TensorDataFacts,
     TensorFacts,
+    WeightFacts,
 )
+from quantmedic.engine.prediction import Prediction, heals
 from quantmedic.engine.rule import RuleBase
-from quantmedic.engine.simulate import Grid, best_grids, grids_over, noises, sqnrs_db
+from quantmedic.engine.simulate import Grid, best_grids, grid_columns, noises, sqnrs_db
 from quantmedic.engine.tensors import (
+    NO_CLIPPING,
     NO_ERROR,
     bin_tables,
     bits_between,
-    grid_of,
+    extremes,
     is_signed_grid,
     main_role,
     seen_tensors,
 )
 
-#: A range that covers all values and nothing else.
-_COVERED = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0)
 
-
-def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
-    """Facts after the activation ranges were taken from the validation data by min-max.
+def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outcome: Prediction | None) -> CaseFacts:
+    """Facts after a change.
 
     Rounding errors are simulated on the stored histograms. Accumulated errors depend on the whole network and become
-    unknown; data-set facts about the inputs stay as they are.
+    unknown, the harm too unless a simulated run foretells it; facts about the inputs of a data set stay as they are.
+
+    Args:
+        case: What was measured.
+        facts: Facts of the case as it is.
+        base: Supplies thresholds.
+        change: What is altered.
+        outcome: What a simulated run of the change recovers.
     """
-    repaired = assemble(case, base, _recalibrated(case, facts.tensors))
-    return repaired.model_copy(update={"datasets": _unclipped(facts, repaired), "model": _without_outcome(repaired)})
+    tensors = _regridded_tensors(case, facts, change.grids)
+    operators = _rewritten(case.record.operators, change)
+    altered = Case(case.record.model_copy(update={"operators": operators}), case.statistics)
+    after = assemble(altered, base, tensors)
+    model = _with_outcome(after.model, facts.model, base, outcome)
+    return after.model_copy(update={"datasets": _unclipped(facts, after), "model": model})
 
 
-REPAIRS: dict[str, Callable[[Case, CaseFacts, RuleBase], CaseFacts]] = {"recalibrate": recalibrated}
+def _rewritten(operators: Iterable[OperatorRecord], change: Change) -> tuple[OperatorRecord, ...]:
+    return tuple(
+        op.model_copy(
+            update={
+                "weight": _reformed(op.weight, change.weights[k]) if k in change.weights else op.weight,
+                "bias": BiasFacts(bits=0) if k in change.biases else op.bias,
+            }
+        )
+        for k, op in enumerate(operators)
+    )
 
 
-def _recalibrated(case: Case, tensors: Sequence[TensorFacts]) -> tuple[TensorFacts, ...]:
+def _reformed(weight: WeightFacts, form: WeightForm) -> WeightFacts:
+    """Weights stored in another form; how well they are rounded there was not measured."""
+    quantizer = weight.quantizer
+    if form == "float":
+        quantizer = QuantizerFacts()
+    elif form == "per-channel":
+        quantizer = QuantizerFacts(bits=quantizer.bits, signed=True, symmetric=True, granularity="per_channel")
+    elif form == "eight-bit":
+        quantizer = QuantizerFacts(bits=8, signed=True, symmetric=True, granularity="per_channel")
+    return weight.model_copy(update={"quantizer": quantizer, "rounding": NO_ERROR})
+
+
+def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | None]) -> tuple[TensorFacts, ...]:
     role = main_role(case)
-    repaired: dict[int, TensorFacts] = {}
-    quantizers = [tensor.quantizer for tensor in tensors]
-    seen = [i for i in seen_tensors(case.statistics[role]) if grid_of(quantizers[i]) and quantizers[i].bits is not None]
-    for part, bins in bin_tables(case.statistics[role], seen):
+    statistics = case.statistics[role]
+    tensors = facts.tensors
+    changed = {i: _in_float(tensors[i], role) for i, grid in grids.items() if grid is None}
+    _, highest = extremes(statistics)
+    for part, bins in bin_tables(statistics, [i for i in seen_tensors(statistics) if grids.get(i) is not None]):
         rows = np.arange(len(part))
-        bits = np.array([quantizers[i].bits for i in part])
-        signed = np.array([is_signed_grid(quantizers[i]) for i in part])
-        grids = grids_over(bins.lowest, bins.highest, bits, signed)
-        # Where the codes are shared out freely between the signs, the best range is known.
+        chosen = [grid for i in part if (grid := grids[i]) is not None]
+        bits = np.array([_bits(grid) for grid in chosen], np.int64)
+        # Where the codes are shared out freely between the signs, the best range is known unless the bits change.
+        same = [tensors[i].quantizer.bits == b for i, b in zip(part, bits.tolist(), strict=True)]
         best = np.array([math.inf if (db := tensors[i].best_sqnr_db) is None else db for i in part])
+        signed = np.array([is_signed_grid(tensors[i].quantizer) for i in part], bool)
         if signed.any():
             best[signed] = best_grids(bins, rows[signed], bits[signed], signed[signed])[1]
-        noise = noises(bins, rows, grids)
-        numbers = np.column_stack([grids.T, noise, bins.powers(), sqnrs_db(bins, rows, grids), best]).tolist()
-        for i, (low, high, step, *simulated) in zip(part, numbers, strict=True):
-            grid = Grid(low, high, step)
-            repaired[i] = _regridded(tensors[i], role, grid, *simulated) if step > 0 else tensors[i]
-    return tuple(repaired.get(i) or _unmeasured(tensor) for i, tensor in enumerate(tensors))
+        columns = grid_columns(chosen)
+        numbers = np.column_stack([noises(bins, rows, columns), bins.powers(), sqnrs_db(bins, rows, columns), best])
+        for i, grid, known, (mse, power, now, most) in zip(part, chosen, same, numbers.tolist(), strict=True):
+            gain = max(most - now, 0.0) if known and math.isfinite(most - now) else None
+            changed[i] = _regridded(tensors[i], role, grid, mse, power, now, gain, float(highest[i]))
+    return tuple(changed.get(i) or _unmeasured(tensor) for i, tensor in enumerate(tensors))
+
+
+def _bits(grid: Grid) -> int:
+    return math.ceil(math.log2((grid.high - grid.low) / grid.step + 1 - 1e-6))
 
 
 def _unmeasured(tensor: TensorFacts) -> TensorFacts:
     """A tensor whose own range stays: what arrives there is unknown."""
-    return tensor.model_copy(update={"data": tensor.data.model_copy(update={"accumulated": NO_ERROR})})
+    return tensor.model_copy(update={"data": _unknown_arrival(tensor.data)})
+
+
+def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
+    unknown = {"accumulated": NO_ERROR, "amplification": None, "input_sqnr_db": None, "rounding_share": None}
+    return data.model_copy(update=unknown)
+
+
+def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
+    """A tensor without a quantizer."""
+    nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
+    data = _unknown_arrival(tensor.data).model_copy(update=nothing)
+    gone = dict.fromkeys(("negative_levels", "negative_ratio", "range_excess_bits", "best_sqnr_db"))
+    return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
 
 
 def _regridded(
-    tensor: TensorFacts, role: Role, grid: Grid, mse: float, power: float, now: float, best: float
+    tensor: TensorFacts, role: Role, grid: Grid, mse: float, power: float, now: float, gain: float | None, top: float
 ) -> TensorFacts:
-    """A tensor on a grid over all its values; ``now`` and ``best`` are the SQNR in dB of this grid and of the best."""
-    known = tensor.data.predicted_best_gain_db is not None and math.isfinite(best - now)
-    data = _repaired_data(tensor.data, grid, mse, power, now, max(best - now, 0.0) if known else None)
+    """A tensor on another grid, where it has ``now`` dB and the best grid for its bits would gain ``gain``."""
     values = tensor.data.values
-    reach = max(-grid.low, grid.high)
-    negative = max(-(values.min or 0.0), 0.0)
-    update = {
-        "quantizer": _requantized(tensor.quantizer, grid, symmetric=is_signed_grid(tensor.quantizer)),
-        "data": data,
-        role: data,
-        "negative_levels": negative / grid.step,
-        "negative_ratio": negative / grid.high if grid.high > 0 else None,
-        "range_excess_bits": bits_between(values.abs_p99_99, reach),
-    }
-    return tensor.model_copy(update=update)
-
-
-def _repaired_data(
-    data: TensorDataFacts, grid: Grid, mse: float, power: float, now: float, gain: float | None
-) -> TensorDataFacts:
     rounding = ErrorFacts(
         mse=mse,
         nmse=mse / power if power > 0 else None,
@@ -104,41 +139,52 @@ def _repaired_data(
         cosine=1.0 / math.sqrt(1.0 + mse / power) if power > 0 else None,
         rmse_over_scale=math.sqrt(mse) / grid.step,
     )
-    return data.model_copy(
+    covered = grid.low - grid.step <= (values.min or 0.0) and top <= grid.high + grid.step
+    clipping = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0) if covered else NO_CLIPPING
+    predicted = gain if tensor.data.predicted_best_gain_db is not None else None
+    update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
+    data = _unknown_arrival(tensor.data).model_copy(update=update)
+    negative = max(-(values.min or 0.0), 0.0)
+    return tensor.model_copy(
         update={
-            "rounding": rounding,
-            "accumulated": NO_ERROR,
-            "operator": NO_ERROR,
-            "amplification": None,
-            "input_sqnr_db": None,
-            "rounding_share": None,
-            "clipping": _COVERED,
-            "predicted_best_gain_db": gain,
+            "quantizer": _requantized(tensor.quantizer, grid),
+            "data": data,
+            role: data,
+            "negative_levels": negative / grid.step,
+            "negative_ratio": negative / grid.high if grid.high > 0 else None,
+            "range_excess_bits": bits_between(values.abs_p99_99, max(-grid.low, grid.high)),
         }
     )
 
 
-def _requantized(quantizer: QuantizerFacts, grid: Grid, *, symmetric: bool) -> QuantizerFacts:
-    ends = {"scale": grid.step, "scale_min": grid.step, "low": grid.low, "high": grid.high}
-    if symmetric:
-        return quantizer.model_copy(update=ends)
-    lowest = -(2 ** ((quantizer.bits or 1) - 1)) if quantizer.signed else 0
-    zero_point = lowest - round(grid.low / grid.step)
-    return quantizer.model_copy(update={**ends, "zero_point": zero_point})
-
-
-def _unclipped(facts: CaseFacts, repaired: CaseFacts) -> tuple[DatasetFacts, ...]:
-    """The inputs are what they were; only what the new ranges clip has changed."""
-    return tuple(
-        before.model_copy(
-            update={"clipped_share": after.clipped_share, "clipped_share_ratio": after.clipped_share_ratio}
-        )
-        for before, after in zip(facts.datasets, repaired.datasets, strict=True)
+def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
+    bits = _bits(grid)
+    symmetric = math.isclose(-grid.low, grid.high, rel_tol=0.02)
+    signed = bool(quantizer.signed)
+    lowest = -(2 ** (bits - 1)) if signed else 0
+    return quantizer.model_copy(
+        update={
+            "scale": grid.step,
+            "scale_min": grid.step,
+            "low": grid.low,
+            "high": grid.high,
+            "bits": bits,
+            "symmetric": symmetric if signed else grid.low == 0.0,
+            "zero_point": 0 if symmetric and signed else lowest - round(grid.low / grid.step),
+        }
     )
 
 
-def _without_outcome(repaired: CaseFacts) -> ModelFacts:
-    """The model's own facts; what only a new run could tell is unknown."""
+def _unclipped(facts: CaseFacts, after: CaseFacts) -> tuple[DatasetFacts, ...]:
+    """The inputs are what they were; only what the new ranges clip has changed."""
+    return tuple(
+        before.model_copy(update={"clipped_share": new.clipped_share, "clipped_share_ratio": new.clipped_share_ratio})
+        for before, new in zip(facts.datasets, after.datasets, strict=True)
+    )
+
+
+def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome: Prediction | None) -> ModelFacts:
+    """The model's own facts; what only a new run can tell is unknown, but for what a simulated one foretells."""
     unknown = (
         "degraded_layers",
         "degraded_share",
@@ -149,4 +195,11 @@ def _without_outcome(repaired: CaseFacts) -> ModelFacts:
         "dead_output",
         "harmed",
     )
-    return repaired.model.model_copy(update=dict.fromkeys(unknown))
+    if outcome is None:
+        return after.model_copy(update=dict.fromkeys(unknown))
+    foretold = {
+        "output_sqnr_db": outcome.sqnr_db,
+        "output_agreement": outcome.agreement,
+        "harmed": bool(before.harmed) and not heals(outcome, base),
+    }
+    return after.model_copy(update=dict.fromkeys(unknown) | foretold)

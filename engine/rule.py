@@ -154,7 +154,6 @@ class Rule(Data):
     message: str
     shows: tuple[str, ...] = ()
     remedies: tuple[str, ...] = Field(min_length=1)
-    repair: Literal["recalibrate"] | None = None
     path: Path | None = None
 
     @property
@@ -183,6 +182,7 @@ class Remedy(Data):
     changes: str
     cost: str
     unsafe: str
+    simulate: str | None = None
     snippets: tuple[Snippet, ...] = ()
 
 

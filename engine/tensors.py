@@ -69,11 +69,16 @@ def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
 
 def bin_tables(statistics: SetStatistics, indices: Sequence[int]) -> Iterator[tuple[list[int], BinTable]]:
     """Histograms of the given tensors, of which something finite was seen, some tensors at a time."""
-    lowest = per_tensor(np.minimum, statistics.columns["min"], statistics.offsets)
-    highest = per_tensor(np.maximum, statistics.columns["max"], statistics.offsets)
+    lowest, highest = extremes(statistics)
     for start in range(0, len(indices), _TOGETHER):
         part = list(indices[start : start + _TOGETHER])
         yield part, BinTable.of_many([statistics.histograms[i] for i in part], lowest[part], highest[part])
+
+
+def extremes(statistics: SetStatistics) -> tuple[Floats, Floats]:
+    """Smallest and largest finite value of every tensor; infinite where none was seen."""
+    columns, offsets = statistics.columns, statistics.offsets
+    return per_tensor(np.minimum, columns["min"], offsets), per_tensor(np.maximum, columns["max"], offsets)
 
 
 def seen_tensors(statistics: SetStatistics) -> list[int]:

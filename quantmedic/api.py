@@ -6,14 +6,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import quantmedic
-from quantmedic.engine.case import Case
+from quantmedic.engine.case import Case, RunRecord
+from quantmedic.engine.change import Change
 from quantmedic.engine.derive import derive, display_histogram
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis import diagnose as _diagnose
-from quantmedic.engine.errors import DataError
+from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.evaluate import evaluate
 from quantmedic.engine.facts import Role
-from quantmedic.engine.repair import REPAIRS
+from quantmedic.engine.repair import repaired
 from quantmedic.engine.rule import RuleBase, load_rules
+from quantmedic.engine.suspects import repairs_of, simulate, suspects_of
+from quantmedic.engine.tensors import main_role
 
 Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
@@ -49,7 +53,8 @@ def diagnose(
         QuantmedicError: A model, data set or rule cannot be used, or the report cannot be written.
     """
     base = rules or load_rulebase()
-    case = collect(float_model, quantized_model, representative=representative, validation=validation, **options)
+    data = {"representative": representative, "validation": validation}
+    case = collect(float_model, quantized_model, **data, rules=base, **options)
     diagnosis = judge(case, base)
     if output is not None:
         write_report(diagnosis, output, formats=formats, rules=base, case=case)
@@ -62,6 +67,7 @@ def collect(
     *,
     representative: Any = None,
     validation: Any = None,
+    rules: RuleBase | None = None,
     labels: str | Path | None = None,
     metric: str | None = None,
     metric_direction: str | None = None,
@@ -79,11 +85,15 @@ def collect(
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
+    Where the quantized model is harmed, the remedies of what the rules suspect are simulated on some samples, so that
+    the case tells what each of them recovers.
+
     Args:
         float_model: Path of the float ONNX model.
         quantized_model: Path of its quantized counterpart.
         representative: See ``diagnose``.
         validation: See ``diagnose``.
+        rules: Rules that decide which remedies are simulated; the built-in ones by default.
         labels: Labels of the validation data, where they are not part of it.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
         metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
@@ -137,16 +147,51 @@ def collect(
         for role, source in given.items()
     }
     name = metric or _default_metric(datasets.values())
-    return _collect(
+    settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode)
+    case = _collect(
         models,
         datasets,
-        options=Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode),
+        options=settings,
         version=quantmedic.__version__,
         metric=load_metric(name, metric_direction, output=metric_output) if name else None,
         progress=progress,
         resume=_unfinished(Path(checkpoint)) if resume and checkpoint is not None else None,
         checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
     )
+    return _simulated(case, models, datasets, settings, rules or load_rulebase(), progress)
+
+
+def _simulated(
+    case: Case,
+    models: Any,
+    datasets: Mapping[Role, Any],
+    options: Any,
+    base: RuleBase,
+    progress: Progress,
+) -> Case:
+    """The case with simulated runs of the remedies of what is suspected; a healthy model needs none."""
+    from quantmedic.collectors.simulation import Simulation
+
+    facts = derive(case, base)
+    if not facts.model.harmed:
+        return case
+    suspects = suspects_of(evaluate(base, facts), lambda findings: repairs_of(findings, base, case, facts))
+    role = main_role(case)
+    done = 0
+    try:
+        simulation = Simulation(models, datasets[role], role, case, options)
+
+        def run(change: Change) -> RunRecord:
+            nonlocal done
+            done += 1
+            progress("remedies", done, None)
+            return simulation.run(change)
+
+        found = simulate(suspects, facts, simulation.record, run)
+    except QuantmedicError as error:
+        notice = f"what remedies recover was not simulated: {error.message}"
+        return Case(case.record.model_copy(update={"notices": (*case.record.notices, notice)}), case.statistics)
+    return Case(case.record.model_copy(update={"simulation": found}), case.statistics)
 
 
 def _unfinished(path: Path) -> Case | None:
@@ -169,7 +214,9 @@ def judge(case: Case, rules: RuleBase | None = None) -> Diagnosis:
     return _diagnose(
         base,
         facts,
-        repair=lambda name: REPAIRS[name](case, facts, base),
+        repairs=lambda findings: repairs_of(findings, base, case, facts),
+        repair=lambda change, outcome: repaired(case, facts, base, change, outcome),
+        simulation=case.record.simulation,
         version=quantmedic.__version__,
         warnings=_warnings(case),
         run=_run(case),

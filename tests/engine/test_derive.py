@@ -22,10 +22,11 @@ from quantmedic.engine.case import (
     SetStatistics,
     TensorRecord,
 )
+from quantmedic.engine.change import CHANGES, Targets
 from quantmedic.engine.derive import derive, display_histogram, is_degraded
 from quantmedic.engine.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
-from quantmedic.engine.repair import recalibrated
-from quantmedic.engine.rule import load_rules
+from quantmedic.engine.repair import repaired
+from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.tensors import decibels, error_facts
 
 few = settings(max_examples=40, deadline=None)
@@ -408,6 +409,10 @@ def test_shown_histogram_counts_the_zeros_of_a_relu() -> None:
 
 
 NARROW = [per_tensor(-5, 5), per_tensor(-1, 1), per_tensor(0, 1), per_tensor(-200, 200)]
+
+
+def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
+    return repaired(case, facts, base, CHANGES["recalibrate"](case, facts, Targets()), None)
 
 
 def test_recalibration_takes_the_range_of_the_values() -> None:

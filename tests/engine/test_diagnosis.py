@@ -1,13 +1,18 @@
 """From findings to a report: grouping, order, absorption, verdict and advice, on a tiny rule base."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from quantmedic.engine.case import RunRecord, SimulationRecord
+from quantmedic.engine.change import Change
 from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose, drop_class, evidence_strength
+from quantmedic.engine.evaluate import Finding, evaluate
 from quantmedic.engine.facts import CaseFacts, MetricFacts
+from quantmedic.engine.prediction import Prediction
 from quantmedic.engine.rule import RuleBase, load_rules
+from quantmedic.engine.suspects import Repair, simulate, suspects_of
 
 THRESHOLDS = {
     "drop_large": 0.04,
@@ -18,6 +23,7 @@ THRESHOLDS = {
     "zscore": 8,
     "noisy": 20,
     "ratio": 16,
+    "negligible_gain_db": 0.5,
 }
 REMEDIES = ("more-data", "clip-range", "equalize-layers", "keep-float")
 HINTS = {"data.": "give validation data", "data.values.": "give float values"}
@@ -30,7 +36,6 @@ RULES: dict[str, dict[str, Any]] = {
         "where": {"fact": "role", "is": "representative"},
         "when": {"fact": "samples", "lt": "$few"},
         "remedies": ["more-data"],
-        "repair": "recalibrate",
     },
     "A001": {
         "cause": "activation-outliers",
@@ -147,14 +152,21 @@ def facts(
     )
 
 
-def unused(name: str) -> CaseFacts:
-    raise AssertionError(f"nothing called for the repair {name!r}")
+Repairing = Callable[[Change, Prediction | None], CaseFacts]
+#: What more data would change.
+RECALIBRATION = Repair("more-data", "recalibrate:1", Change(grids={0: None}))
 
 
-def judge(
-    base: RuleBase, measured: CaseFacts, repair: Callable[[str], CaseFacts] = unused, **options: Any
-) -> Diagnosis:
-    return diagnose(base, measured, repair, version="1", **options)
+def unused(change: Change, outcome: Prediction | None) -> CaseFacts:
+    raise AssertionError(f"nothing called for the repair {change}")
+
+
+def repairs(findings: Sequence[Finding]) -> tuple[Repair, ...]:
+    return (RECALIBRATION,) if any("more-data" in f.rule.remedies for f in findings) else ()
+
+
+def judge(base: RuleBase, measured: CaseFacts, repair: Repairing = unused, **options: Any) -> Diagnosis:
+    return diagnose(base, measured, repairs, repair, version="1", **options)
 
 
 def causes(diagnosis: Diagnosis) -> list[str]:
@@ -212,10 +224,78 @@ def test_selectors_are_no_evidence(base: RuleBase) -> None:
     assert [row.fact for row in cause.evidence] == ["weight.channel_range_ratio"]
 
 
-def test_predicted_gain_is_the_largest(base: RuleBase) -> None:
-    found = judge(base, facts([tensor("conv1", gain=4), tensor("conv2", gain=9)]))
-    assert found.causes[0].predicted_gain_db == 9
-    assert judge(base, facts([tensor("conv1", zscore=9, gain=2)])).causes[0].predicted_gain_db is None
+def simulation(runs: Mapping[str, float], before: float = 1.0, deployed: float | None = None) -> SimulationRecord:
+    """Noise per run over a signal of 1, on eight samples."""
+
+    def run(noise: float) -> RunRecord:
+        return RunRecord(noise=(noise / 8,) * 8)
+
+    return SimulationRecord(
+        dataset="validation",
+        power=(1 / 8,) * 8,
+        deployed=run(before if deployed is None else deployed),
+        simulated=run(before),
+        runs={key: run(noise) for key, noise in runs.items()},
+    )
+
+
+def remedies(findings: Sequence[Finding]) -> tuple[Repair, ...]:
+    """Every remedy of a rule changes a tensor of its own."""
+    names = dict.fromkeys(name for f in findings for name in f.rule.remedies)
+    return tuple(Repair(name, name, Change(grids={REMEDIES.index(name): None})) for name in names)
+
+
+def foretold(base: RuleBase, measured: CaseFacts, **options: Any) -> Diagnosis:
+    return diagnose(base, measured, remedies, lambda change, outcome: measured, version="1", **options)
+
+
+def test_gain_is_that_of_the_first_remedy_that_recovers_about_the_most(base: RuleBase) -> None:
+    measured = facts([tensor("conv1", sqnr=5)])
+    found = foretold(base, measured, simulation=simulation({"keep-float": 0.01, "clip-range": 0.008})).causes[0]
+    assert found.predicted_gain_db == pytest.approx(20)
+    assert [(p.remedy, round(p.gain_db)) for p in found.predictions] == [("keep-float", 20), ("clip-range", 21)]
+    found = foretold(base, measured, simulation=simulation({"keep-float": 0.5, "clip-range": 0.01})).causes[0]
+    assert found.predicted_gain_db == pytest.approx(20)
+    assert foretold(base, measured).causes[0].predicted_gain_db is None
+
+
+def test_cause_whose_repair_recovers_most_goes_first(base: RuleBase) -> None:
+    measured = facts([tensor("conv1", gain=5)], [layer("conv1", 64)])
+    better = foretold(base, measured, simulation=simulation({"clip-range": 0.01, "equalize-layers": 0.5}))
+    assert causes(better) == ["poor-range", "weight-spread"]
+    worse = foretold(base, measured, simulation=simulation({"clip-range": 0.5, "equalize-layers": 0.01}))
+    assert causes(worse) == ["weight-spread", "poor-range"]
+
+
+def test_cause_whose_repair_recovers_nothing_is_of_low_severity(base: RuleBase) -> None:
+    measured = facts([tensor("conv1", gain=5)], [layer("conv1", 64)])
+    runs = {"clip-range": 0.01, "equalize-layers": 1.0}
+    found = foretold(base, measured, simulation=simulation(runs))
+    assert {cause.cause: cause.severity for cause in found.causes} == {"poor-range": "medium", "weight-spread": "low"}
+
+
+def test_what_another_fault_hides_keeps_its_severity(base: RuleBase) -> None:
+    """Alone it recovers nothing; with the other one repaired, half of what is left."""
+    measured = facts([tensor("conv1", gain=5)], [layer("conv1", 64)])
+    suspects = suspects_of(evaluate(base, measured), remedies)
+    noise = {(0,): 1.0, (1,): 0.1, (2,): 1.0, (1, 2): 0.01}
+    ran = simulate(
+        suspects,
+        measured,
+        simulation({}),
+        lambda change: RunRecord(noise=(noise.get(tuple(sorted(change.grids)), 1.0) / 8,) * 8),
+    )
+    found = {cause.cause: cause for cause in foretold(base, measured, simulation=ran).causes}
+    assert found["weight-spread"].severity == "high"
+    assert found["weight-spread"].predicted_gain_db == pytest.approx(0)
+    assert found["weight-spread"].predicted_last_gain_db == pytest.approx(10)
+    assert found["poor-range"].predicted_gain_db == pytest.approx(10)
+
+
+def test_simulation_of_another_network_predicts_nothing(base: RuleBase) -> None:
+    measured = facts([tensor("conv1", gain=5)])
+    unlike = simulation({"clip-range": 0.01}, deployed=100.0)
+    assert foretold(base, measured, simulation=unlike).causes[0].predicted_gain_db is None
 
 
 def test_the_noisiest_tensor_comes_first(base: RuleBase) -> None:
@@ -292,9 +372,9 @@ def test_order_does_not_depend_on_the_order_of_rules(base: RuleBase) -> None:
 # Absorption
 
 
-def recalibration(**changes: Any) -> Callable[[str], CaseFacts]:
-    def repair(name: str) -> CaseFacts:
-        assert name == "recalibrate"
+def recalibration(**changes: Any) -> Repairing:
+    def repair(change: Change, outcome: Prediction | None) -> CaseFacts:
+        assert change == RECALIBRATION.change
         return facts(samples=8, **changes)
 
     return repair
@@ -349,7 +429,7 @@ def test_repair_is_asked_for_only_where_its_cause_was_found(base: RuleBase) -> N
 
 def test_repair_that_changes_nothing_absorbs_nothing(base: RuleBase) -> None:
     measured = facts([tensor("conv1", gain=5)], samples=8)
-    found = judge(base, measured, lambda name: measured)
+    found = judge(base, measured, lambda change, outcome: measured)
     assert causes(found) == ["too-few-samples", "poor-range"]
     assert not any(cause.absorbs for cause in found.causes)
 

@@ -139,8 +139,8 @@ def test_every_operator_is_read(op: str, tmp_path: Path) -> None:
         ),
         pytest.param(
             "[narrow-it]\n",
-            "[narrow-it]\nrepairs: recalibrate\n",
-            "unknown key 'repairs'; did you mean 'repair'?",
+            "[narrow-it]\nshow: [name]\n",
+            "unknown key 'show'; did you mean 'shows'?",
             13,
             id="key",
         ),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quantmedic.engine.change import Change
 from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose
 from quantmedic.engine.facts import (
     CaseFacts,
@@ -25,6 +26,7 @@ from quantmedic.engine.facts import (
     WeightFacts,
 )
 from quantmedic.engine.rule import Remedy, Rule, RuleBase, Snippet, Threshold
+from quantmedic.engine.suspects import Repair
 
 HOSTILE_NAMES = (
     "</script>",
@@ -182,7 +184,6 @@ def rule_base() -> RuleBase:
                 "when": {"fact": "range_growth", "gt": "$range_growth"},
                 "message": "ranges still widen at the end of the set",
                 "remedies": ["more-samples"],
-                "repair": "recalibrate",
             }
         ),
         Rule.model_validate(
@@ -336,6 +337,9 @@ def histogram(tensor: TensorFacts) -> Histogram:
     )
 
 
+RECALIBRATION = Repair("recalibrate-on-proper-data", "recalibrate:1", Change(grids={0: None}))
+
+
 def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
     """Diagnosis of facts; the outliers vanish when more samples are taken."""
     repaired = facts.model_copy(
@@ -347,7 +351,10 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
     return diagnose(
         base or rule_base(),
         facts,
-        lambda repair: repaired,
+        lambda findings: (
+            (Repair("recalibrate", "recalibrate:1", Change(grids={0: None})),) * (findings[0].layer is None)
+        ),
+        lambda change, outcome: repaired,
         version="0.1.0",
         warnings=("2 tensors were not observed: exposing them changed the output",),
         run={

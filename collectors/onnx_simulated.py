@@ -1,0 +1,316 @@
+"""The float network with simulated quantizers that can be changed from run to run, without building a session anew.
+
+Grids of activations, weights and biases are inputs of the session. Every quantizer of the deployed model is put on the
+edges that it covers there; a step of 0 turns it off.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.onnx_graph import Operator
+from quantmedic.collectors.onnx_originals import Original, bias_of, is_turned, original_of, output_axis, weight_of
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_plan import feed_of
+from quantmedic.collectors.onnx_session import make_session, run
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Change, WeightForm
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.simulate import SHRINK
+from quantmedic.engine.tensors import grid_of
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+#: The simulated quantizers are made of operators of this opset.
+MIN_OPSET = 13
+_GRIDS = "quantmedic:grids"
+#: Low, high and step of a quantizer that is turned off.
+_OFF = (0.0, 0.0, 0.0)
+
+
+@dataclass
+class _Layer:
+    """The stored weights of one operator, what they stand for, and the inputs by which its twin gets them."""
+
+    original: Original
+    stored: Float32
+    bits: int
+    per_tensor: bool
+    axis: int | None
+    turned: bool
+    weight_input: str
+    bias_input: str | None
+    stored_bias: Float32 | None
+    forms: dict[WeightForm | None, Float32] = field(default_factory=dict)
+
+    def weight(self, form: WeightForm | None) -> Float32:
+        """The weights in a form, the stored one without, as the twin wants them."""
+        if form not in self.forms:
+            values = self.stored if form is None else self._formed(form)
+            self.forms[form] = np.ascontiguousarray(values.T if self.turned else values, np.float32)
+        return self.forms[form]
+
+    def bias(self, is_float: bool) -> Float32:
+        """The bias as it was, or as it is stored."""
+        values = self.original.bias if is_float else self.stored_bias
+        return np.ascontiguousarray(values, np.float32)
+
+    def _formed(self, form: WeightForm) -> Float32:
+        weight = self.original.weight
+        assert weight is not None
+        if form == "float":
+            return weight
+        if form == "best-range":
+            return best_rounded(weight, self.bits, None if self.per_tensor else self.axis)
+        return rounded(weight, 8 if form == "eight-bit" else self.bits, self.axis)
+
+
+def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
+    """Weights after a round trip through a symmetric grid, one per channel of ``axis`` or one in all.
+
+    Args:
+        weight: Float weights.
+        bits: Bits of a code; codes ``±(2**(bits-1) - 1)``.
+        axis: Channel axis; None for one scale.
+        shrink: The grid's reach over the largest magnitude.
+    """
+    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
+    top = np.abs(weight).max(axis=others, keepdims=True) * shrink
+    codes = 2 ** (bits - 1) - 1
+    step = np.where(top > 0, top / codes, 1.0)
+    return np.asarray(np.clip(np.rint(weight / step), -codes, codes) * step, np.float32)
+
+
+def best_rounded(weight: Float32, bits: int, axis: int | None) -> Float32:
+    """``rounded`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
+    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
+    best = rounded(weight, bits, axis)
+    least = ((best - weight) ** 2).sum(axis=others, keepdims=True)
+    for shrink in SHRINK[1:]:
+        tried = rounded(weight, bits, axis, float(shrink))
+        noise = ((tried - weight) ** 2).sum(axis=others, keepdims=True)
+        best, least = np.where(noise < least, tried, best), np.minimum(noise, least)
+    return best
+
+
+class SimulatedNetwork:
+    """Runs the float network under a change of the deployed quantizers."""
+
+    def __init__(self, models: Models, case: Case, threads: int) -> None:
+        """Build the network.
+
+        Raises:
+            ModelError: It cannot be simulated: its opset is too old, or onnxruntime refuses the changed graph.
+        """
+        graph = models.float_graph
+        if graph.opset < MIN_OPSET:
+            raise ModelError(
+                f"opset {graph.opset} is too old for a simulation",
+                where=str(graph.path),
+                help=f"export the model with opset {MIN_OPSET} or later",
+            )
+        self._graph = graph
+        self._grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
+        builder = _Builder(models, case)
+        opened = {k: builder.open_weights(op) for k, op in enumerate(models.quantized.operators)}
+        self._layers = {k: layer for k, layer in opened.items() if layer is not None}
+        self._placed = [i for i, grid in enumerate(self._grids) if grid is not None and builder.place(i)]
+        self._outputs = [builder.output(i, j) for i, j in models.match.outputs]
+        builder.finish(len(self._placed))
+        self._session = make_session(builder.model, graph.path, threads, exposed=self._outputs)
+        self._known = {value.name for value in self._session.get_inputs()}
+
+    def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
+        """The matched outputs; of the network without any quantizer where ``change`` is None.
+
+        Raises:
+            ModelError: The network fails on this batch.
+        """
+        feed: dict[str, Array] = dict(feed_of(batch, self._graph))
+        feed[_GRIDS] = self._grid_values(change)
+        for k, layer in self._layers.items():
+            feed[layer.weight_input] = layer.weight("float" if change is None else change.weights.get(k))
+            if layer.bias_input is not None:
+                feed[layer.bias_input] = layer.bias(change is None or k in change.biases)
+        feed = {name: array for name, array in feed.items() if name in self._known}
+        return [np.asarray(array, np.float32) for array in run(self._session, self._outputs, feed, self._graph.path)]
+
+    def _grid_values(self, change: Change | None) -> Float32:
+        rows = []
+        for i in self._placed:
+            grid = None if change is None else change.grids.get(i, self._grids[i])
+            rows.append(_OFF if grid is None else (grid.low, grid.high, grid.step))
+        return np.array(rows, np.float32).reshape(-1)
+
+
+class _Builder:
+    """A copy of the float model in the making."""
+
+    def __init__(self, models: Models, case: Case) -> None:
+        self._models, self._case = models, case
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(models.float_graph.model)
+        self._nodes = {node.output[0]: node for node in self.model.graph.node if node.output}
+        self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
+        self._quantized: dict[str, str] = {}
+        self._pending: list[tuple[str, str]] = []
+
+    def open_weights(self, op: Operator) -> _Layer | None:
+        """Turn weights and bias of an operator's twin into inputs; None where nothing is known of them."""
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        twin = self._models.match.operators.get(op.index)
+        stored, own = weight_of(op, quantized), weight_of(twin, float_graph) if twin is not None else None
+        if twin is None or own is None or own.values is None or stored is None or stored.values is None:
+            return None
+        original = original_of(op, quantized, twin, float_graph)
+        if stored.quantizer is None or original.weight is None or original.weight.shape != stored.values.shape:
+            return None
+        stored_bias = self._stored_bias(op, original)
+        if original.folded and stored_bias is None:
+            return None
+        node = self._nodes[twin.node.output[0]]
+        constants = [float_graph.constants.get(float_graph.root(name)) for name in node.input]
+        weight_input, bias_input = f"quantmedic:weight:{op.index}", f"quantmedic:bias:{op.index}"
+        node.input[next(k for k, constant in enumerate(constants) if constant is own)] = weight_input
+        self._add_input(weight_input, own.values.shape)
+        if stored_bias is not None:
+            self._add_input(bias_input, stored_bias.shape)
+            del node.input[2:]
+            node.input.append(bias_input)
+        if original.folded:
+            self._skip_normalization(twin)
+        return _Layer(
+            original=original,
+            stored=stored.values,
+            bits=stored.quantizer.bits,
+            per_tensor=stored.quantizer.scale.size == 1,
+            axis=output_axis(op),
+            turned=is_turned(op, twin),
+            weight_input=weight_input,
+            bias_input=bias_input if stored_bias is not None else None,
+            stored_bias=stored_bias,
+        )
+
+    def _stored_bias(self, op: Operator, original: Original) -> Float32 | None:
+        """The bias as it is stored, where the float one is known too."""
+        bias = bias_of(op, self._models.quantized)
+        if bias is None or bias.values is None or original.bias is None or bias.values.shape != original.bias.shape:
+            return None
+        return bias.values
+
+    def _add_input(self, name: str, shape: Iterable[int]) -> None:
+        self.model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+
+    def _skip_normalization(self, twin: Operator) -> None:
+        """The normalization behind an operator is part of its weights."""
+        reader = self._models.float_graph.consumers[twin.outputs[0]][0]
+        node = self._nodes[reader.node.output[0]]
+        del node.input[1:]
+        del node.attribute[:]
+        node.op_type = "Identity"
+
+    def place(self, index: int) -> bool:
+        """Put a tensor's quantizer on every edge that it covers in the deployed model; False where there is none."""
+        record = self._case.record.tensors[index]
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        target = f"quantmedic:quantized:{index}"
+        edges = [
+            (self._nodes[twin.node.output[0]], k)
+            for reader in quantized.consumers.get(record.name, [])
+            if (twin := self._models.match.operators.get(reader.index)) is not None
+            and any(quantized.root(n) == record.name and self._is_coded(n) for n in reader.node.input if n)
+            for k, name in enumerate(twin.node.input)
+            if name and float_graph.root(name) == record.float_name
+        ]
+        ends = [
+            name
+            for i, j in self._models.match.outputs
+            if float_graph.root(name := float_graph.outputs[i]) == record.float_name
+            and quantized.root(quantized.outputs[j]) == record.name
+            and self._is_coded(quantized.outputs[j])
+        ]
+        for node, k in edges:
+            node.input[k] = target
+        self._quantized |= dict.fromkeys(ends, target)
+        if not edges and not ends:
+            return False
+        self._pending.append((record.float_name, target))
+        return True
+
+    def _is_coded(self, name: str) -> bool:
+        """Whether the deployed model has codes there, or what they stand for."""
+        quantized = self._models.quantized
+        while name not in quantized.codes:
+            node = self._writers.get(name)
+            if node is None or node.op_type not in ("Identity", "Dropout"):
+                return node is not None and node.op_type == "DequantizeLinear"
+            name = node.input[0]
+        return True
+
+    def output(self, i: int, j: int) -> str:
+        """What to fetch for a matched output: quantized where the deployed one is."""
+        name = self._models.float_graph.outputs[i]
+        return self._quantized.get(name, name)
+
+    def finish(self, count: int) -> None:
+        """Add the simulated quantizers, and put the nodes in order."""
+        graph = self.model.graph
+        if count:
+            self._add_input(_GRIDS, [3 * count])
+            parts = [f"{_GRIDS}:{k}" for k in range(3 * count)]
+            sizes = helper.make_tensor(f"{_GRIDS}:sizes", TensorProto.INT64, [3 * count], [1] * (3 * count))
+            zero = helper.make_tensor(f"{_GRIDS}:zero", TensorProto.FLOAT, [1], [0.0])
+            graph.initializer.extend([sizes, zero])
+            graph.node.append(helper.make_node("Split", [_GRIDS, sizes.name], parts, axis=0))
+        for k, (source, target) in enumerate(self._pending):
+            graph.node.extend(_quantizer(source, target, *(f"{_GRIDS}:{3 * k + n}" for n in range(3))))
+        _sort(graph)
+
+
+def _quantizer(source: str, target: str, low: str, high: str, step: str) -> Iterator[onnx.NodeProto]:
+    """clip(round(x / step) · step, low, high), or x where the step is 0."""
+
+    def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
+        return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
+
+    yield node("Div", source, step)
+    yield node("Round", f"{target}:Div")
+    yield node("Mul", f"{target}:Round", step)
+    yield node("Max", f"{target}:Mul", low)
+    yield node("Min", f"{target}:Max", high)
+    yield node("Greater", step, f"{_GRIDS}:zero")
+    yield node("Where", f"{target}:Greater", f"{target}:Min", source, to=target)
+
+
+def _sort(graph: onnx.GraphProto) -> None:
+    """Nodes in topological order: onnxruntime wants every tensor written before it is read."""
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    written = {name for node in nodes for name in node.output if name}
+    needs = [{name for name in _read(node) if name in written} for node in nodes]
+    readers: dict[str, list[int]] = {}
+    for k, names in enumerate(needs):
+        for name in names:
+            readers.setdefault(name, []).append(k)
+    ordered = [k for k, names in enumerate(needs) if not names]
+    for k in ordered:
+        for name in nodes[k].output:
+            for reader in readers.pop(name, []):
+                needs[reader].discard(name)
+                if not needs[reader]:
+                    ordered.append(reader)
+    del graph.node[:]
+    graph.node.extend(nodes[k] for k in ordered)
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """Tensors that a node reads, in its subgraphs too."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _read(inner)

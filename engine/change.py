@@ -1,0 +1,193 @@
+"""What a remedy would change in the quantized model, as data: the facts and the network are simulated with it.
+
+A change names tensors and operators by their place in the case, so that one description serves the prediction of facts
+(``repair``) and a simulated run of the network.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from quantmedic.engine.case import Case
+from quantmedic.engine.evaluate import Finding
+from quantmedic.engine.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
+from quantmedic.engine.simulate import Grid, best_grids, grids_over
+from quantmedic.engine.tensors import bin_tables, extremes, grid_of, is_signed_grid, main_role, seen_tensors
+
+#: How the weights of a layer are stored instead.
+WeightForm = Literal["float", "per-channel", "best-range", "eight-bit"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a remedy is applied to, by index into the case's tables."""
+
+    tensors: tuple[int, ...] = ()
+    operators: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """New grids of activations (None: left in float), new forms of weights, operators whose bias stays float."""
+
+    grids: Mapping[int, Grid | None] = field(default_factory=dict)
+    weights: Mapping[int, WeightForm] = field(default_factory=dict)
+    biases: frozenset[int] = frozenset()
+
+    def joined(self, other: "Change") -> "Change":
+        """Both changes; where they disagree, the other one's grid or form is taken."""
+        return Change({**self.grids, **other.grids}, {**self.weights, **other.weights}, self.biases | other.biases)
+
+    def __bool__(self) -> bool:
+        return bool(self.grids or self.weights or self.biases)
+
+
+def targets_of(findings: Iterable[Finding], case: Case, facts: CaseFacts) -> Targets:
+    """Tensors and operators that findings speak of; a finding about data or the whole model means all of them."""
+    tensors: dict[int, None] = {}
+    operators: dict[int, None] = {}
+    number = {id(tensor): i for i, tensor in enumerate(facts.tensors)}
+    place = {id(layer): i for i, layer in enumerate(facts.layers)}
+    named = {op.name: i for i, op in enumerate(case.record.operators)}
+    writer = {i: k for k, op in enumerate(case.record.operators) for i in op.outputs if i is not None}
+    for finding in findings:
+        match finding.view:
+            case TensorFacts() as view:
+                tensors[number[id(view)]] = None
+            case OutputFacts() as view if id(view.tensor) in number:
+                tensors[number[id(view.tensor)]] = None
+            case LayerFacts() as view:
+                operators[place[id(view)]] = None
+            case OperandFacts() as view:
+                operators[named[view.layer or ""]] = None
+            case _:
+                tensors |= dict.fromkeys(range(len(facts.tensors)))
+                operators |= dict.fromkeys(range(len(facts.layers)))
+    operators |= {writer[i]: None for i in tensors if i in writer}
+    tensors |= {i: None for k in operators for i in case.record.operators[k].outputs if i is not None}
+    return Targets(tuple(tensors), tuple(operators))
+
+
+def _quantized(targets: Targets, facts: CaseFacts) -> list[int]:
+    """Target tensors with a fixed grid per tensor."""
+    return [i for i in targets.tensors if grid_of(facts.tensors[i].quantizer) is not None]
+
+
+def _covering(
+    case: Case, facts: CaseFacts, indices: Sequence[int], *, bits: int | None = None, symmetric: bool | None = None
+) -> dict[int, Grid]:
+    """Min-max grids over the values seen, of the bits and symmetry in force unless others are given."""
+    low, high = extremes(case.statistics[main_role(case)])
+    kept = [i for i in indices if np.isfinite(low[i]) and np.isfinite(high[i])]
+    quantizers = [facts.tensors[i].quantizer for i in kept]
+    widths = np.array([bits or q.bits or 8 for q in quantizers], np.int64)
+    signed = np.array([is_signed_grid(q) if symmetric is None else symmetric for q in quantizers], bool)
+    grids = grids_over(low[kept], high[kept], widths, signed) if kept else np.zeros((3, 0))
+    return {i: Grid(*column) for i, column in zip(kept, grids.T.tolist(), strict=True) if column[2] > 0}
+
+
+def _recalibrate(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_covering(case, facts, _quantized(Targets(tuple(range(len(facts.tensors)))), facts)))
+
+
+def _full_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_covering(case, facts, _quantized(targets, facts)))
+
+
+def _asymmetric_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_covering(case, facts, _quantized(targets, facts), symmetric=False))
+
+
+def _sixteen_bit(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_covering(case, facts, _quantized(targets, facts), bits=16, symmetric=False))
+
+
+def _best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    statistics = case.statistics[main_role(case)]
+    wanted = set(_quantized(targets, facts))
+    seen = [i for i in seen_tensors(statistics) if i in wanted]
+    grids: dict[int, Grid] = {}
+    for part, bins in bin_tables(statistics, seen):
+        quantizers = [facts.tensors[i].quantizer for i in part]
+        bits = np.array([q.bits or 8 for q in quantizers], np.int64)
+        signed = np.array([is_signed_grid(q) for q in quantizers], bool)
+        found, _ = best_grids(bins, np.arange(len(part)), bits, signed)
+        grids |= {i: Grid(*column) for i, column in zip(part, found.T.tolist(), strict=True) if column[2] > 0}
+    return Change(grids)
+
+
+def _unit_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    grids = {i: 2 ** (facts.tensors[i].quantizer.bits or 8) for i in _quantized(targets, facts)}
+    return Change({i: Grid(0.0, (codes - 1) / codes, 1.0 / codes) for i, codes in grids.items()})
+
+
+def _no_quantizer(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(dict.fromkeys(_quantized(targets, facts)))
+
+
+def _float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    weights: dict[int, WeightForm] = dict.fromkeys(_weighted(targets, facts), "float")
+    return Change(dict.fromkeys(_quantized(targets, facts)), weights, frozenset(weights))
+
+
+def _group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The layers, and the layers without weights around them: what they read is left in float too."""
+    named = {op.name: k for k, op in enumerate(case.record.operators)}
+    feeders = [named[name] for k in targets.operators for name in facts.layers[k].feeders if name in named]
+    operators = tuple(dict.fromkeys([*targets.operators, *feeders]))
+    tensors = {i for k in operators for i in case.record.operators[k].outputs if i is not None}
+    return _float(case, facts, Targets(tuple(sorted(tensors | set(targets.tensors))), operators))
+
+
+def _separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The joint tensor stays float, and every operand gets a range of its own."""
+    joint = _quantized(targets, facts)
+    inputs = {i for k in targets.operators for i in case.record.operators[k].inputs if i is not None}
+    operands = _quantized(Targets(tuple(sorted(inputs))), facts)
+    return Change({**_covering(case, facts, operands), **dict.fromkeys(joint)})
+
+
+def _weighted(targets: Targets, facts: CaseFacts) -> list[int]:
+    return [k for k in targets.operators if facts.layers[k].weight.quantizer.bits is not None]
+
+
+def _weight_form(form: WeightForm) -> Callable[[Case, CaseFacts, Targets], Change]:
+    return lambda case, facts, targets: Change(weights=dict.fromkeys(_weighted(targets, facts), form))
+
+
+def _float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(biases=frozenset(k for k in targets.operators if facts.layers[k].bias.bits))
+
+
+#: The changes that remedies may name under ``simulate``.
+CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
+    "recalibrate": _recalibrate,
+    "best-range": _best_range,
+    "full-range": _full_range,
+    "asymmetric-range": _asymmetric_range,
+    "sixteen-bit": _sixteen_bit,
+    "float": _float,
+    "group-float": _group_float,
+    "no-quantizer": _no_quantizer,
+    "per-channel-weights": _weight_form("per-channel"),
+    "best-weight-range": _weight_form("best-range"),
+    "eight-bit-weights": _weight_form("eight-bit"),
+    "float-bias": _float_bias,
+    "unit-range": _unit_range,
+    "separate-operands": _separate_operands,
+}
+
+
+def without_activation_noise(facts: CaseFacts) -> Change:
+    """Every activation in float: what is left is the noise of the weights and biases."""
+    every = Targets(tuple(range(len(facts.tensors))))
+    return Change(dict.fromkeys(_quantized(every, facts)))
+
+
+def without_weight_noise(facts: CaseFacts) -> Change:
+    """Every weight and bias in float: what is left is the noise of the activations."""
+    every = Targets(operators=tuple(range(len(facts.layers))))
+    forms: dict[int, WeightForm] = dict.fromkeys(_weighted(every, facts), "float")
+    return Change(weights=forms, biases=frozenset(every.operators))

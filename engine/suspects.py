@@ -1,0 +1,133 @@
+"""Findings grouped into suspected causes, with the changes that would repair them and what those recover."""
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from quantmedic.engine.case import Case, RunRecord, SimulationRecord
+from quantmedic.engine.change import CHANGES, Change, targets_of, without_activation_noise, without_weight_noise
+from quantmedic.engine.evaluate import Finding, RuleResult
+from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.prediction import Prediction, predict
+from quantmedic.engine.rule import SEVERITIES, RuleBase
+
+#: Suspected causes that are simulated, the most severe first, and remedies of each.
+MAX_SUSPECTS, MAX_REMEDIES = 12, 3
+#: A remedy named earlier in a rule costs less: it stands unless a later one recovers this much more, in dB.
+PREFERENCE_DB = 3.0
+#: Gives the repairs of the findings of one cause.
+Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
+WITHOUT_WEIGHTS, WITHOUT_ACTIVATIONS = "without-weight-noise", "without-activation-noise"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One remedy of one suspected cause: how it is called, what it changes, and the name of its simulated run."""
+
+    remedy: str
+    key: str
+    change: Change
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A suspected cause: its findings, worst first, and the remedies that can be simulated, cheapest first."""
+
+    cause: str
+    findings: tuple[Finding, ...]
+    repairs: tuple[Repair, ...]
+
+    def chosen(self, simulation: SimulationRecord | None) -> Repair | None:
+        """The first remedy that recovers about as much as the best one; the first where nothing was simulated."""
+        known = [(predict(simulation, repair.key), repair) for repair in self.repairs]
+        gains = [found.gain_db for found, _ in known if found is not None]
+        if not gains:
+            return self.repairs[0] if self.repairs else None
+        enough = max(gains) - PREFERENCE_DB
+        return next(repair for found, repair in known if found is not None and found.gain_db >= enough)
+
+
+def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect]:
+    """One suspect per cause that a rule has found, the most severe first."""
+    grouped: dict[str, list[Finding]] = {}
+    for result in results:
+        for finding in result.findings:
+            grouped.setdefault(finding.rule.cause, []).append(finding)
+    found = [Suspect(cause, tuple(own), repairs(own)) for cause, own in grouped.items()]
+    return sorted(found, key=lambda s: min(SEVERITIES.index(f.rule.severity) for f in s.findings))
+
+
+def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: CaseFacts) -> tuple[Repair, ...]:
+    """What the remedies of the rules that found something would change, where that can be simulated."""
+    targets = targets_of(findings, case, facts)
+    repairs: dict[str, Repair] = {}
+    for name in dict.fromkeys(name for finding in findings for name in finding.rule.remedies):
+        kind = base.remedies[name].simulate
+        if kind is None or len(repairs) == MAX_REMEDIES:
+            continue
+        change = CHANGES[kind](case, facts, targets)
+        if change:
+            repairs.setdefault(kind, Repair(name, f"{kind}:{_digest([change])}", change))
+    return tuple(repairs.values())
+
+
+def _digest(changes: Iterable[Change]) -> str:
+    """A short name of what is changed, the same in every process."""
+    text = repr([(sorted(c.grids.items()), sorted(c.weights.items()), sorted(c.biases)) for c in changes])
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def simulate(
+    suspects: Sequence[Suspect],
+    facts: CaseFacts,
+    simulation: SimulationRecord,
+    run: Callable[[Change], RunRecord],
+) -> SimulationRecord:
+    """Run every remedy of every suspect alone, then all suspects' repairs together and with one of them left out.
+
+    A fault that spoils everything hides others: what a repair adds to all the other repairs shows them.
+    """
+    runs: dict[str, RunRecord] = {}
+
+    def once(key: str, change: Change) -> None:
+        if key not in runs:
+            runs[key] = run(change)
+
+    once(WITHOUT_WEIGHTS, without_weight_noise(facts))
+    once(WITHOUT_ACTIVATIONS, without_activation_noise(facts))
+    for suspect in suspects[:MAX_SUSPECTS]:
+        for repair in suspect.repairs:
+            once(repair.key, repair.change)
+    known = simulation.model_copy(update={"runs": runs})
+    every = chosen_repairs(suspects, known)
+    if len(every) > 1:
+        once(*_together(every))
+        for repair in every:
+            once(*_together([other for other in every if other is not repair]))
+    return simulation.model_copy(update={"runs": runs})
+
+
+def chosen_repairs(suspects: Sequence[Suspect], simulation: SimulationRecord) -> list[Repair]:
+    """The repair of each suspect that was simulated; suspects that share one count once."""
+    found: dict[str, Repair] = {}
+    for suspect in suspects[:MAX_SUSPECTS]:
+        repair = suspect.chosen(simulation)
+        if repair is not None:
+            found.setdefault(repair.key, repair)
+    return list(found.values())
+
+
+def last_gain(repair: Repair, every: Sequence[Repair], simulation: SimulationRecord) -> Prediction | None:
+    """What a repair recovers where all the other suspects' are done already."""
+    others = [other for other in every if other.key != repair.key]
+    if not others:
+        return predict(simulation, repair.key)
+    return predict(simulation, _together(every)[0], before=_together(others)[0])
+
+
+def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
+    if len(repairs) == 1:
+        return repairs[0].key, repairs[0].change
+    changes = [repair.change for repair in repairs]
+    return f"together:{_digest(changes)}", reduce(Change.joined, changes, Change())
