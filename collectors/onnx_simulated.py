@@ -75,15 +75,16 @@ def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -
 
     Args:
         weight: Float weights.
-        bits: Bits of a code; codes ``±(2**(bits-1) - 1)``.
+        bits: Bits of a code. As in onnxruntime, 8 bits and more use ``±(2**(bits-1) - 1)``, fewer bits all codes.
         axis: Channel axis; None for one scale.
         shrink: The grid's reach over the largest magnitude.
     """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
     top = np.abs(weight).max(axis=others, keepdims=True) * shrink
-    codes = 2 ** (bits - 1) - 1
-    step = np.where(top > 0, top / codes, 1.0)
-    return np.asarray(np.clip(np.rint(weight / step), -codes, codes) * step, np.float32)
+    high = 2 ** (bits - 1) - 1
+    low = -high if bits >= 8 else -high - 1
+    step = np.where(top > 0, 2 * top / (high - low), 1.0)
+    return np.asarray(np.clip(np.rint(weight / step), low, high) * step, np.float32)
 
 
 def best_rounded(weight: Float32, bits: int, axis: int | None) -> Float32:
