@@ -13,6 +13,7 @@ from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.engine.case import SetStatistics
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
+from quantmedic.engine.tensors import ALIVE
 from quantmedic.engine.tensors import error_facts as _error_facts
 
 #: Channels under this share of the tensor's largest magnitude count as dead.
@@ -58,7 +59,7 @@ def error_facts(x: NDArray[np.float32], y: NDArray[np.float32], axis: int | None
     a, b = ((v.reshape(1, 1, -1) if axis is None else as_rows(v, axis)) for v in (x, y))
     into = SetStatistics.empty([a.shape[1]]).tensor(0)
     kernels.observe_error(a, b, into, "rounding")
-    return _error_facts(into.errors["rounding"], scale)
+    return _error_facts(into.errors["rounding"], scale, audible=ALIVE)
 
 
 def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightFacts:

@@ -43,6 +43,8 @@ class Simulation:
         self._network = SimulatedNetwork(models, case, options.threads)
         self._classes = bool((case.statistics[role].samples["class_float"] >= 0).any())
         self._batches, self._floats = self._read(dataset, case, role, options)
+        pairs = zip(self._batches, self._floats, strict=True)
+        self._by_sample = all(x.ndim and len(x) == batch.samples for batch, floats in pairs for x in floats)
         quantized = models.quantized
         names = [quantized.outputs[j] for _, j in models.match.outputs]
         session = make_session(quantized.model, quantized.path, options.threads)
@@ -95,7 +97,7 @@ class Simulation:
         noise, same = [], []
         for floats, found in zip(self._floats, outputs, strict=True):
             noise.append(self._joined([_difference(x, y) for x, y in zip(floats, found, strict=True)]))
-            if self._classes:
+            if self._classes and self._by_sample:
                 x, y = (a.reshape(len(a), -1, a.shape[-1]).argmax(axis=2) for a in (floats[0], found[0]))
                 same.append((x == y).mean())
         weights = [batch.samples for batch in self._batches]
@@ -108,16 +110,19 @@ class Simulation:
         return np.sum(energies, axis=0)
 
     def _energy(self, array: Float32, output: int) -> Floats:
+        """Per sample, or of the whole batch where an output has another first axis."""
         values = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0)
         if self._columns is not None:
             if self._columns[0] != output:
-                return np.zeros(len(array))
+                return np.zeros(len(array) if self._by_sample else 1)
             values = np.take(values, self._columns[2], axis=self._columns[1])
-        return (values.reshape(len(values), -1) ** 2).sum(axis=1)
+        return (values.reshape(len(array) if self._by_sample else 1, -1) ** 2).sum(axis=1)
 
     def _hidden(self, deployed: Sequence[Sequence[Float32]]) -> tuple[int, int, NDArray[np.int64]] | None:
         """Output, axis and columns in which a clean output hides its noise; None where it does not."""
         for o in range(len(self._floats[0])):
+            if len({found[o].shape[1:] for found in self._floats}) > 1 or not self._floats[0][o].ndim:
+                continue
             floats = np.concatenate([found[o] for found in self._floats]).astype(np.float64)
             noise = np.concatenate([found[o] for found in deployed]) - floats
             total = (floats**2).sum()

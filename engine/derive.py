@@ -277,7 +277,8 @@ def _harmed(
     worst = _least(v for e in errors for v in (e.sqnr_db, e.worst_channel_sqnr_db))
     if worst is None:
         return None if metric.drop_low is None else False
-    return metric.drop_low is None and worst < base.threshold("quantize_error_sqnr_db")
+    lost = any(e.lost_channels for e in errors)
+    return metric.drop_low is None and (lost or worst < base.threshold("quantize_error_sqnr_db"))
 
 
 def _dead_output(classified: NDArray[Any]) -> bool | None:

@@ -39,9 +39,12 @@ class ErrorFacts(Facts):
     )
     bias_over_std: float | None = fact("largest |mean of d| / std of d of any channel", "ratio")
     worst_channel_sqnr_db: float | None = fact(
-        "lowest sqnr_db of a channel that carries at least 1e-4 of the largest channel's power", "dB"
+        "lowest sqnr_db of a channel that carries at least 1e-4 of the largest channel's power; of weights, of any "
+        "that is not dead",
+        "dB",
     )
     worst_channel: int | None = fact("index of that channel")
+    lost_channels: int | None = fact("channels whose noise power exceeds half of their own power, however quiet")
 
 
 class DistributionFacts(Facts):
@@ -394,7 +397,7 @@ class ModelFacts(Facts):
     harmed: bool | None = fact(
         "quantization measurably hurts: the metric's proven drop exceeds the threshold drop_moderate, or both models "
         "predict the same class for a share under harmed_agreement; where the outputs are no classes, the sqnr_db of "
-        "an output or of its worst channel is under quantize_error_sqnr_db"
+        "an output or of its worst channel is under quantize_error_sqnr_db, or one of its channels is lost"
     )
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")

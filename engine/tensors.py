@@ -25,6 +25,10 @@ from quantmedic.engine.simulate import Grid, best_grids, grid_columns, sqnrs_db
 
 #: Channels with less than this share of the loudest channel's power are not judged for their own error.
 AUDIBLE = 1e-4
+#: Of weights all channels count but dead ones, for what is behind may amplify them: 1e-6 of the largest magnitude.
+ALIVE = 1e-12
+#: A channel whose noise power exceeds this share of its own power is lost, however quiet it is.
+LOST = 0.5
 #: Tensors whose histograms are worked on together: few enough for the processor's cache.
 _TOGETHER = 128
 #: What is known of an error that was not measured.
@@ -115,15 +119,22 @@ def predicted_sqnr(case: Case, role: Role, pairs: Sequence[tuple[int, Grid]]) ->
     return found
 
 
-def error_facts(columns: Mapping[str, NDArray[Any]], scale: float | None) -> ErrorFacts:
+def error_facts(columns: Mapping[str, NDArray[Any]], scale: float | None, *, audible: float = AUDIBLE) -> ErrorFacts:
     """Errors of one tensor from the sums of one kind, a value per channel: see ``all_error_facts``."""
-    return all_error_facts(columns, np.array([0, len(columns["count"])]), [scale])[0]
+    return all_error_facts(columns, np.array([0, len(columns["count"])]), [scale], audible=audible)[0]
 
 
 def all_error_facts(
-    columns: Mapping[str, NDArray[Any]], offsets: Integers, scales: Sequence[float | None]
+    columns: Mapping[str, NDArray[Any]],
+    offsets: Integers,
+    scales: Sequence[float | None],
+    *,
+    audible: float = AUDIBLE,
 ) -> list[ErrorFacts]:
-    """Errors from the sums of one kind: ``count``, ``sum`` Σd, ``square`` Σd², ``cross`` Σx·d, ``power`` Σx²."""
+    """Errors from the sums of one kind: ``count``, ``sum`` Σd, ``square`` Σd², ``cross`` Σx·d, ``power`` Σx².
+
+    Channels with less than the share ``audible`` of the loudest one's power do not count for the worst one.
+    """
     count = per_tensor(np.add, columns["count"], offsets)
     total, square, cross, power = (
         per_tensor(np.add, columns[name], offsets) for name in ("sum", "square", "cross", "power")
@@ -135,7 +146,7 @@ def all_error_facts(
         cosine = np.where(norm > 0, np.minimum((power + cross) / norm, 1.0), np.nan)
         std = np.sqrt(np.maximum(mse - mean * mean, 0.0))
         steps = np.sqrt(mse) / np.array([scale or np.nan for scale in scales])
-        worst, channel = _worst_channel(columns, offsets, power)
+        worst, channel = _worst_channel(columns, offsets, power, audible)
     fields = {
         "mse": mse,
         "nmse": nmse,
@@ -148,6 +159,7 @@ def all_error_facts(
         "bias_over_std": _bias_over_std(columns, offsets),
         "worst_channel_sqnr_db": all_decibels(worst),
         "worst_channel": channel,
+        "lost_channels": _lost_channels(columns, offsets),
     }
     rows = _rows(fields)
     return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
@@ -187,13 +199,20 @@ def _owners(offsets: Integers) -> Integers:
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
+def _lost_channels(columns: Mapping[str, NDArray[Any]], offsets: Integers) -> Integers:
+    """Channels with a signal that is less than twice the noise."""
+    power, square = columns["power"], columns["square"]
+    alive = power > ALIVE * per_tensor(np.maximum, power, offsets)[_owners(offsets)]
+    return per_tensor(np.add, (alive & (square > LOST * power)).astype(np.int64), offsets)
+
+
 def _worst_channel(
-    columns: Mapping[str, NDArray[Any]], offsets: Integers, total: Floats
+    columns: Mapping[str, NDArray[Any]], offsets: Integers, total: Floats, share: float
 ) -> tuple[Floats, NDArray[Any]]:
     """Largest noise-to-signal ratio of a channel that is loud enough, and which it is."""
     power, square, owner = columns["power"], columns["square"], _owners(offsets)
     top = per_tensor(np.maximum, power, offsets)
-    audible = power > AUDIBLE * top[owner]
+    audible = power > share * top[owner]
     nmse = np.where(audible, square / np.where(power > 0, power, 1.0), -1.0)
     judged = (np.diff(offsets) > 1) & (top > 0) & (top < np.inf)
     worst = np.where(judged, per_tensor(np.maximum, nmse, offsets), np.nan)
@@ -411,7 +430,8 @@ def _predictions(
     grids, best = best_grids(bins, rows, bits, signed)
     now = sqnrs_db(bins, rows, grid_columns([grid for q in quantizers if (grid := grid_of(q)) is not None]))
     known = np.isfinite(best) & np.isfinite(now)
-    found = np.stack([np.maximum(best - now, 0.0), grids[0], grids[1]], axis=1).tolist()
+    best_gain = np.maximum(np.subtract(best, now, where=known, out=np.zeros(len(best))), 0.0)
+    found = np.stack([best_gain, grids[0], grids[1]], axis=1).tolist()
     gains = {part[row]: (*entry,) for row, entry, k in zip(rows, found, known, strict=True) if k}
     if signed.any():
         best[signed] = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
