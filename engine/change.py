@@ -109,7 +109,7 @@ def _best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     wanted = set(_quantized(targets, facts))
     seen = [i for i in seen_tensors(statistics) if i in wanted]
     grids: dict[int, Grid] = {}
-    for part, bins in bin_tables(statistics, seen):
+    for part, bins in bin_tables(case, main_role(case), seen):
         quantizers = [facts.tensors[i].quantizer for i in part]
         bits = np.array([q.bits or 8 for q in quantizers], np.int64)
         signed = np.array([is_signed_grid(q) for q in quantizers], bool)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case import Case, OperatorRecord
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.datasets import dataset_facts, metric_facts
-from quantmedic.engine.diagnosis import Histogram
+from quantmedic.engine.diagnosis import Histogram, MethodRow
 from quantmedic.engine.facts import (
     ROLES,
     CaseFacts,
@@ -20,11 +20,23 @@ from quantmedic.engine.facts import (
     ModelFacts,
     OperandFacts,
     OutputFacts,
+    QuantizerFacts,
     TensorFacts,
 )
+from quantmedic.engine.histogram import Bins
+from quantmedic.engine.methods import method_grids, method_sqnrs_db
 from quantmedic.engine.rule import RuleBase
 from quantmedic.engine.simulate import Grid
-from quantmedic.engine.tensors import grid_of, main_role, per_tensor, predicted_sqnr, ratio, tensor_bins, tensor_facts
+from quantmedic.engine.tensors import (
+    grid_of,
+    is_signed_grid,
+    main_role,
+    per_tensor,
+    predicted_sqnr,
+    ratio,
+    tensor_bins,
+    tensor_facts,
+)
 
 _JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
@@ -309,4 +321,18 @@ def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
         counts=tuple(int(c) for c in np.maximum(counts, 0)),
         low=tensor.quantizer.low,
         high=tensor.quantizer.high,
+        methods=_methods(bins, tensor.quantizer),
+    )
+
+
+def _methods(bins: Bins, quantizer: QuantizerFacts) -> tuple[MethodRow, ...]:
+    """What calibration methods would make of a tensor with a fixed grid, the best first."""
+    own = grid_of(quantizer)
+    if own is None or quantizer.bits is None:
+        return ()
+    grids = {"in force": own, **method_grids(bins, quantizer.bits, symmetric=is_signed_grid(quantizer))}
+    found = method_sqnrs_db(bins, grids)
+    return tuple(
+        MethodRow(method=name, low=grids[name].low, high=grids[name].high, sqnr_db=found[name])
+        for name in sorted(grids, key=lambda name: -found[name])
     )

@@ -155,6 +155,15 @@ class LayerRow(Contract):
     findings: tuple[str, ...] = ()
 
 
+class MethodRow(Contract):
+    """The range that a calibration method would choose, and what it would leave of the signal."""
+
+    method: str = Field(description="in force, min-max, percentile-…, mse (least squares) or kl (divergence)")
+    low: float
+    high: float
+    sqnr_db: float = Field(description="predicted rounding SQNR of the tensor in dB; inf for no noise")
+
+
 class Histogram(Contract):
     """Distribution of a flagged tensor, at most 64 bins, with the range of its quantizer."""
 
@@ -164,6 +173,7 @@ class Histogram(Contract):
     counts: tuple[int, ...]
     low: float | None
     high: float | None
+    methods: tuple[MethodRow, ...] = Field(default=(), description="ranges by calibration method, best first")
 
 
 class EvidenceStrength(Contract):

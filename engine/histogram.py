@@ -4,7 +4,7 @@ A bin is ``bits >> 20``: sign, 8 exponent bits and 3 mantissa bits, hence 4096 b
 their lower edge. Bins 0 and 2048 hold exact zeros (and denormals, which count as zeros here).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -65,6 +65,36 @@ class BinTable:
         low[last] = high[last]
         high[first] = low[first]
         return cls(low, high, count, start)
+
+    def on_points(self, points: Mapping[int, NDArray[np.float64]]) -> Self:
+        """The same values where some tensors are known to take few distinct ones: each bin's are shared out evenly.
+
+        Args:
+            points: Sorted distinct values by the tensor's place in the table.
+        """
+        low, high, count, owner = [self.low], [self.high], [self.count.copy()], [self.owner]
+        for tensor, values in points.items():
+            for k in range(int(self.start[tensor]), int(self.start[tensor + 1])):
+                inside = self._within(k, values)
+                if not len(inside):
+                    continue
+                low.append(inside)
+                high.append(inside)
+                count.append(np.full(len(inside), self.count[k] / len(inside)))
+                owner.append(np.full(len(inside), tensor))
+                count[0][k] = 0.0
+        kept = np.concatenate(count) > 0
+        bottom, top, counts = (np.concatenate(columns)[kept] for columns in (low, high, count))
+        owners = np.concatenate(owner)[kept]
+        order = np.lexsort((top, bottom, owners))
+        start = np.searchsorted(owners[order], np.arange(len(self.start)))
+        return type(self)(bottom[order], top[order], counts[order], start)
+
+    def _within(self, k: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Which of some sorted values bin ``k`` may hold: one on an edge belongs to the bin farther from zero."""
+        inside = values[(values >= self.low[k]) & (values <= self.high[k])]
+        outer = self.high[k] if self.high[k] > 0 else self.low[k]
+        return inside[inside != outer] if len(inside) > 1 else inside
 
     @cached_property
     def owner(self) -> NDArray[np.int64]:

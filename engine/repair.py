@@ -87,7 +87,9 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | 
     tensors = facts.tensors
     changed = {i: _in_float(tensors[i], role) for i, grid in grids.items() if grid is None}
     _, highest = extremes(statistics)
-    for part, bins in bin_tables(statistics, [i for i in seen_tensors(statistics) if grids.get(i) is not None]):
+    for part, bins in bin_tables(
+        case, main_role(case), [i for i in seen_tensors(statistics) if grids.get(i) is not None]
+    ):
         rows = np.arange(len(part))
         chosen = [grid for i in part if (grid := grids[i]) is not None]
         bits = np.array([_bits(grid) for grid in chosen], np.int64)

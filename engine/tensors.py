@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import EXTREME_SAMPLES, Case, OperatorRecord, SetStatistics, TensorRecord
+from quantmedic.engine.case import EXTREME_SAMPLES, LATTICE_POINTS, Case, OperatorRecord, SetStatistics, TensorRecord
 from quantmedic.engine.facts import (
     ClippingFacts,
     DistributionFacts,
@@ -68,15 +68,30 @@ def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
     view = statistics.tensor(index)
     if not view.count.sum():
         return None
-    return Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
+    bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
+    points = input_points(case, role)
+    return bins.on_points({0: points}) if points is not None and index == case.record.input_tensor else bins
 
 
-def bin_tables(statistics: SetStatistics, indices: Sequence[int]) -> Iterator[tuple[list[int], BinTable]]:
+def bin_tables(case: Case, role: Role, indices: Sequence[int]) -> Iterator[tuple[list[int], BinTable]]:
     """Histograms of the given tensors, of which something finite was seen, some tensors at a time."""
+    statistics = case.statistics[role]
     lowest, highest = extremes(statistics)
+    points = input_points(case, role)
     for start in range(0, len(indices), _TOGETHER):
         part = list(indices[start : start + _TOGETHER])
-        yield part, BinTable.of_many([statistics.histograms[i] for i in part], lowest[part], highest[part])
+        bins = BinTable.of_many([statistics.histograms[i] for i in part], lowest[part], highest[part])
+        if points is not None and case.record.input_tensor in part:
+            bins = bins.on_points({part.index(case.record.input_tensor): points})
+        yield part, bins
+
+
+def input_points(case: Case, role: Role) -> Floats | None:
+    """The distinct values of an input that takes few, such as 8-bit images; None where there are many."""
+    known = case.statistics[role].lattice
+    if not known or not all(0 < len(values) <= LATTICE_POINTS for values in known):
+        return None
+    return np.unique(np.concatenate(known)).astype(np.float64)
 
 
 def extremes(statistics: SetStatistics) -> tuple[Floats, Floats]:
@@ -111,7 +126,7 @@ def predicted_sqnr(case: Case, role: Role, pairs: Sequence[tuple[int, Grid]]) ->
         if index in wanted:
             wanted[index].append(place)
     found: list[float | None] = [None] * len(pairs)
-    for indices, bins in bin_tables(statistics, [index for index, places in wanted.items() if places]):
+    for indices, bins in bin_tables(case, role, [index for index, places in wanted.items() if places]):
         places = [place for index in indices for place in wanted[index]]
         rows = np.repeat(np.arange(len(indices)), [len(wanted[index]) for index in indices])
         for place, value in zip(places, sqnrs_db(bins, rows, grid_columns([pairs[p][1] for p in places])), strict=True):
@@ -245,7 +260,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
     gains: dict[int, tuple[float, float, float]] = {}
     best: dict[int, float] = {}
     seen = seen_tensors(statistics)
-    for part, bins in bin_tables(statistics, seen):
+    for part, bins in bin_tables(case, role, seen):
         shapes.append(_shape(bins))
         found = _predictions(case, part, bins)
         gains |= found[0]
@@ -400,15 +415,6 @@ def _clipping(statistics: SetStatistics, records: Sequence[TensorRecord]) -> lis
     return [ClippingFacts(**row) if k else NO_CLIPPING for k, row in zip(known, _rows(fields), strict=True)]
 
 
-def _is_judged(case: Case, record: TensorRecord) -> bool:
-    """Its own range can be compared with others.
-
-    8-bit images land on their own grid: noise predicted from a histogram is meaningless for them.
-    """
-    lattice = record.is_input and case.record.image_input
-    return grid_of(record.quantizer) is not None and record.quantizer.bits is not None and not lattice
-
-
 def is_signed_grid(quantizer: QuantizerFacts) -> bool:
     """Symmetric around 0.0, with codes of either sign."""
     return bool(quantizer.symmetric and (quantizer.low or 0.0) < 0)
@@ -423,8 +429,9 @@ def _predictions(
         Decibels that the best range gains over the one in force, with its ends; SQNR in dB of the best range where the
         codes may be shared out freely between the signs.
     """
-    rows = np.array([k for k, i in enumerate(part) if _is_judged(case, case.record.tensors[i])], np.int64)
-    quantizers = [case.record.tensors[part[k]].quantizer for k in rows]
+    known_grids = [case.record.tensors[i].quantizer for i in part]
+    rows = np.array([k for k, q in enumerate(known_grids) if grid_of(q) is not None and q.bits is not None], np.int64)
+    quantizers = [known_grids[k] for k in rows]
     bits = np.array([quantizer.bits for quantizer in quantizers], np.int64)
     signed = np.array([is_signed_grid(quantizer) for quantizer in quantizers], bool)
     grids, best = best_grids(bins, rows, bits, signed)

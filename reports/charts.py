@@ -120,6 +120,7 @@ class HistogramChart:
     bars: Annotated[tuple[Bar, ...], "non-empty bins"]
     ticks: Annotated[tuple[Tick, ...], "marks of the horizontal axis"]
     counts: Annotated[tuple[Tick, ...], "marks of the vertical, logarithmic axis"]
+    methods: Annotated[str, "predicted SQNR by calibration method, best first; empty where there is no fixed grid"]
     limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"]
     summary: Annotated[str, "what the graph shows, for those who cannot see it"]
 
@@ -359,6 +360,7 @@ def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
         bars=_bars(histogram, x, y, bottom) if drawable else (),
         ticks=tuple(Tick(x(at), text) for at, text in ticks(low, high, 8)),
         counts=tuple(Tick(y(10**e), f"1e{e}") for e in range(0, decades + 1, max(1, math.ceil(decades / 5)))),
+        methods=_methods(histogram),
         limits=tuple(
             Tick(x(limit), number(limit))
             for limit in (histogram.low, histogram.high)
@@ -366,6 +368,13 @@ def _histogram_chart(place: int, histogram: Histogram) -> HistogramChart:
         ),
         summary=f"distribution of {title}, quantizer range {number(histogram.low)} to {number(histogram.high)}",
     )
+
+
+def _methods(histogram: Histogram) -> str:
+    rows = (
+        f"{row.method} {decibels(row.sqnr_db)} ({number(row.low)} … {number(row.high)})" for row in histogram.methods
+    )
+    return f"predicted by calibration method: {', '.join(rows)}" if histogram.methods else ""
 
 
 def _bars(

@@ -1,0 +1,72 @@
+"""Ranges by calibration method: predicted from a histogram against real values and a real quantizer."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from quantmedic.engine.histogram import BINS, SHIFT, Bins
+from quantmedic.engine.methods import kl_threshold, method_grids, method_sqnrs_db
+
+KINDS = ("relu output", "outliers over a narrow bulk", "8-bit image")
+
+
+def draw(kind: str) -> Any:
+    rng = np.random.default_rng(17)
+    if kind == "relu output":
+        return np.maximum(rng.standard_normal(200_000), 0).astype(np.float32)
+    if kind == "8-bit image":
+        return ((rng.beta(1.5, 2.0, 200_000) * 255).round() / 255 / 0.353 - 0.81).astype(np.float32)
+    x = rng.standard_normal(200_000).astype(np.float32) * np.float32(0.05)
+    x[rng.integers(0, x.size, 40)] = rng.uniform(4, 9, 40)
+    return x
+
+
+def bins_of(x: Any) -> Bins:
+    counts = np.bincount(x.view(np.uint32) >> SHIFT, minlength=BINS)
+    return Bins.of(counts, float(x.min()), float(x.max()))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_of_every_method_is_within_one_decibel(kind: str, symmetric: bool) -> None:
+    x = draw(kind)
+    bins = bins_of(x)
+    if kind == "8-bit image":
+        bins = bins.on_points({0: np.unique(x)})
+    grids = method_grids(bins, 8, symmetric=symmetric)
+    assert set(grids) == {"min-max", "percentile-99.9", "percentile-99.99", "percentile-99.999", "kl", "mse"}
+    predicted = method_sqnrs_db(bins, grids)
+    wrong = {}
+    for name, grid in grids.items():
+        y = np.clip(np.rint(x.astype(np.float64) / grid.step) * grid.step, grid.low, grid.high)
+        real = 10 * np.log10((x.astype(np.float64) ** 2).sum() / ((y - x) ** 2).sum())
+        square = (y - x) ** 2
+        clipped = square[(x < grid.low) | (x > grid.high)].sum() / square.sum() if square.any() else 0.0
+        # how far clipped values lie beyond the range is known to within their bins only
+        if abs(predicted[name] - real) > (1.0 if clipped < 0.1 else 1.5):
+            wrong[name] = (round(predicted[name], 2), round(float(real), 2))
+    assert not wrong
+    assert predicted["mse"] >= max(predicted.values()) - 0.01
+
+
+def test_kl_clips_outliers_and_keeps_what_is_full() -> None:
+    outliers, even = draw("outliers over a narrow bulk"), np.random.default_rng(3).uniform(0, 6, 100_000)
+    assert kl_threshold(bins_of(outliers)) < 1.0 < outliers.max()
+    assert kl_threshold(bins_of(even.astype(np.float32))) > 5.0
+
+
+def test_kl_agrees_with_onnxruntime() -> None:
+    """The same divergence over finer bins: the thresholds are near each other, and so is the noise."""
+    from onnxruntime.quantization.calibrate import HistogramCollector
+
+    x = np.random.default_rng(5).laplace(0, 1, 200_000).astype(np.float32)
+    collector = HistogramCollector("entropy", True, 2048, 128, 99.99, "same")
+    collector.collect({"x": [x]})
+    low, high = (float(np.ravel(v)[0]) for v in collector.compute_collection_result()["x"][:2])
+    theirs, ours = max(-low, high), kl_threshold(bins_of(x))
+    assert ours == pytest.approx(theirs, rel=0.35)
+
+
+def test_nothing_but_zeros_has_no_range() -> None:
+    assert method_grids(bins_of(np.zeros(10, np.float32)), 8, symmetric=False) == {}
