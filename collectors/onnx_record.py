@@ -31,6 +31,8 @@ from quantmedic.engine.facts import ModelFacts, QuantizerFacts
 
 Array = NDArray[np.generic]
 Progress = Callable[[str, int, int | None], None]
+#: Operators that move values and leave them as they are.
+_MOVING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity"})
 
 
 def model_record(
@@ -72,6 +74,7 @@ def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
         producer=producer.op_type if producer else "Input",
         producer_name=(twin.name if twin else producer.name) if producer else None,
         consumers=tuple(op.op_type for op in models.quantized.consumers.get(pair.root, [])),
+        readers=_readers(pair.twin, models.float_graph),
         axis=observer.plan.axes[i],
         channels=observer.plan.channels[i],
         bucketed=observer.plan.bucketed[i],
@@ -89,6 +92,7 @@ def _operator(
         name=twin.name if twin else op.name,
         float_name=twin.name if twin else None,
         quantized_name=op.name,
+        float_nodes=_float_nodes(op, twin, models),
         op_type=op.op_type,
         inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
         outputs=tuple(index.get(visible(name, models.quantized)) for name in op.outputs),
@@ -99,6 +103,34 @@ def _operator(
         weight=weight_facts(op, models.quantized, twin, models.float_graph),
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
     )
+
+
+def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:
+    """Named nodes that compute with a tensor; one that only moves values is named along with those behind it."""
+    found: dict[str, None] = {}
+    frontier = [tensor]
+    while frontier:
+        readers = [reader for name in frontier for reader in graph.consumers.get(name, [])]
+        found |= dict.fromkeys(reader.node.name for reader in readers if reader.node.name)
+        frontier = [output for reader in readers if reader.op_type in _MOVING for output in reader.outputs]
+    return tuple(found)
+
+
+def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[str, ...]:
+    """Float nodes from the twin of an operator to the tensor that stands for its output; none if that has no name."""
+    if twin is None or not twin.node.name:
+        return ()
+    found = {twin.index: twin}
+    ends = [models.match.tensors.get(visible(name, models.quantized)) for name in op.outputs]
+    for tensor in ends:
+        chain: dict[int, Operator] = {}
+        node = models.float_graph.producers.get(tensor) if tensor else None
+        while node is not None and node.index > twin.index:
+            chain[node.index] = node
+            node = next((p for name in node.inputs if (p := models.float_graph.producers.get(name))), None)
+        if node is twin:
+            found |= chain
+    return tuple(node.node.name for _, node in sorted(found.items()) if node.node.name)
 
 
 def _executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:

@@ -129,11 +129,24 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         over = over | (np.abs(np.asarray(stored.codes, np.int64).ravel()) >= _INT32_MAX)
     return BiasFacts(
         max_code=float(codes.max()),
+        max_code_per_channel=_max_code_per_channel(codes, op, weight),
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
         max_error=rounding.max,
         overflowing_channels=int(over.sum()) if stored.quantizer is not None else 0,
         rounding=rounding,
     )
+
+
+def _max_code_per_channel(codes: NDArray[np.float64], op: Operator, weight: Constant) -> float | None:
+    """Largest of the bias codes (per channel, on the present step) on the steps of per-channel weights."""
+    axis, quantizer = output_axis(op), weight.quantizer
+    if axis is None or quantizer is None or weight.values is None or np.size(quantizer.scale) != 1:
+        return None
+    tops = np.abs(np.moveaxis(weight.values, axis, 0).reshape(weight.values.shape[axis], -1)).max(axis=1)
+    if tops.size != codes.size or not tops.any():
+        return None
+    steps = np.maximum(tops, DEAD * tops.max()) / (2 ** (quantizer.bits - 1) - 1)
+    return float((codes * float(np.max(quantizer.scale)) / steps).max())
 
 
 def _bias_step(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> NDArray[np.float64] | None:

@@ -60,6 +60,7 @@ class TensorRecord(Record):
     producer: str
     producer_name: str | None
     consumers: tuple[str, ...]
+    readers: tuple[str, ...] = ()
     axis: int | None
     channels: int
     bucketed: bool
@@ -74,6 +75,7 @@ class OperatorRecord(Record):
     name: str
     float_name: str | None
     quantized_name: str | None
+    float_nodes: tuple[str, ...] | None = None
     op_type: str
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]

@@ -82,6 +82,7 @@ def _layer_facts(
         name=op.name,
         float_name=op.float_name,
         quantized_name=op.quantized_name,
+        float_nodes=op.float_nodes,
         op_type=op.op_type,
         index=op.index,
         is_compute=op.is_compute,

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from quantmedic.engine.advice import Advice, Withheld, advise
 from quantmedic.engine.case import SimulationRecord
 from quantmedic.engine.change import Change
 from quantmedic.engine.collector import uncollected
@@ -22,7 +23,7 @@ from quantmedic.engine.facts import (
     TensorFacts,
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
-from quantmedic.engine.rule import SEVERITIES, Remedy, RuleBase, Severity, Threshold
+from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity, Threshold
 from quantmedic.engine.suspects import Repairs, Suspect, chosen_repairs, last_gain, suspects_of
 
 SCHEMA_VERSION = "1.0"
@@ -105,7 +106,10 @@ class CauseReport(Contract):
     measured_gain_db: float | None = None
     measured_gain_metric: float | None = None
     share_of_loss: float | None = None
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[Advice, ...] = Field(description="what to change, in the order of the rules")
+    withheld: tuple[Withheld, ...] = Field(
+        default=(), description="remedies of the rules that are not advised, and why"
+    )
     absorbs: tuple[Explained, ...] = ()
     manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
 
@@ -334,6 +338,7 @@ def _cause(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> Cau
     lead = ordered[0]
     names = {layer.name: layer for layer in facts.layers}
     layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
+    remedies, withheld = advise(ordered, base, facts)
     feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].feeders if f not in layers)
     return CauseReport(
         cause=lead.rule.cause,
@@ -345,7 +350,8 @@ def _cause(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> Cau
         feeders=tuple(_layer_name(name, names) for name in feeders),
         message=lead.message,
         evidence=tuple(_row(e) for finding in ordered for e in finding.evidence if _tells(e)),
-        remedies=tuple(base.remedies[name] for name in dict.fromkeys(r for f in ordered for r in f.rule.remedies)),
+        remedies=remedies,
+        withheld=withheld,
         manual=f"manual/{lead.rule.id}",
     )
 

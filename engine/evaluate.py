@@ -228,6 +228,11 @@ def _layer(view: Facts) -> str | None:
     return None
 
 
+def decide(node: Any, view: Facts, model: Facts, base: RuleBase) -> tuple[bool | None, list[Condition]]:
+    """Verdict of a condition node on one subject, and the conditions that decided it or are missing for it."""
+    return _decide(node, lambda path: look_up(path, view, model), base)
+
+
 def render_message(message: str, read: Callable[[str], Any]) -> str:
     """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured"."""
     parts = []

@@ -144,6 +144,9 @@ class TensorFacts(Facts):
     producer: str | None = fact("operator type that produces it; 'Input' for a network input")
     producer_name: str | None = fact("name of the producing layer")
     consumers: tuple[str, ...] = Field(default=(), description="operator types that read it")
+    readers: tuple[str, ...] = Field(
+        default=(), description="names of the float nodes that compute with it, also behind operators that only move it"
+    )
     channels: int | None = fact("channels measured; None where the channel axis is unknown")
     quantizer: QuantizerFacts = QuantizerFacts()
     representative: TensorDataFacts = TensorDataFacts()
@@ -183,6 +186,9 @@ class BiasFacts(Facts):
     """The bias of one layer on its int32 grid of step s_x · s_w."""
 
     max_code: float | None = fact("largest |float bias| / (s_x·s_w[c]): must stay below 2³¹ - 1", "codes")
+    max_code_per_channel: float | None = fact(
+        "the same if every channel c had a weight scale of its own: s_w[c] = channel absmax / (2^(bits-1) - 1)", "codes"
+    )
     bits: int | None = fact("bits of the stored bias; 32, or 0 where it stays float", "bits")
     max_error: float | None = fact("largest |stored bias - float bias|", "value")
     overflowing_channels: int | None = fact("channels whose code exceeds 2³¹ - 1 or sits at the end of int32")
@@ -195,6 +201,9 @@ class LayerFacts(Facts):
     name: str | None = fact("name of the float layer, else of the quantized one")
     float_name: str | None = fact("node name in the float model")
     quantized_name: str | None = fact("node name in the quantized model")
+    float_nodes: tuple[str, ...] | None = fact(
+        "names of the float nodes that it stands for, its fused activation included; none where its own has no name"
+    )
     op_type: str | None = fact("operator type without its quantization (Conv, not QLinearConv)")
     index: int | None = fact("topological index")
     is_compute: bool | None = fact("operator with weights or a matrix product: Conv, Gemm, MatMul, …")

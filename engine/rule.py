@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 import string
 import types
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,60 @@ COMPARISONS: dict[str, str] = {
     "in": "in",
     "known": "known",
 }
+#: How far a snippet was checked.
+Mark = Literal["run", "source", "documentation"]
+#: Scopes whose facts can decide about a remedy.
+RemedyScope = Literal["model", "dataset", "layer", "tensor"]
+#: Predictions of a remedy's effect: keys of the simulations.
+Simulation = Literal[
+    "recalibrate",
+    "best-range",
+    "full-range",
+    "asymmetric-range",
+    "sixteen-bit",
+    "float",
+    "no-quantizer",
+    "group-float",
+    "per-channel-weights",
+    "best-weight-range",
+    "eight-bit-weights",
+    "float-bias",
+    "unit-range",
+    "separate-operands",
+]
+SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
+#: Trials that carry out a remedy on the model itself.
+Trial = Literal[
+    "recalibrate",
+    "set-range",
+    "sixteen-bit",
+    "float-layers",
+    "skip-quantizers",
+    "per-channel-weights",
+    "set-weight-range",
+    "float-bias",
+    "correct-bias",
+    "dynamic-range",
+    "requantize-edited",
+]
+TRIALS: tuple[Trial, ...] = get_args(Trial)
+#: A field of a snippet; doubled braces, which stand for themselves, match without a name.
+SNIPPET_FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+#: Fields of a snippet that become lists of names of the float model, and what they hold.
+NAME_FIELDS: dict[str, str] = {
+    "layers": "the layers concerned",
+    "nodes": "their nodes: each layer with the activation that was fused into it",
+    "around": "their nodes and those that read their outputs: a tensor stays quantized while a reader quantizes it",
+    "group": "their nodes and those that feed them, up to three steps upstream",
+    "tensors": "the activations concerned",
+    "weights": "the weights of the layers concerned",
+}
+#: Fields whose line of the snippet stands once for each name of a list.
+EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors"}
+#: Facts of a model that name one of its layers.
+LAYER_NAMING = ("first_nonfinite_layer",)
+#: Scopes whose findings name no layer.
+GLOBAL_SCOPES: tuple[Scope, ...] = ("model", "dataset")
 #: Operator of evidence that is shown, not compared.
 SHOWN = "shown"
 #: The safe loader, compiled where libyaml is present.
@@ -167,23 +222,80 @@ class Rule(Data):
 
 
 class Snippet(Data):
-    """How one toolchain applies a remedy: text with ``{layers}`` or ``{tensors}`` filled in by the report."""
+    """How one toolchain applies a remedy: text with names and values of this model filled in by the report."""
 
     toolchain: str
+    mark: Mark = Field(
+        default="documentation",
+        description="run: executed; source: checked in that version's source; documentation: read only",
+    )
     code: str
     note: str | None = None
+    whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Lists of names and values that the code asks for."""
+        return frozenset(name for name in SNIPPET_FIELD.findall(self.code) if name)
+
+    @property
+    def names_something(self) -> bool:
+        """The code holds names of layers or tensors."""
+        return bool(self.fields & (NAME_FIELDS.keys() | EACH_FIELDS.keys()))
+
+
+class Cost(Data):
+    """What a remedy costs, each from 0 (none) to 3 (high); None where nobody said."""
+
+    latency: Annotated[int, Field(ge=0, le=3)] | None = None
+    memory: Annotated[int, Field(ge=0, le=3)] | None = None
+    effort: Annotated[int, Field(ge=0, le=3)] | None = None
+    says: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, raw: Any) -> Any:
+        return {"says": raw} if isinstance(raw, str) else raw
+
+
+class Withhold(Data):
+    """When a remedy is not advised for a subject, and the reason given; its fields are facts, as in a message."""
+
+    when: Node
+    because: str
 
 
 class Remedy(Data):
-    """What to change, what it costs and when it is useless or unsafe."""
+    """What to change, what it costs, when it is useless or unsafe, and how it is predicted and proved.
+
+    Conditions, ``now`` and ``values`` speak of facts of ``scope``. A value is the largest of one fact over the
+    subjects, or, given as a list of facts, those facts of every subject under its name.
+    """
 
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
     title: str
     changes: str
-    cost: str
+    cost: Cost
     unsafe: str
-    simulate: str | None = None
+    scope: RemedyScope = "model"
+    now: tuple[str, ...] = Field(default=(), description="facts that hold the present setting")
+    in_force: Node | None = Field(default=None, description="true on every subject: already done, never advised")
+    withheld: tuple[Withhold, ...] = ()
+    values: Mapping[str, str | tuple[str, ...]] = Field(default={}, description="fields of snippets from facts")
+    simulate: Simulation | None = Field(default=None, description="prediction of its effect; None: not predictable")
+    trial: Trial | None = Field(default=None, description="trial that proves it on the model; None: there is none")
     snippets: tuple[Snippet, ...] = ()
+
+    def conditions(self) -> Iterable[Condition]:
+        """All comparisons that decide whether it is advised."""
+        parts = [*([self.in_force] if self.in_force is not None else ()), *(reason.when for reason in self.withheld)]
+        return [condition for part in parts for condition in _leaves(part)]
+
+    def facts(self) -> list[str]:
+        """All facts that it reads."""
+        texts = [field for reason in self.withheld for field in message_fields(reason.because)]
+        values = [path for given in self.values.values() for path in ([given] if isinstance(given, str) else given)]
+        return [*self.now, *(condition.fact for condition in self.conditions()), *texts, *values]
 
 
 class RuleBase(Data):
@@ -254,6 +366,7 @@ def load_rules(folders: Iterable[Path]) -> RuleBase:
     """
     thresholds: dict[str, Threshold] = {}
     remedies: dict[str, Remedy] = {}
+    remedy_paths: dict[str, Path] = {}
     hints: dict[str, str] = {}
     rules: dict[str, Rule] = {}
     for folder in folders:
@@ -263,7 +376,9 @@ def load_rules(folders: Iterable[Path]) -> RuleBase:
             if path.name == "thresholds.yaml":
                 thresholds |= _table(path, Threshold, "name")
             elif path.name == "remedies.yaml":
-                remedies |= _table(path, Remedy, "id")
+                found = _table(path, Remedy, "id")
+                remedies |= found
+                remedy_paths |= dict.fromkeys(found, path)
             elif path.name == "hints.yaml":
                 hints |= _load_hints(path)
             else:
@@ -272,6 +387,8 @@ def load_rules(folders: Iterable[Path]) -> RuleBase:
                     raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(rules[rule.id].path)])
                 rules[rule.id] = rule
     base = RuleBase(rules=tuple(rules.values()), thresholds=thresholds, remedies=remedies, hints=hints)
+    for remedy in base.remedies.values():
+        _check_remedy(remedy, base, remedy_paths[remedy.id])
     for rule in base.rules:
         _check(rule, base)
     return base
@@ -374,7 +491,68 @@ def _check(rule: Rule, base: RuleBase) -> None:
         if name not in known:
             help_ = f"facts of scope {rule.scope} start at {SCOPES[rule.scope].__name__}"
             raise RuleError(f"unknown fact {name!r}{_suggest(name, known)}", where=_place(path, name), help=help_)
-    for condition in rule.conditions():
+    _check_conditions(rule.conditions(), known, base, path)
+    for name, spec in formats:
+        if not _formattable(known[name].annotation, spec):
+            raise RuleError(f"{name} cannot be written with the format {spec!r}", where=_place(path, name + ":"))
+    for remedy in rule.remedies:
+        if remedy not in base.remedies:
+            raise RuleError(f"unknown remedy {remedy!r}{_suggest(remedy, base.remedies)}", where=_place(path, remedy))
+        if not can_be_shown(base.remedies[remedy], rule):
+            raise RuleError(
+                f"every snippet of {remedy!r} names layers or tensors, but {rule.id} finds none",
+                where=_place(path, remedy),
+                help="add a snippet for the whole model to the remedy, or name another remedy",
+            )
+
+
+def names_layers(rule: Rule) -> bool:
+    """Findings of the rule name a layer or tensor."""
+    facts = {
+        name.removeprefix("model.")
+        for name in (*(c.fact for c in rule.conditions()), *rule.shows, *message_fields(rule.message))
+    }
+    return rule.scope not in GLOBAL_SCOPES or bool(facts & set(LAYER_NAMING))
+
+
+def can_be_shown(remedy: Remedy, rule: Rule) -> bool:
+    """One of the remedy's snippets can be filled from findings of the rule, or it has none."""
+    named = names_layers(rule)
+    fits = [s for s in remedy.snippets if (named and not s.whole) or not (named or s.fields)]
+    return bool(fits) or not remedy.snippets
+
+
+def _check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
+    known = fact_paths(remedy.scope)
+
+    def place(*keys: Any) -> str:
+        return _place_of(path, [remedy.id, *keys])
+
+    try:
+        facts = remedy.facts()
+    except ValueError as error:
+        raise RuleError(f"the reason is broken: {error}", where=place("withheld")) from error
+    for name in facts:
+        if name not in known:
+            help_ = f"facts of scope {remedy.scope} start at {SCOPES[remedy.scope].__name__}"
+            raise RuleError(f"unknown fact {name!r}{_suggest(name, known)}", where=place(), help=help_)
+    _check_conditions(remedy.conditions(), known, base, path)
+    for reason in remedy.withheld:
+        for name, spec in _formats(reason.because):
+            if not _formattable(known[name].annotation, spec):
+                raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place("withheld"))
+    fields = {*NAME_FIELDS, *EACH_FIELDS, *remedy.values}
+    for number, snippet in enumerate(remedy.snippets):
+        for name in sorted(snippet.fields - fields):
+            raise RuleError(
+                f"unknown field {name!r}{_suggest(name, fields)}",
+                where=place("snippets", number, "code"),
+                help=f"known: {', '.join(sorted(fields))}; braces that are meant literally are doubled",
+            )
+
+
+def _check_conditions(conditions: Iterable[Condition], known: Mapping[str, Any], base: RuleBase, path: Path) -> None:
+    for condition in conditions:
         if condition.threshold and condition.threshold not in base.thresholds:
             near = _suggest(condition.threshold, base.thresholds)
             raise RuleError(
@@ -383,12 +561,6 @@ def _check(rule: Rule, base: RuleBase) -> None:
         if not _fits(condition, known[condition.fact].annotation):
             text = f"{condition.fact} cannot be compared with {condition.op}: {condition.value!r}"
             raise RuleError(text, where=_place(path, condition.fact))
-    for name, spec in formats:
-        if not _formattable(known[name].annotation, spec):
-            raise RuleError(f"{name} cannot be written with the format {spec!r}", where=_place(path, name + ":"))
-    for remedy in rule.remedies:
-        if remedy not in base.remedies:
-            raise RuleError(f"unknown remedy {remedy!r}{_suggest(remedy, base.remedies)}", where=_place(path, remedy))
 
 
 def _fits(condition: Condition, annotation: Any) -> bool:

@@ -472,6 +472,7 @@ def _tensor_facts(
         producer=record.producer,
         producer_name=record.producer_name,
         consumers=record.consumers,
+        readers=record.readers,
         channels=record.channels if record.axis is not None else None,
         quantizer=quantizer,
         representative=data.get("representative", TensorDataFacts()),

@@ -1,20 +1,14 @@
 """Cause cards: what is wrong, the proof, the remedy, and what it explains."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Annotated
 
+from quantmedic.engine.advice import Advice, Present, Withheld
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
-from quantmedic.engine.rule import COMPARISONS, SHOWN, Remedy
-from quantmedic.reports.snippets import (
-    TOOLCHAIN_NAMES,
-    group_names,
-    layer_names,
-    preferred,
-    render_snippet,
-    tensor_names,
-)
+from quantmedic.engine.rule import COMPARISONS, SHOWN
+from quantmedic.reports.snippets import TOOLCHAIN_NAMES, preferred, render_snippets
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
 SUBJECTS_SHOWN = 3
@@ -39,6 +33,7 @@ class Example:
 
     code: Annotated[str, "the text, with this model's names"]
     note: Annotated[str, "remark, may be empty"]
+    mark: Annotated[str, "how far it was checked: run, source or documentation"]
 
 
 @dataclass(frozen=True)
@@ -56,9 +51,21 @@ class RemedyCard:
 
     title: Annotated[str, "name of the remedy"]
     changes: Annotated[str, "what it changes"]
+    now: Annotated[tuple[str, ...], "present values of what it changes: 'weight.quantizer.granularity per_tensor'"]
+    concerns: Annotated[str, "layers or tensors that it is for, empty where it is for all that the cause concerns"]
+    unsure: Annotated[str, "facts that were not measured and would tell whether it is in place, may be empty"]
     cost: Annotated[str, "what it costs"]
     unsafe: Annotated[str, "when it is useless or unsafe"]
     toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
+
+
+@dataclass(frozen=True)
+class WithheldLine:
+    """A remedy that is not advised."""
+
+    title: Annotated[str, "name of the remedy"]
+    because: Annotated[str, "reason"]
+    concerns: Annotated[str, "layers that the reason holds for; empty: for all"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ class CauseCard:
     more_evidence: Annotated[tuple[EvidenceLine, ...], "facts of the remaining subjects"]
     more_subjects: Annotated[int, "number of the remaining subjects"]
     remedies: Annotated[tuple[RemedyCard, ...], "what to do, best first"]
+    withheld: Annotated[tuple[WithheldLine, ...], "remedies that are not advised, and why"]
     explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
     explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
@@ -126,6 +134,7 @@ def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) 
         more_evidence=_evidence(rest),
         more_subjects=len({row.subject for row in rest}),
         remedies=tuple(_remedy(remedy, cause, diagnosis.model.toolchain) for remedy in cause.remedies),
+        withheld=tuple(_withheld(held) for held in cause.withheld),
         explains=tuple(_explained(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
         manual=f"manual/{code}" if code in pages else "",
@@ -182,23 +191,49 @@ def _gains(cause: CauseReport, metric: str | None) -> tuple[Gain, ...]:
     return tuple(gains)
 
 
-def _remedy(remedy: Remedy, cause: CauseReport, toolchain: str | None) -> RemedyCard:
-    layers, tensors = layer_names(cause), tensor_names(cause)
+def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> RemedyCard:
     examples: dict[str, list[Example]] = {}
-    for snippet in remedy.snippets:
-        text = render_snippet(snippet.code, layers, tensors, group_names(cause))
-        examples.setdefault(snippet.toolchain, []).append(Example(text, snippet.note or ""))
+    for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
+        examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", snippet.mark))
     best = preferred(list(examples), toolchain)
+    blocks = [
+        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), place == best)
+        for place, (tool, found) in enumerate(examples.items())
+    ]
+    all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
     return RemedyCard(
-        title=capital(remedy.title),
-        changes=remedy.changes,
-        cost=remedy.cost,
-        unsafe=remedy.unsafe,
-        toolchains=tuple(
-            ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), place == best)
-            for place, (tool, found) in enumerate(examples.items())
-        ),
+        title=capital(advice.title),
+        changes=advice.changes,
+        now=tuple(_now(advice.now)),
+        concerns="" if all_layers <= set(advice.layers) else _listed(advice.layers),
+        unsure=", ".join(advice.unsure),
+        cost=advice.cost.says,
+        unsafe=advice.unsafe,
+        toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
     )
+
+
+def _now(present: Iterable[Present]) -> Iterable[str]:
+    """One text per fact: its values, of many numbers the smallest and the largest; a word speaks for itself."""
+    for fact, rows in groupby(present, key=lambda row: row.fact):
+        values = [row.value for row in rows]
+        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        spread = numeric and len(values) > 1
+        shown = [min(values), max(values)] if spread else values
+        joined = (" … " if spread else ", ").join(measure(value, fact_info(fact).unit) for value in shown)
+        label = "" if all(isinstance(value, str) for value in values) else f"{fact.rpartition('.')[2]} "
+        yield f"{label}{joined}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few names and the number of the others."""
+    shown = ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
+    more = len(names) - SUBJECTS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _withheld(held: Withheld) -> WithheldLine:
+    return WithheldLine(capital(held.title), visible(held.because, 600), _listed(held.layers))
 
 
 def _explained(found: Explained) -> ExplainedLine:

@@ -111,6 +111,11 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
     for remedy in card.remedies if verbose else card.remedies[:1]:
         yield from _help(remedy, paint)
+    if not card.remedies and card.withheld:
+        yield "   help: none; every remedy is withheld"
+    for held in card.withheld if verbose or not card.remedies else ():
+        where = f" ({held.concerns})" if held.concerns else ""
+        yield from _wrapped(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
     if len(card.remedies) > 1 and not verbose:
         yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (--verbose)"
 
@@ -132,7 +137,11 @@ def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
 
 
 def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
-    label, *rest = _wrapped(f"help: {remedy.title}: {remedy.changes}; costs {remedy.cost}", indent=3, hang=6)
+    said = [f"help: {remedy.title}: {remedy.changes}"]
+    said += [f"for {remedy.concerns}"] if remedy.concerns else []
+    said += [f"now {', '.join(remedy.now)}"] if remedy.now else []
+    said += [f"costs {remedy.cost}"]
+    label, *rest = _wrapped("; ".join(said), indent=3, hang=6)
     yield label.replace("help:", paint("help:", "help"), 1)
     yield from rest
     for block in remedy.toolchains:

@@ -7,6 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema
 
 from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.reports.snippets import render_snippets
 
 #: Characters that end or begin markup, and those that terminals may obey.
 _UNSAFE = re.compile(r"[<>&\x7f-\U0010ffff]")
@@ -15,8 +16,27 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def render_json(diagnosis: Diagnosis) -> str:
     """``report.json``: ASCII, safe inside markup and terminals; what is not finite becomes null."""
-    text = diagnosis.model_dump_json(indent=1, fallback=str)
+    text = _filled_in(diagnosis).model_dump_json(indent=1, fallback=str)
     return _UNSAFE.sub(_escaped, text) + "\n"
+
+
+def _filled_in(diagnosis: Diagnosis) -> Diagnosis:
+    """Snippets with this model's names: a reader of the file should need nothing else to use them."""
+    causes = []
+    for cause in diagnosis.causes:
+        remedies = [
+            advice.model_copy(
+                update={
+                    "snippets": tuple(
+                        snippet.model_copy(update={"code": code})
+                        for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True)
+                    )
+                }
+            )
+            for advice in cause.remedies
+        ]
+        causes.append(cause.model_copy(update={"remedies": tuple(remedies)}))
+    return diagnosis.model_copy(update={"causes": tuple(causes)})
 
 
 def _escaped(match: re.Match[str]) -> str:

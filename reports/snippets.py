@@ -2,64 +2,88 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from quantmedic.engine.diagnosis import CauseReport, LayerName
-from quantmedic.engine.facts import ROLES
+from quantmedic.engine.advice import Advice
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rule import EACH_FIELDS, NAME_FIELDS, SNIPPET_FIELD
 from quantmedic.reports.text import escaped
 
-PLACEHOLDER = "[...]"
-FIELD = re.compile(r"\{\{|\}\}|\{layers\}|\{tensors\}|\{group\}")
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 TOOLCHAIN_ALIASES = {"onnx.quantize": "onnxruntime"}
 
 
-def render_snippet(code: str, layers: Iterable[str], tensors: Iterable[str], group: Iterable[str] = ()) -> str:
-    """Fill ``{layers}``, ``{tensors}`` and ``{group}`` with lists of names; ``{{`` and ``}}`` are braces.
+def render_snippet(code: str, fields: Mapping[str, Any], origin: str) -> str:
+    """Fill the fields of a snippet with names and values; ``{{`` and ``}}`` are braces.
 
-    The group is the layers and what feeds them.
+    Any other brace stays as it is, so that a snippet of a user's rule cannot read attributes.
 
-    Any other brace stays as it is, so that a snippet of a user's rule cannot fail or read attributes.
+    Args:
+        code: Text of the snippet.
+        fields: Lists of names, numbers, or tables of numbers by name, as given by ``Advice.fields``.
+        origin: Rule and remedy, for the error.
+
+    Raises:
+        RuleError: The snippet asks for names, and there are none.
     """
-    lists = {"{layers}": layers, "{tensors}": tensors, "{group}": group}
-    filled = {"{{": "{", "}}": "}"} | {field: name_list(names) for field, names in lists.items()}
-    return FIELD.sub(lambda match: filled[match[0]], code.strip("\n"))
+
+    def fill(match: re.Match[str]) -> str:
+        if not match[1]:
+            return match[0][0]
+        if match[1] in NAME_FIELDS:
+            return literal(_required(match[1], fields, origin))
+        return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
+
+    lines = [each for line in code.strip("\n").splitlines() for each in _repeated(line, fields, origin)]
+    return SNIPPET_FIELD.sub(fill, "\n".join(lines))
 
 
-def name_list(names: Iterable[str]) -> str:
-    """Names as a list that Python, JSON and YAML read alike; a placeholder where there are none."""
-    quoted = [quote(name) for name in names]
-    return f"[{', '.join(quoted)}]" if quoted else PLACEHOLDER
+def _repeated(line: str, fields: Mapping[str, Any], origin: str) -> Iterator[str]:
+    """A line that asks for one name at a time stands once for each; what it says beside that is filled in later."""
+    names = {field: kind for field, kind in EACH_FIELDS.items() if field in SNIPPET_FIELD.findall(line)}
+    if not names:
+        yield line
+        return
+    ((field, kind),) = names.items()
+    for each in _required(kind, fields, origin):
+        literal_braces = quote(each).replace("{", "{{").replace("}", "}}")
+        yield line.replace(f"{{{field}}}", literal_braces)
+
+
+def _required(field: str, fields: Mapping[str, Any], origin: str) -> Any:
+    """A list of names that must not be empty."""
+    if not fields.get(field):
+        raise RuleError(
+            f"a snippet names {NAME_FIELDS[field]}, and there are none",
+            where=origin,
+            help="advise this remedy only for causes that name layers or tensors",
+        )
+    return fields[field]
+
+
+def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
+    """The code of every snippet of an advice, in order."""
+    origin = f"{', '.join(rules)}: {advice.id}"
+    return [render_snippet(snippet.code, advice.fields, origin) for snippet in advice.snippets]
+
+
+def literal(value: Any) -> str:
+    """Names, numbers and tables of them that Python, JSON and YAML read alike."""
+    if isinstance(value, Mapping):
+        rows = ", ".join(f"{quote(name)}: {literal(row)}" for name, row in value.items())
+        return f"{{{rows}}}"
+    if isinstance(value, str | bool):
+        return quote(value) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, Iterable):
+        return f"[{', '.join(map(literal, value))}]"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def quote(name: str) -> str:
     """A name as a double-quoted literal, exact, without any character that markup or terminals act upon."""
     text = json.dumps(name, ensure_ascii=False)
     return "".join(c if c.isprintable() and c not in "<>&`" else escaped(c) for c in text)
-
-
-def layer_names(cause: CauseReport) -> tuple[str, ...]:
-    """Names for options of a toolchain: toolchains read the float model."""
-    return _names(cause.layers)
-
-
-def group_names(cause: CauseReport) -> tuple[str, ...]:
-    """The same with the layers that feed them."""
-    return _names((*cause.layers, *cause.feeders))
-
-
-def _names(layers: Iterable[LayerName]) -> tuple[str, ...]:
-    names = (layer.float_name or layer.quantized_name for layer in layers)
-    return tuple(name for name in names if name)
-
-
-def tensor_names(cause: CauseReport) -> tuple[str, ...]:
-    """Names of the tensors concerned; of a layer's output only the layer is known, and this is said."""
-    known = {name for layer in cause.layers for name in (layer.float_name, layer.quantized_name)}
-    outputs = tuple(f"output of {name}" for name in layer_names(cause))
-    skipped = {"model", *ROLES}
-    others = (s for s in cause.subjects if s not in known | skipped and not _operand_of(s, known))
-    return outputs + tuple(others)
 
 
 def preferred(toolchains: Sequence[str], toolchain: str | None) -> int:
@@ -71,11 +95,6 @@ def preferred(toolchains: Sequence[str], toolchain: str | None) -> int:
         if wanted and (key in wanted or wanted in key):
             return place
     return 0
-
-
-def _operand_of(subject: str, layers: set[str | None]) -> bool:
-    """True for ``layer[2]``, an operand of a layer in the list."""
-    return subject.endswith("]") and subject.rpartition("[")[0] in layers
 
 
 def _key(toolchain: str) -> str:

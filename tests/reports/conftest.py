@@ -25,7 +25,7 @@ from quantmedic.engine.facts import (
     TensorFacts,
     WeightFacts,
 )
-from quantmedic.engine.rule import Remedy, Rule, RuleBase, Snippet, Threshold
+from quantmedic.engine.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
 from quantmedic.engine.suspects import Repair
 
 HOSTILE_NAMES = (
@@ -118,8 +118,12 @@ def rule_base() -> RuleBase:
         id="per-channel-weights",
         title="Per-channel weights",
         changes="one scale per output channel instead of one per tensor",
-        cost="none at run time; needs opset 13",
+        cost=Cost(says="none at run time; needs opset 13"),
         unsafe="the int32 bias of a narrow channel would overflow",
+        scope="layer",
+        now=("weight.quantizer.granularity",),
+        in_force=Condition.model_validate({"fact": "weight.quantizer.granularity", "is": "per_channel"}),
+        simulate="per-channel-weights",
         snippets=(
             Snippet(toolchain="Sony MCT", code="# kernels are per-channel by default\nTARGET = {layers}"),
             Snippet(
@@ -134,22 +138,31 @@ def rule_base() -> RuleBase:
         id="cross-layer-equalization",
         title="Cross-layer equalization",
         changes="moves scale between neighbouring layers until their channels match",
-        cost="none at run time, some effort",
+        cost=Cost(says="none at run time, some effort"),
         unsafe="another operator than ReLU stands between the layers",
+        scope="layer",
+        withheld=(
+            Withhold.model_validate(
+                {
+                    "when": {"fact": "weight.channel_range_ratio", "gt": 120},
+                    "because": "ranges that differ {weight.channel_range_ratio:.0f}x hint at dead channels",
+                }
+            ),
+        ),
         snippets=(Snippet(toolchain="AIMET", code="equalize_model(model)"),),
     )
     more = Remedy(
         id="more-samples",
         title="More representative samples",
         changes="ranges are estimated from 100 to 500 samples of all classes",
-        cost="a longer calibration",
+        cost=Cost(says="a longer calibration"),
         unsafe="the samples differ from what the network sees in the field",
     )
     exclude = Remedy(
         id="keep-layers-float",
         title="Keep the named layers in float",
         changes="removes the quantizers around them",
-        cost="latency on integer hardware",
+        cost=Cost(says="latency on integer hardware"),
         unsafe="errors only pass through them",
         snippets=(Snippet(toolchain="ONNX Runtime", code="quantize_static(..., nodes_to_exclude={layers})"),),
     )

@@ -118,8 +118,8 @@ def test_explained_findings_are_counted_by_rule(diagnosis: Diagnosis) -> None:
 
 def test_snippets_are_grouped_by_toolchain_and_the_model_s_own_comes_first(diagnosis: Diagnosis) -> None:
     blocks = build_context(diagnosis, {}).causes[0].remedies[0].toolchains
-    assert [(block.toolchain, block.preferred) for block in blocks] == [("Sony MCT", False), ("ONNX Runtime", True)]
-    assert '["features.3.conv.0.0", "features.4.conv.1.0", "classifier.1"]' in blocks[0].examples[0].code
+    assert [(block.toolchain, block.preferred) for block in blocks] == [("ONNX Runtime", True), ("Sony MCT", False)]
+    assert '["features.3.conv.0.0", "features.4.conv.1.0", "classifier.1"]' in blocks[1].examples[0].code
 
 
 def test_of_many_layers_the_worst_are_shown(

@@ -4,39 +4,48 @@ import ast
 import json
 
 import pytest
+import yaml
 
-from quantmedic.engine.diagnosis import CauseReport, LayerName
-from quantmedic.reports.snippets import layer_names, name_list, preferred, quote, render_snippet, tensor_names
-
-
-def cause(subjects: tuple[str, ...], layers: tuple[LayerName, ...]) -> CauseReport:
-    return CauseReport(
-        cause="some-cause",
-        rules=("X001",),
-        severity="high",
-        confidence=0.5,
-        subjects=subjects,
-        layers=layers,
-        message="",
-        evidence=(),
-        remedies=(),
-        manual="manual/X001",
-    )
+from quantmedic.engine.errors import RuleError
+from quantmedic.reports.snippets import literal, preferred, quote, render_snippet
 
 
-def test_layers_are_filled_in_and_doubled_braces_are_braces() -> None:
+def test_names_are_filled_in_and_doubled_braces_are_braces() -> None:
     code = 'quantize(nodes_to_exclude={layers}, extra_options={{"a": {{"b": 1}}}})'
-    assert render_snippet(code, ["conv1", "conv2"], []) == (
+    assert render_snippet(code, {"layers": ("conv1", "conv2")}, "") == (
         'quantize(nodes_to_exclude=["conv1", "conv2"], extra_options={"a": {"b": 1}})'
     )
 
 
-def test_a_snippet_cannot_read_attributes_or_fail() -> None:
-    assert render_snippet("{layers.__class__} {0} {oops} {", ["a"], []) == "{layers.__class__} {0} {oops} {"
+def test_values_are_filled_in() -> None:
+    fields = {"ratio": 0.141, "ranges": {"relu": (-0.123456789, 6.0)}}
+    assert render_snippet("ratio={ratio}, ranges={ranges}", fields, "") == (
+        'ratio=0.141, ranges={"relu": [-0.1234568, 6]}'
+    )
 
 
-def test_without_names_a_placeholder_stands() -> None:
-    assert render_snippet("exclude={layers}", [], []) == "exclude=[...]"
+def test_a_line_stands_once_for_each_name() -> None:
+    code = 'info:\n  {node}: {{"ON": "CPU"}}\nend: 1'
+    filled = render_snippet(code, {"nodes": ("a", "/b{c}")}, "")
+    assert filled == 'info:\n  "a": {"ON": "CPU"}\n  "/b{c}": {"ON": "CPU"}\nend: 1'
+    assert yaml.safe_load(filled) == {"info": {"a": {"ON": "CPU"}, "/b{c}": {"ON": "CPU"}}, "end": 1}
+
+
+def test_a_snippet_cannot_read_attributes() -> None:
+    text = "{layers.__class__} {0} {oops} {"
+    assert render_snippet(text, {"layers": ("a",)}, "") == text
+
+
+def test_names_are_not_filled_in_twice() -> None:
+    assert render_snippet("{layers} {{", {"layers": ("{weights}", "}}")}, "") == '["{weights}", "}}"] {'
+    assert render_snippet("- {layer}", {"layers": ("{weights}", "}}{")}, "") == '- "{weights}"\n- "}}{"'
+
+
+@pytest.mark.parametrize("code", ["exclude={layers}", "{node}: 1"])
+def test_without_names_the_error_says_whose_snippet_it_is(code: str) -> None:
+    with pytest.raises(RuleError, match="there are none") as error:
+        render_snippet(code, {"layers": (), "nodes": ()}, "G003: keep-layers-float")
+    assert error.value.where == ("G003: keep-layers-float",)
 
 
 @pytest.mark.parametrize(
@@ -48,16 +57,10 @@ def test_quoted_names_are_exact_in_python_and_json(name: str) -> None:
     assert not set("<>&\n\x00") & set(quote(name))
 
 
-def test_toolchains_get_the_names_of_the_float_model() -> None:
-    layers = (LayerName(float_name="conv", quantized_name="conv_quant"), LayerName(float_name=None, quantized_name="q"))
-    assert layer_names(cause((), layers)) == ("conv", "q")
-    assert name_list(layer_names(cause((), layers))) == '["conv", "q"]'
-
-
-def test_a_layer_is_never_passed_off_as_a_tensor() -> None:
-    layers = (LayerName(float_name="concat", quantized_name=None),)
-    found = tensor_names(cause(("concat", "concat[1]", "images", "model", "representative"), layers))
-    assert found == ("output of concat", "images")
+def test_literals_are_read_alike_by_python_and_json() -> None:
+    value = {"a": (1, -0.5), "b": [True, "c"]}
+    assert json.loads(literal(value)) == {"a": [1, -0.5], "b": [True, "c"]}
+    assert ast.literal_eval(literal({"a": (1, 2.5)})) == {"a": [1, 2.5]}
 
 
 def test_the_toolchain_of_the_model_comes_first() -> None:

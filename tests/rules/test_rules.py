@@ -1,7 +1,6 @@
 """The rule base as a whole: every rule, remedy, threshold and hint, checked against its manual page."""
 
 import re
-import string
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from quantmedic.engine.evaluate import evaluate, render_message
+from quantmedic.engine.advice import advise
+from quantmedic.engine.evaluate import Finding, evaluate, render_message
 from quantmedic.engine.facts import SCOPES, CaseFacts, fact_paths
 from quantmedic.engine.rule import (
+    EACH_FIELDS,
+    GLOBAL_SCOPES,
+    NAME_FIELDS,
     All,
     Any_,
     Condition,
@@ -20,6 +23,7 @@ from quantmedic.engine.rule import (
     load_rules,
     message_fields,
 )
+from quantmedic.reports.snippets import render_snippet, render_snippets
 
 RULES_FOLDER = Path(str(files("quantmedic.rules")))
 MANUALS = Path(str(files("quantmedic.manuals")))
@@ -50,6 +54,8 @@ TOOLCHAINS = {
     "torchao",
     "AIMET",
     "Horizon OpenExplorer",
+    "NVIDIA ModelOpt",
+    "TensorFlow converter",
 }
 #: Thresholds that the engine and the collectors read themselves.
 ENGINE_THRESHOLDS = {
@@ -66,6 +72,33 @@ ENGINE_THRESHOLDS = {
 }
 #: Facts of structure, which every case holds.
 ALWAYS_KNOWN = {"role", "op_type", "is_last"}
+
+#: A layer and its output with all names that a snippet can ask for.
+NAMED_OUTPUT = {
+    "name": "conv_out",
+    "float_name": "conv_out",
+    "producer_name": "conv",
+    "readers": ["fc"],
+    "negative_ratio": 0.1,
+    "data": {"values": {"min": -0.1, "max": 1.0}, "predicted_best_low": -0.1, "predicted_best_high": 0.9},
+}
+NAMED_CASE = CaseFacts.model_validate(
+    {
+        "model": {"first_nonfinite_layer": "conv", "opset": 17},
+        "layers": [
+            {
+                "name": "conv",
+                "float_name": "conv",
+                "float_nodes": ["conv", "relu"],
+                "op_type": "Conv",
+                "weight": {"name": "conv.weight"},
+                "output": NAMED_OUTPUT,
+                "feeders": [],
+            }
+        ],
+        "tensors": [NAMED_OUTPUT],
+    }
+)
 
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 every_remedy = pytest.mark.parametrize("remedy", BASE.remedies.values(), ids=list(BASE.remedies))
@@ -218,19 +251,20 @@ def test_hints_are_of_use() -> None:
 
 
 def test_every_threshold_has_a_source_and_is_used() -> None:
-    used = {condition.threshold for rule in BASE.rules for condition in rule.conditions() if condition.threshold}
+    asking = (*BASE.rules, *BASE.remedies.values())
+    used = {condition.threshold for each in asking for condition in each.conditions() if condition.threshold}
     assert set(BASE.thresholds) == used | ENGINE_THRESHOLDS
     for threshold in BASE.thresholds.values():
         assert threshold.source and threshold.description and threshold.unit
 
 
-def test_every_remedy_is_used() -> None:
-    assert set(BASE.remedies) == {name for rule in BASE.rules for name in rule.remedies}
+def test_every_rule_has_known_remedies() -> None:
+    assert {name for rule in BASE.rules for name in rule.remedies} <= set(BASE.remedies)
 
 
 @every_remedy
 def test_remedy_says_what_it_costs_and_when_it_is_unsafe(remedy: Any) -> None:
-    for text in (remedy.title, remedy.changes, remedy.cost, remedy.unsafe):
+    for text in (remedy.title, remedy.changes, remedy.cost.says, remedy.unsafe):
         assert text
         assert not text.endswith(".")
         assert "{" not in text
@@ -238,21 +272,75 @@ def test_remedy_says_what_it_costs_and_when_it_is_unsafe(remedy: Any) -> None:
 
 @every_remedy
 def test_snippets_render(remedy: Any) -> None:
+    fields: dict[str, Any] = dict.fromkeys(NAME_FIELDS, ("/a/Conv", "b"))
+    fields |= {
+        name: 0.5 if isinstance(given, str) else {"t": (1.0,) * len(given)} for name, given in remedy.values.items()
+    }
     for snippet in remedy.snippets:
         assert snippet.toolchain in TOOLCHAINS
-        fields = {name for _, name, _, _ in string.Formatter().parse(snippet.code) if name is not None}
-        assert fields <= {"layers", "tensors", "group"}
-        code = snippet.code.format(layers='["/a/Conv", "b"]', tensors='["t"]', group='["g"]')
+        code = render_snippet(snippet.code, fields, remedy.id)
         assert "{{" not in code
-        assert "{layers}" not in code
         assert not snippet.note or "{" not in snippet.note
         if snippet.toolchain == "Horizon OpenExplorer":
             assert snippet.note.startswith("from public documentation")
+            assert snippet.mark == "documentation"
             yaml.safe_load(code)
-        elif "=" in code and not code.startswith('"'):
-            compile(
-                code.replace("(...,", "(*rest,").replace("...,", "*rest,").replace("...", "*rest"), remedy.id, "exec"
-            )
+        else:
+            compile(code, remedy.id, "exec")
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
+def test_every_remedy_of_a_rule_can_be_advised_for_its_findings(rule: Rule) -> None:
+    """A finding on each rule's scope names what the snippets of its remedies ask for."""
+    views = {"layer": NAMED_CASE.layers[0], "tensor": NAMED_CASE.tensors[0]}
+    view = views.get(rule.scope, NAMED_CASE.model)
+    finding = Finding(rule, "conv", "conv" if rule.scope not in GLOBAL_SCOPES else None, "", (), view)
+    advised, withheld = advise([finding], BASE, NAMED_CASE)
+    assert {advice.id for advice in (*advised, *withheld)} == set(rule.remedies)
+    assert not [held for held in withheld if not held.because.startswith(("already", "onnxruntime has no"))]
+    for advice in advised:
+        fields = {*NAME_FIELDS, *EACH_FIELDS, *BASE.remedies[advice.id].values}
+        assert bool(advice.snippets) == bool(BASE.remedies[advice.id].snippets)
+        for code in render_snippets(advice, [rule.id]):
+            assert not [name for name in fields if f"{{{name}}}" in code]
+
+
+NEVER_ADVISED = {
+    "mixed_precision.distance_weighting": "the module is gone",
+    "shift_negative_params_searc": "the name is misspelt, or the option crashes",
+    "shift_negative_activation_correction": "is the default already",
+    "concat_threshold_update": "raises a branch to the joint threshold",
+    '"weights": {{': "raises in Intel Neural Compressor: the key is weight",
+    "fast_bias_correction=True": "never reaches the algorithm of Intel Neural Compressor",
+    "weight_correction": "never reaches the algorithm of Intel Neural Compressor",
+    "256 / scale": "the range of a LiteRT tensor is 255 · scale",
+    "CalibrationMethod.Distribution": "is for float8",
+    "disable_channel_alignment": "does nothing on ONNX and torch",
+    "configuration_overwrite": "is ignored without a resource target",
+    "mct.xquant": "is no attribute",
+    "input_scaling": "raises in PyTorch",
+    "HMSE": "raises outside of GPTQ",
+    "enable_activation_quantization=False": "raises",
+    "smooth_quant_alpha=": "is deprecated",
+}
+
+
+@pytest.mark.parametrize("text, why", NEVER_ADVISED.items())
+def test_what_is_known_not_to_work_is_never_advised(text: str, why: str) -> None:
+    found = [remedy.id for remedy in BASE.remedies.values() for s in remedy.snippets if text in s.code]
+    assert not found, f"{text} {why}"
+
+
+def test_finer_steps_are_not_advised_against_clipping() -> None:
+    facts = CaseFacts.model_validate(
+        {"tensors": [{"name": "t", "float_name": "t", "data": {"clipping": {"energy_share": 0.9}}}]}
+    )
+    finding = Finding(
+        RULES["A003"].model_copy(update={"remedies": ("activations-16-bit",)}), "t", None, "", (), facts.tensors[0]
+    )
+    advised, (held,) = advise([finding], BASE, facts)
+    assert not advised
+    assert held.because == "clipping makes 90% of its rounding error, which finer steps leave as it is"
 
 
 def test_general_pages() -> None:

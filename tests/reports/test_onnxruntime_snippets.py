@@ -1,0 +1,262 @@
+"""The snippets for onnxruntime that are marked as run are run, as rendered, and have to change the model."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+import onnx
+import onnxruntime.quantization as ortq
+import pytest
+from onnx import TensorProto, numpy_helper
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from quantmedic.api import collect, load_rulebase
+from quantmedic.engine.advice import advise
+from quantmedic.engine.derive import derive
+from quantmedic.engine.evaluate import Finding
+from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.rule import Rule
+from quantmedic.reports.snippets import render_snippets
+
+BASE = load_rulebase()
+MARKED = [
+    pytest.param(remedy.id, number, id=f"{remedy.id}-{number}")
+    for remedy in BASE.remedies.values()
+    for number, snippet in enumerate(remedy.snippets)
+    if snippet.toolchain == "onnxruntime" and snippet.mark == "run"
+]
+FEED = {"image": models.images()}
+
+
+class Reader(ortq.CalibrationDataReader):
+    """Feeds one batch."""
+
+    def __init__(self) -> None:
+        self.feeds = iter([FEED])
+
+    def get_next(self) -> Any:
+        return next(self.feeds, None)
+
+
+def sample() -> onnx.ModelProto:
+    """A convolution with ReLU, a softmax, a concatenation, and a product with weights."""
+    net = models.Net(17)
+    x = net.input("image", ["n", 3, 8, 8])
+    bias = models.random(2, 4, scale=0.1)
+    x = net.conv(x, models.random(1, 4, 3, 3, 3, scale=0.3), bias, out="conv", name="/conv", pads=[1, 1, 1, 1])
+    x = net.add("Relu", x, out="relu", name="/relu")
+    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool", name="/pool"), out="flat", name="/flat")
+    net.const("fc.weight", models.random(5, 4, 5))
+    x = net.add("Softmax", net.add("MatMul", x, "fc.weight", out="product", name="/fc"), out="share", name="/softmax")
+    net.const("head.weight", models.random(6, 5, 3))
+    net.output(net.add("MatMul", x, "head.weight", out="scores", name="/head"), shape=["n", 3])
+    return net.model()
+
+
+@pytest.fixture(scope="module")
+def facts(tmp_path_factory: pytest.TempPathFactory) -> CaseFacts:
+    """What is measured of the network, quantized by default."""
+    folder = tmp_path_factory.mktemp("models")
+    onnx.save(models.static(sample(), FEED, folder), str(folder / "int8.onnx"))
+    case = collect(folder / "before.onnx", folder / "int8.onnx", validation=FEED)
+    return derive(case, BASE)
+
+
+def finding(layer: str, remedy: str) -> Finding:
+    rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
+    rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
+    return Finding(Rule.model_validate(rule), layer, layer, "", ())
+
+
+def code_of(remedy: str, number: int, facts: CaseFacts, layer: str) -> str:
+    """One snippet of a remedy, rendered for a layer; conditions left out, so that it is advised in any case."""
+    asked = BASE.remedies[remedy]
+    snippet = asked.snippets[number].model_copy(update={"whole": False})
+    asked = asked.model_copy(update={"in_force": None, "withheld": (), "snippets": (snippet,)})
+    base = BASE.model_copy(update={"remedies": {remedy: asked}})
+    (advice,), _ = advise([finding(layer, remedy)], base, facts)
+    (code,) = render_snippets(advice, ["X001"])
+    return code
+
+
+@pytest.fixture
+def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., onnx.ModelProto]]:
+    """Runs a snippet in a folder with a float model, and gives what it wrote."""
+    monkeypatch.chdir(tmp_path)
+    onnx.save(sample(), "float.onnx")
+
+    def run(code: str, name: str = "int8.onnx") -> onnx.ModelProto:
+        names = {name: getattr(ortq, name) for name in dir(ortq) if not name.startswith("_")}
+        names |= {
+            "onnx": onnx,
+            "np": np,
+            "quant_pre_process": quant_pre_process,
+        }
+        names |= {
+            "reader": Reader(),
+            "new_reader": Reader,
+            "images": [FEED["image"]],
+            "preprocess": lambda image: image,
+        }
+        exec(compile(code, "snippet", "exec"), names)
+        onnx.checker.check_model(name)
+        return onnx.load(name)
+
+    yield run
+
+
+def quantizers(model: onnx.ModelProto) -> dict[str, tuple[float, int, int]]:
+    """Scale, zero point and type of every quantized activation."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    found = {}
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] not in constants:
+            scale, zero = (numpy_helper.to_array(constants[name]) for name in node.input[1:3])
+            found[node.input[0]] = (float(scale), int(zero), constants[node.input[2]].data_type)
+    return found
+
+
+def weights(model: onnx.ModelProto) -> dict[str, Any]:
+    """Codes and scales of every stored weight and bias."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    reads = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in constants]
+    return {n.input[0]: (constants[n.input[0]], np.atleast_1d(constants[n.input[1]])) for n in reads}
+
+
+def test_default(execute: Callable[..., onnx.ModelProto]) -> None:
+    """What the snippets below change."""
+    model = execute('quantize_static("float.onnx", "int8.onnx", reader)')
+    assert set(quantizers(model)) >= {"image", "relu", "flat", "share"}
+    assert {kind for _, _, kind in quantizers(model).values()} == {TensorProto.INT8}
+    assert [scale.size for _, scale in weights(model).values()] == [1, 1, 1, 1]
+
+
+def layer_for(remedy: str) -> str:
+    return {"fixed-softmax-scale": "/softmax", "keep-operator-types-float": "/softmax", "float-tail": "/head"}.get(
+        remedy, "/conv"
+    )
+
+
+@pytest.mark.parametrize("remedy, number", MARKED)
+def test_a_snippet_marked_as_run_runs(
+    remedy: str, number: int, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    code = code_of(remedy, number, facts, layer_for(remedy))
+    written = re.findall(r'"(int8|prepared|float_21)\.onnx"', code) or ["int8_Entropy"]
+    execute(code, f"{written[0]}.onnx")
+
+
+def scale_of(range_: tuple[float, float]) -> float:
+    return (max(range_[1], 0.0) - min(range_[0], 0.0)) / 255
+
+
+def test_ranges_are_set_on_the_named_tensor_only(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    plain = quantizers(execute('quantize_static("float.onnx", "int8.onnx", reader)'))
+    (relu,) = [tensor for tensor in facts.tensors if tensor.float_name == "relu"]
+    best = quantizers(execute(code_of("limit-activation-range", 0, facts, "/conv")))
+    assert {name for name in plain if plain[name] != best[name]} <= {"relu"}
+    low, high = relu.data.predicted_best_low, relu.data.predicted_best_high
+    assert best["relu"][0] == pytest.approx(scale_of((low, high)), rel=1e-3)
+    widened = quantizers(execute(code_of("widen-activation-range", 1, facts, "/conv")))
+    assert widened["relu"][0] == pytest.approx(scale_of((relu.data.values.min, relu.data.values.max)), rel=1e-3)
+    fixed = quantizers(execute(code_of("fixed-softmax-scale", 0, facts, "/softmax")))
+    assert fixed["share"] == (1 / 256, 0, TensorProto.UINT8)
+    assert {name for name in plain if plain[name] != fixed[name]} == {"share"}
+
+
+def test_calibration_methods_change_ranges(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    plain = quantizers(execute('quantize_static("float.onnx", "int8.onnx", reader)'))
+    limited = quantizers(execute(code_of("limit-activation-range", 1, facts, "/conv")))
+    assert limited["relu"][0] < plain["relu"][0]
+    raised = quantizers(execute(code_of("minimum-range", 0, facts, "/conv").replace("1e-4", "100.0")))
+    assert raised["relu"][0] > plain["relu"][0]
+
+
+def test_sixteen_bits_are_given_to_the_named_tensor_only(
+    facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    for remedy in ("activations-16-bit", "balance-addition"):
+        model = execute(code_of(remedy, 0, facts, "/conv"))
+        wide = {name for name, (_, _, kind) in quantizers(model).items() if kind == TensorProto.UINT16}
+        assert wide == {"relu"}, "the tensor behind the ReLU, which carries the quantizer"
+        assert model.opset_import[0].version == 21
+    every = quantizers(execute(code_of("activations-16-bit", 1, facts, "/conv")))
+    assert {kind for _, _, kind in every.values()} == {TensorProto.UINT16}
+
+
+def test_unsigned_codes(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    found = quantizers(execute(code_of("unsigned-activations", 0, facts, "/conv")))
+    assert {kind for _, _, kind in found.values()} == {TensorProto.UINT8}
+    code = code_of("asymmetric-activations", 0, facts, "/conv")
+    assert quantizers(execute(code))["relu"][1] == -128
+    assert quantizers(execute(code.replace("False", "True")))["relu"][1] == 0
+
+
+def test_weights_per_channel_and_back(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    every = weights(execute(code_of("per-channel-weights", 0, facts, "/conv")))
+    assert every["conv.weight_quantized"][1].size == 4
+    one = weights(execute(code_of("per-tensor-for-named-weights", 0, facts, "/conv")))
+    assert one["conv.weight_quantized"][1].size == 1
+    with_product = weights(execute(code_of("fix-weight-axis", 0, facts, "/conv")))
+    assert with_product["fc.weight_quantized"][1].size == 5
+    four = 'quantize_static("float.onnx", "int8.onnx", reader, weight_type=QuantType.QInt4)'
+    assert weights(execute(four))["conv.weight_quantized"][0].dtype == "int4"
+    more = code_of("more-weight-bits", 0, facts, "/conv").replace("reader,", "reader, weight_type=QuantType.QInt4,")
+    found = weights(execute(more))
+    assert {name: str(codes.dtype) for name, (codes, _) in found.items() if "weight" in name} == {
+        "conv.weight_quantized": "int8",
+        "fc.weight_quantized": "int4",
+        "head.weight_quantized": "int4",
+    }
+
+
+def test_reduced_weights_stay_within_seven_bits(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    every = weights(execute(code_of("reduce-range", 0, facts, "/conv")))
+    assert max(np.abs(codes).max() for name, (codes, _) in every.items() if "weight" in name) <= 64
+    named = weights(execute(code_of("reduce-range", 1, facts, "/conv")))
+    assert np.abs(named["conv.weight_quantized"][0]).max() <= 64
+    assert np.abs(named["fc.weight_quantized"][0]).max() == 127
+
+
+def test_the_bias_stays_in_float(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    model = execute(code_of("protect-int32-bias", 0, facts, "/conv"))
+    assert not [name for name in weights(model) if "bias" in name]
+    assert [name for name in weights(execute(code_of("protect-int32-bias", 1, facts, "/conv"))) if "bias" in name]
+
+
+@pytest.mark.parametrize(
+    "remedy", ["keep-layers-float", "float-first-layers", "balance-concatenation", "keep-group-float", "float-tail"]
+)
+def test_named_layers_stay_in_float(remedy: str, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    layer, output, weight = (
+        ("/head", "scores", "head.weight")
+        if remedy == "float-tail"
+        else (
+            "/conv",
+            "relu",
+            "conv.weight",
+        )
+    )
+    model = execute(code_of(remedy, 0, facts, layer))
+    assert f"{weight}_quantized" not in weights(model)
+    assert weight in {tensor.name for tensor in model.graph.initializer}
+    if remedy != "keep-group-float":
+        assert not [name for name in quantizers(model) if name.startswith(output)], "nor does a reader quantize it"
+
+
+def test_an_operator_type_stays_in_float(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    code = code_of("keep-operator-types-float", 0, facts, "/conv")
+    assert 'in ["Conv"]' in code
+    assert "conv.weight_quantized" not in weights(execute(code))
+
+
+def test_the_model_is_rewritten(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    assert execute(code_of("raise-opset", 0, facts, "/conv"), "float_21.onnx").opset_import[0].version == 21
+    dynamic = execute(code_of("dynamic-quantization", 0, facts, "/conv"))
+    assert "DynamicQuantizeLinear" in {node.op_type for node in dynamic.graph.node}
+    assert not onnx.load("float.onnx").graph.value_info
+    shapes = execute(code_of("refold-and-preprocess", 0, facts, "/conv"), "prepared.onnx").graph.value_info
+    assert shapes, "shapes are inferred"
