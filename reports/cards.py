@@ -8,7 +8,7 @@ from typing import Annotated
 from quantmedic.engine.advice import Advice, Present, Withheld
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
 from quantmedic.engine.rule import COMPARISONS, SHOWN
-from quantmedic.reports.snippets import TOOLCHAIN_NAMES, preferred, render_snippets
+from quantmedic.reports.snippets import TOOLCHAIN_NAMES, is_same, preferred, render_snippets
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
 SUBJECTS_SHOWN = 3
@@ -43,6 +43,7 @@ class ToolchainBlock:
     toolchain: Annotated[str, "name of the toolchain"]
     examples: Annotated[tuple[Example, ...], "one or more ways to do it"]
     preferred: Annotated[bool, "shown first: the toolchain that quantized this model, else the first offered"]
+    own: Annotated[bool, "the toolchain that quantized this model"]
 
 
 @dataclass(frozen=True)
@@ -197,7 +198,7 @@ def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> Remedy
         examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", snippet.mark))
     best = preferred(list(examples), toolchain)
     blocks = [
-        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), place == best)
+        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), place == best, is_same(tool, toolchain))
         for place, (tool, found) in enumerate(examples.items())
     ]
     all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}

@@ -146,6 +146,8 @@ def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
     yield from rest
     for block in remedy.toolchains:
         if block.preferred:
+            if not block.own:
+                yield f"         with {block.toolchain}:"
             yield from _snippet(block.examples[0].code)
 
 

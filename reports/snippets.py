@@ -88,13 +88,14 @@ def quote(name: str) -> str:
 
 def preferred(toolchains: Sequence[str], toolchain: str | None) -> int:
     """Place of the toolchain that quantized the model among those offered, else the first."""
+    return next((place for place, offered in enumerate(toolchains) if is_same(offered, toolchain)), 0)
+
+
+def is_same(offered: str, toolchain: str | None) -> bool:
+    """Whether a toolchain of the remedies is the one that a model says it was quantized by."""
     wanted = _key(toolchain or "")
-    wanted = TOOLCHAIN_ALIASES.get(wanted, wanted)
-    for place, offered in enumerate(toolchains):
-        key = _key(offered)
-        if wanted and (key in wanted or wanted in key):
-            return place
-    return 0
+    wanted, key = TOOLCHAIN_ALIASES.get(wanted, wanted), _key(offered)
+    return bool(wanted) and (key in wanted or wanted in key)
 
 
 def _key(toolchain: str) -> str:
