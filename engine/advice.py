@@ -39,6 +39,15 @@ class Present(Data):
     subjects: tuple[str, ...] = Field(description="layers, tensors or data sets that have this value")
 
 
+class Recovery(Data):
+    """What a remedy recovers at the network's output, by a simulated run."""
+
+    gain_db: float = Field(description="rise of the output's SQNR")
+    low_db: float = Field(description="lower end of its 95 % interval, the error of the simulation included")
+    high_db: float = Field(description="upper end of that interval")
+    share: float = Field(description="share of the output's noise power that goes")
+
+
 class Advice(Data):
     """A remedy for a cause of this model."""
 
@@ -50,6 +59,7 @@ class Advice(Data):
     scope: RemedyScope
     simulate: Simulation | None = None
     trial: Trial | None = None
+    predicted: Recovery | None = None
     now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
     layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
     tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from quantmedic.engine.advice import Advice, Withheld, advise
+from quantmedic.engine.advice import Advice, Recovery, Withheld, advise
 from quantmedic.engine.case import SimulationRecord
 from quantmedic.engine.change import Change
 from quantmedic.engine.collector import uncollected
@@ -69,16 +69,6 @@ class Explained(Contract):
     message: str
 
 
-class RemedyPrediction(Contract):
-    """What one remedy recovers at the network's output, by a simulated run."""
-
-    remedy: str
-    gain_db: float
-    low_db: float = Field(description="lower end of the 95 % interval, simulation error included")
-    high_db: float = Field(description="upper end of that interval")
-    share: float = Field(description="share of the output's noise power that goes")
-
-
 class CauseReport(Contract):
     """One judged cause of accuracy loss, with all that is known about it."""
 
@@ -102,7 +92,6 @@ class CauseReport(Contract):
     predicted_last_gain_db: float | None = Field(
         default=None, description="the same where the other causes are repaired already: what they hide"
     )
-    predictions: tuple[RemedyPrediction, ...] = ()
     measured_gain_db: float | None = None
     measured_gain_metric: float | None = None
     share_of_loss: float | None = None
@@ -300,12 +289,16 @@ def evidence_strength(metric: MetricFacts) -> EvidenceStrength:
 
 
 class _Outcome(NamedTuple):
-    """What was simulated of one suspect: its remedies, the one that stands for it, alone and after all the others."""
+    """What was simulated of a suspect: by kind of remedy, and of the one that stands for it alone and after others."""
 
-    remedies: tuple[tuple[str, Prediction], ...]
+    remedies: Mapping[str, Prediction]
     change: Change | None
     alone: Prediction | None
     last: Prediction | None
+
+    def is_chosen(self, advice: Advice) -> bool:
+        """The advice is of the kind that stands for the suspect."""
+        return self.alone is not None and self.remedies.get(advice.simulate or "") is self.alone
 
     @property
     def gain_db(self) -> float | None:
@@ -325,11 +318,11 @@ def _outcomes(suspects: Iterable[Suspect], simulation: SimulationRecord | None) 
     found = {}
     for suspect in suspects:
         repair = suspect.chosen(simulation)
-        known = [(r.remedy, p) for r in suspect.repairs if (p := predict(simulation, r.key)) is not None]
-        alone = predict(simulation, repair.key) if repair is not None else None
+        known = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
+        alone = known.get(repair.kind) if repair is not None else None
         last = last_gain(repair, every, simulation) if repair is not None and simulation is not None else None
         change = repair.change if repair is not None else None
-        found[suspect.cause] = _Outcome(tuple(known), change, alone, last)
+        found[suspect.cause] = _Outcome(known, change, alone, last)
     return found
 
 
@@ -388,6 +381,7 @@ def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseRep
     alone, gain = outcome.alone, outcome.gain_db
     if alone is None or gain is None:
         return cause
+    remedies, harmful = _weighed(cause, outcome, base)
     idle = gain < base.threshold("negligible_gain_db") and cause.severity in ("high", "medium")
     return cause.model_copy(
         update={
@@ -397,12 +391,38 @@ def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseRep
             "predicted_high_db": alone.high_db,
             "predicted_last_gain_db": outcome.last.gain_db if outcome.last is not None else None,
             "share_of_loss": alone.share,
-            "predictions": tuple(
-                RemedyPrediction(remedy=name, gain_db=p.gain_db, low_db=p.low_db, high_db=p.high_db, share=p.share)
-                for name, p in outcome.remedies
-            ),
+            "remedies": remedies,
+            "withheld": (*cause.withheld, *harmful),
         }
     )
+
+
+def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[list[Advice], list[Withheld]]:
+    """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
+    found = [
+        advice.model_copy(update={"predicted": _recovery(known)}) if known is not None else advice
+        for advice in cause.remedies
+        for known in [outcome.remedies.get(advice.simulate or "")]
+    ]
+    harmful = [
+        a for a in found if a.predicted is not None and a.predicted.gain_db < -base.threshold("negligible_gain_db")
+    ]
+    held = [
+        Withheld(
+            id=advice.id,
+            title=advice.title,
+            because=f"simulated, it makes the output {-advice.predicted.gain_db:.1f} dB noisier",
+            layers=advice.layers,
+        )
+        for advice in harmful
+        if advice.predicted is not None
+    ]
+    kept = [advice for advice in found if advice not in harmful]
+    return sorted(kept, key=lambda advice: outcome.is_chosen(advice), reverse=True), held
+
+
+def _recovery(known: Prediction) -> Recovery:
+    return Recovery(gain_db=known.gain_db, low_db=known.low_db, high_db=known.high_db, share=known.share)
 
 
 def _row(evidence: Evidence) -> EvidenceRow:

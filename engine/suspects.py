@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from quantmedic.engine.advice import advise
 from quantmedic.engine.case import Case, RunRecord, SimulationRecord
 from quantmedic.engine.change import CHANGES, Change, targets_of, without_activation_noise, without_weight_noise
 from quantmedic.engine.evaluate import Finding, RuleResult
@@ -23,9 +24,9 @@ WITHOUT_WEIGHTS, WITHOUT_ACTIVATIONS = "without-weight-noise", "without-activati
 
 @dataclass(frozen=True)
 class Repair:
-    """One remedy of one suspected cause: how it is called, what it changes, and the name of its simulated run."""
+    """What one kind of remedy of a suspected cause changes, and the name of its simulated run."""
 
-    remedy: str
+    kind: str
     key: str
     change: Change
 
@@ -62,13 +63,14 @@ def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: C
     """What the remedies of the rules that found something would change, where that can be simulated."""
     targets = targets_of(findings, case, facts)
     repairs: dict[str, Repair] = {}
-    for name in dict.fromkeys(name for finding in findings for name in finding.rule.remedies):
-        kind = base.remedies[name].simulate
-        if kind is None or len(repairs) == MAX_REMEDIES:
+    for advice in advise(findings, base, facts)[0]:
+        if advice.simulate is None or len(repairs) == MAX_REMEDIES:
             continue
-        change = CHANGES[kind](case, facts, targets)
+        change = CHANGES[advice.simulate](case, facts, targets)
         if change:
-            repairs.setdefault(kind, Repair(name, f"{kind}:{_digest([change])}", change))
+            repairs.setdefault(
+                advice.simulate, Repair(advice.simulate, f"{advice.simulate}:{_digest([change])}", change)
+            )
     return tuple(repairs.values())
 
 

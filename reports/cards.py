@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import Annotated
 
-from quantmedic.engine.advice import Advice, Present, Withheld
+from quantmedic.engine.advice import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
 from quantmedic.engine.rule import COMPARISONS, SHOWN
 from quantmedic.reports.snippets import TOOLCHAIN_NAMES, is_same, preferred, render_snippets
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
 SUBJECTS_SHOWN = 3
+
+#: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
+HIDDEN_DB = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class RemedyCard:
     now: Annotated[tuple[str, ...], "present values of what it changes: 'weight.quantizer.granularity per_tensor'"]
     concerns: Annotated[str, "layers or tensors that it is for, empty where it is for all that the cause concerns"]
     unsure: Annotated[str, "facts that were not measured and would tell whether it is in place, may be empty"]
+    predicted: Annotated[str, "what it recovers at the output, simulated, with its interval; empty where not simulated"]
     cost: Annotated[str, "what it costs"]
     unsafe: Annotated[str, "when it is useless or unsafe"]
     toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
@@ -187,9 +191,18 @@ def _gains(cause: CauseReport, metric: str | None) -> tuple[Gain, ...]:
     if (change := cause.measured_gain_metric) is not None:
         measured.append(f"{'+' if change >= 0 else ''}{metric_change(change, metric)}")
     gains = [Gain("measured", ", ".join(measured))] if measured else []
-    if cause.predicted_gain_db is not None:
-        gains.append(Gain("predicted", decibels(cause.predicted_gain_db, "+")))
+    if (alone := cause.predicted_gain_db) is not None:
+        gains.append(Gain("predicted", decibels(alone, "+")))
+        if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
+            gains.append(Gain("once the others are repaired", decibels(last, "+")))
     return tuple(gains)
+
+
+def _recovery(predicted: Recovery | None) -> str:
+    if predicted is None:
+        return ""
+    low, high = decibels(predicted.low_db, "+"), decibels(predicted.high_db, "+")
+    return f"{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
 
 
 def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> RemedyCard:
@@ -208,6 +221,7 @@ def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> Remedy
         now=tuple(_now(advice.now)),
         concerns="" if all_layers <= set(advice.layers) else _listed(advice.layers),
         unsure=", ".join(advice.unsure),
+        predicted=_recovery(advice.predicted),
         cost=advice.cost.says,
         unsafe=advice.unsafe,
         toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),

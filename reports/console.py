@@ -140,6 +140,7 @@ def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
     said = [f"help: {remedy.title}: {remedy.changes}"]
     said += [f"for {remedy.concerns}"] if remedy.concerns else []
     said += [f"now {', '.join(remedy.now)}"] if remedy.now else []
+    said += [f"predicted {remedy.predicted}"] if remedy.predicted else []
     said += [f"costs {remedy.cost}"]
     label, *rest = _wrapped("; ".join(said), indent=3, hang=6)
     yield label.replace("help:", paint("help:", "help"), 1)

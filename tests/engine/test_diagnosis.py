@@ -25,7 +25,12 @@ THRESHOLDS = {
     "ratio": 16,
     "negligible_gain_db": 0.5,
 }
-REMEDIES = ("more-data", "clip-range", "equalize-layers", "keep-float")
+REMEDIES = {
+    "more-data": "recalibrate",
+    "clip-range": "best-range",
+    "equalize-layers": "per-channel-weights",
+    "keep-float": "float",
+}
 HINTS = {"data.": "give validation data", "data.values.": "give float values"}
 RULES: dict[str, dict[str, Any]] = {
     "D001": {
@@ -109,7 +114,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> RuleBase:
         (folder / f"{code}.yaml").write_text("\n".join(f"{key}: {yaml_of(value)}" for key, value in lines.items()))
     thresholds = [f"{name}: {{value: {value}, source: a guess, description: d}}" for name, value in THRESHOLDS.items()]
     (folder / "thresholds.yaml").write_text("\n".join(thresholds))
-    remedies = [f"{name}: {{title: {name}, changes: c, cost: c, unsafe: u}}" for name in REMEDIES]
+    remedies = [
+        f"{name}: {{title: {name}, changes: c, cost: c, unsafe: u, simulate: {kind}}}"
+        for name, kind in REMEDIES.items()
+    ]
     (folder / "remedies.yaml").write_text("\n".join(remedies))
     (folder / "hints.yaml").write_text("\n".join(f"{key}: {value}" for key, value in HINTS.items()))
     return load_rules([folder])
@@ -242,7 +250,7 @@ def simulation(runs: Mapping[str, float], before: float = 1.0, deployed: float |
 def remedies(findings: Sequence[Finding]) -> tuple[Repair, ...]:
     """Every remedy of a rule changes a tensor of its own."""
     names = dict.fromkeys(name for f in findings for name in f.rule.remedies)
-    return tuple(Repair(name, name, Change(grids={REMEDIES.index(name): None})) for name in names)
+    return tuple(Repair(REMEDIES[name], name, Change(grids={list(REMEDIES).index(name): None})) for name in names)
 
 
 def foretold(base: RuleBase, measured: CaseFacts, **options: Any) -> Diagnosis:
@@ -253,7 +261,10 @@ def test_gain_is_that_of_the_first_remedy_that_recovers_about_the_most(base: Rul
     measured = facts([tensor("conv1", sqnr=5)])
     found = foretold(base, measured, simulation=simulation({"keep-float": 0.01, "clip-range": 0.008})).causes[0]
     assert found.predicted_gain_db == pytest.approx(20)
-    assert [(p.remedy, round(p.gain_db)) for p in found.predictions] == [("keep-float", 20), ("clip-range", 21)]
+    assert [(r.id, round(r.predicted.gain_db)) for r in found.remedies if r.predicted] == [
+        ("keep-float", 20),
+        ("clip-range", 21),
+    ]
     found = foretold(base, measured, simulation=simulation({"keep-float": 0.5, "clip-range": 0.01})).causes[0]
     assert found.predicted_gain_db == pytest.approx(20)
     assert foretold(base, measured).causes[0].predicted_gain_db is None
@@ -272,6 +283,15 @@ def test_cause_whose_repair_recovers_nothing_is_of_low_severity(base: RuleBase) 
     runs = {"clip-range": 0.01, "equalize-layers": 1.0}
     found = foretold(base, measured, simulation=simulation(runs))
     assert {cause.cause: cause.severity for cause in found.causes} == {"poor-range": "medium", "weight-spread": "low"}
+
+
+def test_remedy_that_makes_it_worse_is_held_back(base: RuleBase) -> None:
+    measured = facts([tensor("conv1", sqnr=5)])
+    found = foretold(base, measured, simulation=simulation({"keep-float": 0.01, "clip-range": 4.0})).causes[0]
+    assert [advice.id for advice in found.remedies] == ["keep-float"]
+    assert [(held.id, held.because) for held in found.withheld] == [
+        ("clip-range", "simulated, it makes the output 6.0 dB noisier")
+    ]
 
 
 def test_what_another_fault_hides_keeps_its_severity(base: RuleBase) -> None:
