@@ -32,8 +32,8 @@ DropClass = Literal["large", "moderate", "small", "none"]
 GLOBAL_SCOPES = ("model", "dataset")
 #: Decibels that a cause counts for where nothing could be simulated.
 PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
-#: What a cause of the whole model counts more where most of the network or of the accuracy is gone.
-GLOBAL_WEIGHT = 1.3
+#: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
+GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
 
 
 class Contract(BaseModel):
@@ -445,12 +445,13 @@ def _rank(
 ) -> list[tuple[CauseReport, Suspect]]:
     """The cause first whose repair recovers most of the output error, times the confidence in it.
 
-    Severe doubts about sanity come first, since they may explain everything else. Data and model as a whole count more
-    where most layers are degraded or the drop is large. Where nothing could be simulated, severity speaks, and among
-    layers those where the error is born.
+    Severe doubts about sanity come first, since they may explain everything else. Data and the model as a whole count
+    more than a layer, and the more so the larger the drop. Where nothing could be simulated, severity speaks, they lead
+    if most layers are degraded, and among layers those where the error is born.
     """
     born = {layer.name for layer in facts.layers if layer.born}
     share = facts.model.degraded_share
+    weight = GLOBAL_WEIGHT_LARGE_DROP if size == "large" else GLOBAL_WEIGHT
     widespread = share is not None and share > base.threshold("degrade_layer_ratio")
 
     def key(item: tuple[CauseReport, Suspect]) -> tuple[Any, ...]:
@@ -464,7 +465,7 @@ def _rank(
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
             not serious,
             not (spread and widespread and gain is None),
-            -worth * (GLOBAL_WEIGHT if spread and (widespread or size == "large") else 1.0),
+            -worth * (weight if spread else 1.0),
             not spread,
             not any(f.layer in born for f in suspect.findings),
             -cause.confidence,
