@@ -233,7 +233,7 @@ def diagnose(
     """
     results = evaluate(base, facts)
     suspects = suspects_of(results, repairs)
-    outcomes = _outcomes(suspects, _trusted(simulation))
+    outcomes = _outcomes(suspects, _trusted(simulation), base)
     size = drop_class(facts.model.metric, base)
     causes = _absorb(_rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
     return Diagnosis(
@@ -312,7 +312,7 @@ def _trusted(simulation: SimulationRecord | None) -> SimulationRecord | None:
     return simulation if simulation is not None and is_faithful(simulation) else None
 
 
-def _outcomes(suspects: Iterable[Suspect], simulation: SimulationRecord | None) -> dict[str, _Outcome]:
+def _outcomes(suspects: Iterable[Suspect], simulation: SimulationRecord | None, base: RuleBase) -> dict[str, _Outcome]:
     suspects = list(suspects)
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
     found = {}
@@ -320,7 +320,7 @@ def _outcomes(suspects: Iterable[Suspect], simulation: SimulationRecord | None) 
         repair = suspect.chosen(simulation)
         known = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
         alone = known.get(repair.kind) if repair is not None else None
-        last = last_gain(repair, every, simulation) if repair is not None and simulation is not None else None
+        last = last_gain(repair, every, simulation, base) if repair is not None and simulation is not None else None
         change = repair.change if repair is not None else None
         found[suspect.cause] = _Outcome(known, change, alone, last)
     return found
@@ -458,7 +458,7 @@ def _rank(
         cause, suspect = item
         rules = [f.rule for f in suspect.findings]
         serious = cause.severity in ("high", "medium")
-        spread = serious and all(rule.scope in GLOBAL_SCOPES for rule in rules)
+        spread = serious and _is_spread(suspect)
         gain = outcomes[cause.cause].gain_db
         worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         return (
@@ -489,6 +489,8 @@ def _absorb(
     absorbs: dict[str, tuple[Explained, ...]] = {}
     for place, (cause, suspect) in enumerate(ranked):
         later = [f for _, other in ranked[place + 1 :] for f in other.findings if _identity(f) not in absorbed]
+        if not _is_spread(suspect):  # data may spoil a layer, but no layer spoils data
+            later = [f for f in later if f.rule.scope != "dataset"]
         own = [f for f in suspect.findings if _identity(f) not in absorbed]
         outcome = outcomes[cause.cause]
         if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
@@ -502,6 +504,11 @@ def _absorb(
     left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
     kept = _rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size)
     return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
+
+
+def _is_spread(suspect: Suspect) -> bool:
+    """Only rules about data sets or the whole model speak for the cause."""
+    return all(f.rule.scope in GLOBAL_SCOPES for f in suspect.findings)
 
 
 def _identity(finding: Finding) -> tuple[str, str]:

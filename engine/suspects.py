@@ -10,7 +10,7 @@ from quantmedic.engine.case import Case, RunRecord, SimulationRecord
 from quantmedic.engine.change import CHANGES, Change, targets_of, without_activation_noise, without_weight_noise
 from quantmedic.engine.evaluate import Finding, RuleResult
 from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.prediction import Prediction, predict
+from quantmedic.engine.prediction import Prediction, heals, predict
 from quantmedic.engine.rule import SEVERITIES, RuleBase
 
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
@@ -120,12 +120,21 @@ def chosen_repairs(suspects: Sequence[Suspect], simulation: SimulationRecord) ->
     return list(found.values())
 
 
-def last_gain(repair: Repair, every: Sequence[Repair], simulation: SimulationRecord) -> Prediction | None:
-    """What a repair recovers where all the other suspects' are done already."""
+def last_gain(
+    repair: Repair, every: Sequence[Repair], simulation: SimulationRecord, base: RuleBase
+) -> Prediction | None:
+    """What a repair recovers where all the other suspects' are done already; None where these alone heal the network.
+
+    Of what the other repairs leave, even a trifle is all.
+    """
     others = [other for other in every if other.key != repair.key]
     if not others:
         return predict(simulation, repair.key)
-    return predict(simulation, _together(every)[0], before=_together(others)[0])
+    before = _together(others)[0]
+    left = predict(simulation, before)
+    if left is not None and heals(left, base):
+        return None
+    return predict(simulation, _together(every)[0], before=before)
 
 
 def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
