@@ -122,8 +122,17 @@ class SetAccumulator:
             rounding: Its grid, where it is quantized on a fixed one.
             deployed: Its values in the quantized model, arranged alike, where they are seen.
         """
-        kernels.observe(rows, self._views[i], _buckets_of(rows, buckets), rounding, deployed)
+        ends = kernels.observe(rows, self._views[i], _buckets_of(rows, buckets), rounding, deployed)
         self._statistics.tensor_samples[i] += samples
+        if buckets is not None:
+            self._sample_widths(i, ends.reshape(2, samples, -1))
+
+    def _sample_widths(self, i: int, ends: NDArray[np.float64]) -> None:
+        """Add the range width of every sample with a finite value; ``ends`` holds the extremes of its parts."""
+        width = ends[1].max(axis=1) - ends[0].min(axis=1)
+        known = width[width >= 0]
+        self._statistics.sample_width[i] += known.sum()
+        self._statistics.sample_count[i] += len(known)
 
     def operator_error(self, i: int, x: Float32, y: Float32) -> None:
         """Add the error of an operator on float inputs, both tensors as ``as_rows`` arranges them."""

@@ -120,7 +120,7 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
         raise ValueError(f"columns missing or unknown: {', '.join(sorted(columns ^ s.columns.keys()))}")
     expected: list[tuple[tuple[int, ...], list[NDArray[Any]]]] = [
         ((rows,), list(s.columns.values())),
-        ((tensors,), [s.tensor_samples]),
+        ((tensors,), [s.tensor_samples, s.sample_width, s.sample_count]),
         ((tensors, BUCKETS), [s.bucket_min, s.bucket_max]),
         ((FEATURES,), [s.feature_sum, s.flipped_sum]),
         ((FEATURES, FEATURES), [s.feature_outer]),
@@ -183,6 +183,8 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "codes.shapes": np.array([c.shape for c in s.codes], np.int64).reshape(-1, 2),
         "codes.used": np.concatenate([np.zeros(0, np.bool_), *(c.ravel() for c in s.codes)]),
         "tensor_samples": s.tensor_samples,
+        "sample_width": s.sample_width,
+        "sample_count": s.sample_count,
     }
 
 
@@ -205,6 +207,9 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         feature_width=int(arrays["feature_count"][2]),
         codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
         tensor_samples=arrays["tensor_samples"],
+        # Older files lack these two: no sample was counted.
+        sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
+        sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
     )
 
 

@@ -117,14 +117,17 @@ def observe(
     buckets: NDArray[np.int64],
     rounding: Rounding | None = None,
     deployed: Deployed | None = None,
-) -> None:
+) -> NDArray[np.float64]:
     """See ``reference.observe``; ``x`` and the deployed codes are C-contiguous."""
     codes, scale, zero = deployed or (_NO_CODES, _NO_CHANNELS, _NO_CHANNELS)
     if deployed is not None and codes.dtype not in _KINDS:
         codes = deployed.values()
     kind = -1 if deployed is None else _KINDS[codes.dtype]
     into.prepared = into.prepared or _Columns.of(into)
-    _observe(x, buckets, into.prepared, rounding or _NO_ROUNDING, (codes.reshape(-1).view(np.uint8), kind, scale, zero))
+    ends = np.empty((2, len(buckets)))
+    shown = (codes.reshape(-1).view(np.uint8), kind, scale, zero)
+    _observe(x, buckets, ends, into.prepared, rounding or _NO_ROUNDING, shown)
+    return ends
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
@@ -385,14 +388,15 @@ def _rounded(x, plain, power, scale, low, high, scratch):
 
 
 @_jit
-def _extend(bucket_min, bucket_max, bucket, low, high):
+def _extend(bucket_min, bucket_max, bucket, ends, place, low, high):
+    ends[0, place], ends[1, place] = min(ends[0, place], low), max(ends[1, place], high)
     if bucket >= 0:
         bucket_min[bucket] = min(bucket_min[bucket], low)
         bucket_max[bucket] = max(bucket_max[bucket], high)
 
 
 @_jit
-def _extend_gathered(bucket_min, bucket_max, buckets, x):
+def _extend_gathered(bucket_min, bucket_max, buckets, ends, x):
     """Gathered rows hold several samples side by side, each with a bucket of its own."""
     groups = len(buckets)
     span = x.size // groups
@@ -400,10 +404,10 @@ def _extend_gathered(bucket_min, bucket_max, buckets, x):
         part = x[g * span : (g + 1) * span]
         low, high, _, plain = _survey(part)
         if plain:
-            _extend(bucket_min, bucket_max, buckets[g], _value(low), _value(high))
+            _extend(bucket_min, bucket_max, buckets[g], ends, g, _value(low), _value(high))
         else:
             _, _, _, smallest, largest, _ = _careful_moments(part)
-            _extend(bucket_min, bucket_max, buckets[g], smallest, largest)
+            _extend(bucket_min, bucket_max, buckets[g], ends, g, smallest, largest)
 
 
 @_jit
@@ -418,8 +422,9 @@ def _add(errors, c, n, nonfinite, total, square, cross, power, top):
 
 
 @_entry
-def _observe(x, buckets, into, rounding, deployed):
+def _observe(x, buckets, ends, into, rounding, deployed):
     outer, channels, inner = x.shape
+    ends[0], ends[1] = np.inf, -np.inf
     codes, kind, code_scale, zero = deployed
     scale, low_code, high_code = rounding
     values, bucket_min, bucket_max, clipped, clipped_energy, rounded, accumulated = into
@@ -454,9 +459,9 @@ def _observe(x, buckets, into, rounding, deployed):
                     _add(accumulated, c, *_compared(chunk, y, plain, power))
             values.min[c], values.max[c] = min(values.min[c], low), max(values.max[c], high)
             if gathered:
-                _extend_gathered(bucket_min, bucket_max, buckets, x[o, c])
+                _extend_gathered(bucket_min, bucket_max, buckets, ends, x[o, c])
             else:
-                _extend(bucket_min, bucket_max, buckets[o], low, high)
+                _extend(bucket_min, bucket_max, buckets[o], ends, o, low, high)
     for b in range(BINS if many else 0):
         values.histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
 

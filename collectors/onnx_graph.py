@@ -30,10 +30,15 @@ class Operator:
 
 @dataclass
 class Tap:
-    """Where a tensor can be read: its codes and their quantizer, or, without one, its float values."""
+    """Where a tensor can be read: its codes and their quantizer, or, without one, its float values.
+
+    ``decoded``: the tensor holds the values after the round trip through the quantizer, since the runtime has no arrays
+    of such codes.
+    """
 
     tensor: str
     quantizer: Quantizer | None
+    decoded: bool = False
 
 
 @dataclass
@@ -43,6 +48,7 @@ class Graph:
     Attributes:
         quantizers: Taps of each root that is quantized; one without a quantizer shows codes on an unknown grid.
         codes: Every tensor that holds codes, with the grid on which they lie where it is known.
+        decoded: What a DequantizeLinear makes of a tensor of codes.
         producers: Operator that writes each root, once the graph is parsed.
         consumers: Operators that read each root, in topological order, once the graph is parsed.
     """
@@ -56,6 +62,7 @@ class Graph:
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     roots: dict[str, str] = field(default_factory=dict)
+    decoded: dict[str, str] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
     producers: dict[str, Operator] = field(default_factory=dict)
     consumers: dict[str, list[Operator]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from quantmedic.collectors.lanes import Lane
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_plan import Plan, fixed_grid, per_channel, settle
+from quantmedic.collectors.onnx_plan import Plan, fixed_grid, is_coded, per_channel, settle
 from quantmedic.collectors.onnx_view import IsolatedOperators, View
 from quantmedic.collectors.reference import Deployed
 from quantmedic.engine.case import SetStatistics
@@ -100,7 +100,7 @@ class Observer:
         """Tensors that depend on float tensors of this view only, so that their operator can be measured by itself."""
         graph = self._models.quantized
         number = {pair.root: i for i, pair in enumerate(self.plan.pairs)}
-        gridded = {i for i, pair in enumerate(self.plan.pairs) if fixed_grid(pair.tap.quantizer) is not None}
+        gridded = {i for i, pair in enumerate(self.plan.pairs) if is_coded(pair.tap)}
         known = dict.fromkeys(graph.inputs, True)
         found = []
         for op in graph.operators:
@@ -202,7 +202,7 @@ class Observer:
 
     def _grid(self, i: int, tap: Tap) -> tuple[Float32, Float32]:
         """Scale and zero point per channel of what a tap shows; without a grid it shows values."""
-        grid, channels = fixed_grid(tap.quantizer), self.plan.channels[i]
+        grid, channels = None if tap.decoded else fixed_grid(tap.quantizer), self.plan.channels[i]
         scale, zero = (1, 0) if grid is None else (grid.scale, grid.zero_point)
         return per_channel(scale, channels), per_channel(zero, channels)
 

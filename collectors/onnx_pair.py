@@ -131,12 +131,20 @@ def _pairs(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]:
             continue
         taps = quantized.quantizers.get(root, [])
         codes = next((t for t in taps if t.tensor and t.quantizer is not None and t.quantizer.bits >= 8), None)
+        if codes is None:
+            codes = _decoded(taps, quantized)
         if codes is not None:
             pairs.append(Pair(root, twin, codes))
         elif not any(t.tensor for t in taps):
             dynamic = next((t.quantizer for t in taps), None)
             pairs.append(Pair(root, twin, Tap(root, dynamic)))
     return pairs
+
+
+def _decoded(taps: Sequence[Tap], graph: Graph) -> Tap | None:
+    """Codes of fewer than 8 bits, which no array holds, as the values that they stand for."""
+    few = (tap for tap in taps if tap.quantizer is not None and tap.tensor in graph.decoded)
+    return next((Tap(graph.decoded[tap.tensor], tap.quantizer, decoded=True) for tap in few), None)
 
 
 def visible(root: str, graph: Graph) -> str:

@@ -144,6 +144,7 @@ def _add_dequantize(graph: Graph, node: onnx.NodeProto) -> None:
     quantizer = _quantizer(graph, node, source)
     if constant is None:
         graph.roots[target] = graph.root(source)
+        graph.decoded.setdefault(source, target)
         graph.read_codes(source, quantizer)
     elif constant.quantizer is not None:
         graph.constants[target] = constant

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes
-from quantmedic.collectors.onnx_graph import COMPUTE, Graph
+from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Tap
 from quantmedic.collectors.onnx_pair import Models, Pair, graph_inputs, input_spec
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.reference import Rounding
@@ -121,6 +121,11 @@ def fixed_grid(quantizer: Quantizer | None) -> Quantizer | None:
     return None if quantizer is None or quantizer.dynamic else quantizer
 
 
+def is_coded(tap: Tap) -> bool:
+    """What is read are codes on a fixed grid."""
+    return not tap.decoded and fixed_grid(tap.quantizer) is not None
+
+
 def per_channel(values: NDArray[np.generic] | int, channels: int) -> NDArray[np.float32]:
     """One float32 per channel."""
     return np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.float32).ravel(), (channels,)))
@@ -160,7 +165,7 @@ def _output_grids(plan: Plan, codes: Mapping[int, Array]) -> list[tuple[int, Qua
     found = []
     for root in plan.models.quantized.output_roots:
         i = next((k for k, pair in enumerate(plan.pairs) if pair.root == root), None)
-        grid = fixed_grid(plan.pairs[i].tap.quantizer) if i is not None else None
+        grid = fixed_grid(plan.pairs[i].tap.quantizer) if i is not None and is_coded(plan.pairs[i].tap) else None
         code = codes.get(plan.numbers[i]) if i is not None else None
         if i is None or grid is None or code is None or grid.bits > 8:
             continue

@@ -17,17 +17,19 @@ from quantmedic.collectors.onnx_file import external_files
 from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models, visible
+from quantmedic.collectors.onnx_patterns import feeds_softmax, float_clip, gate_of, is_clip_lost
 from quantmedic.collectors.onnx_session import (
     executed_types,
 )
 from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, weight_facts
 from quantmedic.engine.case import (
     CaseRecord,
+    GateRecord,
     OperatorRecord,
     OutputRecord,
     TensorRecord,
 )
-from quantmedic.engine.facts import ModelFacts, QuantizerFacts
+from quantmedic.engine.facts import ModelFacts, Pattern, QuantizerFacts
 
 Array = NDArray[np.generic]
 Progress = Callable[[str, int, int | None], None]
@@ -51,7 +53,7 @@ def model_record(
     return CaseRecord(
         quantmedic_version=version,
         model=_model_facts(models, observer, operators, files),
-        tensors=tuple(_tensor(i, observer, models) for i in range(len(observer.plan.pairs))),
+        tensors=tuple(_tensor(i, observer, models, index) for i in range(len(observer.plan.pairs))),
         operators=operators,
         outputs=_outputs(models, observer, index),
         input_tensor=observer.plan.input_pair,
@@ -64,10 +66,12 @@ def model_record(
     )
 
 
-def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
+def _tensor(i: int, observer: Observer, models: Models, index: Mapping[str, int]) -> TensorRecord:
     pair = observer.plan.pairs[i]
     producer = models.quantized.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
+    gate = gate_of(pair.root, models, index)
+    clip = float_clip(pair.twin, models)
     return TensorRecord(
         name=pair.root,
         float_name=pair.twin,
@@ -80,7 +84,18 @@ def _tensor(i: int, observer: Observer, models: Models) -> TensorRecord:
         bucketed=observer.plan.bucketed[i],
         is_input=pair.root in models.quantized.inputs,
         quantizer=quantizer_facts(pair.tap.quantizer),
+        pattern=_pattern(pair.root, gate, models.quantized),
+        gate=gate,
+        clip_low=clip.low if clip is not None else None,
+        clip_high=clip.high if clip is not None else None,
+        clip_lost=is_clip_lost(pair.root, clip, models.quantized) if clip is not None else None,
     )
+
+
+def _pattern(root: str, gate: GateRecord | None, graph: Graph) -> Pattern:
+    if gate is not None:
+        return "swish"
+    return "softmax-input" if feeds_softmax(root, graph) else "none"
 
 
 def _operator(

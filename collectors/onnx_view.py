@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Models, Pair
-from quantmedic.collectors.onnx_plan import feature_of, feed_of, fixed_grid
+from quantmedic.collectors.onnx_plan import feature_of, feed_of, is_coded
 from quantmedic.collectors.onnx_session import ObservedModel, isolate_operators, make_session, run
 
 Array = NDArray[np.generic]
@@ -95,7 +95,7 @@ class IsolatedOperators:
 
     def __init__(self, models: Models, view: View, measured: Iterable[int], threads: int) -> None:
         self._graph = models.quantized
-        self._fed = [number for number, tap in view.taps.items() if fixed_grid(tap.quantizer) is not None]
+        self._fed = [number for number, tap in view.taps.items() if is_coded(tap)]
         self._pairs = view.pairs
         readable = {number for number in self._fed if view.pairs[number].root not in self._graph.inputs}
         self.taps = {number: view.taps[number] for number in measured if number in readable}

@@ -49,6 +49,7 @@ def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
         low=float(scale[0] * (quantizer.qmin - zero)) if per_tensor else None,
         high=float(scale[0] * (quantizer.qmax - zero)) if per_tensor else None,
         dynamic=False,
+        power_of_two=bool(np.all(np.frexp(scale)[0] == 0.5)),
     )
 
 

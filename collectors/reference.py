@@ -9,6 +9,7 @@ from quantmedic.engine.case import ERROR_FIELDS, TensorStatistics
 from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
+Ends = NDArray[np.float64]
 
 
 class Rounding(NamedTuple):
@@ -38,7 +39,7 @@ def observe(
     buckets: NDArray[np.int64],
     rounding: Rounding | None = None,
     deployed: Deployed | None = None,
-) -> None:
+) -> Ends:
     """Add everything that a batch tells of one tensor.
 
     Args:
@@ -47,15 +48,19 @@ def observe(
         buckets: See ``observe_values``.
         rounding: The tensor's grid, where it has a fixed one: adds the error ``rounding``.
         deployed: The same tensor of the quantized model, where it is seen: adds the error ``accumulated``.
+
+    Returns:
+        Smallest and largest finite value of everything that has a bucket of its own, shape ``[2, len(buckets)]``.
     """
-    observe_values(x, into, buckets)
+    ends = observe_values(x, into, buckets)
     if rounding is not None:
         observe_rounding(x, *rounding, into)
     if deployed is not None:
         observe_error(x, deployed.values(), into, "accumulated")
+    return ends
 
 
-def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
+def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> Ends:
     """Add moments, exact extremes, histogram and bucket extremes of a float tensor.
 
     Args:
@@ -63,13 +68,12 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
         into: Statistics of the tensor, changed in place.
         buckets: Bucket of the sample that each outer index belongs to, shape ``[outer]``; -1 for none. With one outer
             index and several buckets, the inner axis holds as many samples side by side.
+
+    Returns:
+        Smallest and largest finite value of everything that has a bucket of its own, shape ``[2, len(buckets)]``.
     """
-    if len(x) == 1 and len(buckets) > 1:
-        for part, bucket in zip(np.split(x, len(buckets), axis=2), buckets, strict=True):
-            _extend_bucket(part, bucket, into)
-    else:
-        for part, bucket in zip(x, buckets, strict=True):
-            _extend_bucket(part, bucket, into)
+    parts = np.split(x, len(buckets), axis=2) if len(x) == 1 and len(buckets) > 1 else list(x)
+    ends = np.array([_extend_bucket(part, bucket, into) for part, bucket in zip(parts, buckets, strict=True)])
     finite = np.isfinite(x)
     for c in range(x.shape[1]):
         values = x[:, c][finite[:, c]].astype(np.float64)
@@ -83,13 +87,16 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
         into.max[c] = max(into.max[c], values.max())
     bits = np.ascontiguousarray(x).view(np.uint32)[finite]
     into.histogram += np.bincount(bits >> SHIFT, minlength=BINS)
+    return ends.reshape(-1, 2).T
 
 
-def _extend_bucket(values: Float32, bucket: int, into: TensorStatistics) -> None:
+def _extend_bucket(values: Float32, bucket: int, into: TensorStatistics) -> tuple[float, float]:
     finite = values[np.isfinite(values)]
-    if bucket >= 0 and finite.size:
-        into.bucket_min[bucket] = min(into.bucket_min[bucket], finite.min())
-        into.bucket_max[bucket] = max(into.bucket_max[bucket], finite.max())
+    low, high = finite.min(initial=np.inf), finite.max(initial=-np.inf)
+    if bucket >= 0:
+        into.bucket_min[bucket] = min(into.bucket_min[bucket], low)
+        into.bucket_max[bucket] = max(into.bucket_max[bucket], high)
+    return float(low), float(high)
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:

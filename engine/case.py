@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.facts import BiasFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
+from quantmedic.engine.facts import BiasFacts, ModelFacts, Pattern, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.histogram import BINS
 
 CASE_SCHEMA = 1
@@ -52,6 +52,29 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
 
 
+class GateStep(Record):
+    """One operator on the way from a tensor to its product with itself, and the grid that its result is rounded to.
+
+    ``constants`` are its parameters; of Sub and Div, ``reverse`` tells that the constant comes first.
+    """
+
+    op_type: str
+    constants: tuple[float, ...] = ()
+    reverse: bool = False
+    grid: tuple[float, float, float] | None = None
+
+
+class GateRecord(Record):
+    """A product of two functions of one tensor, as Swish and GELU become when they are exported in pieces.
+
+    ``source`` is that tensor's index; ``names`` are the float names of the layers that compute the product.
+    """
+
+    source: int
+    factors: tuple[tuple[GateStep, ...], tuple[GateStep, ...]]
+    names: tuple[str, ...] = ()
+
+
 class TensorRecord(Record):
     """One measured activation: its row range is ``channels`` long in every per-channel column."""
 
@@ -66,6 +89,11 @@ class TensorRecord(Record):
     bucketed: bool
     is_input: bool
     quantizer: QuantizerFacts
+    pattern: Pattern | None = None
+    gate: GateRecord | None = None
+    clip_low: float | None = None
+    clip_high: float | None = None
+    clip_lost: bool | None = None
 
 
 class OperatorRecord(Record):
@@ -202,6 +230,7 @@ class SetStatistics:
 
     Per-channel columns are concatenated over the tensors: tensor ``t`` owns rows ``offsets[t]:offsets[t + 1]``.
     ``feature_width`` is the width of the features before they are projected, 0 before any was seen.
+    ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor.
     """
 
     channels: NDArray[np.int64]
@@ -219,6 +248,8 @@ class SetStatistics:
     feature_width: int
     codes: list[NDArray[np.bool_]]
     tensor_samples: NDArray[np.int64]
+    sample_width: NDArray[np.float64]
+    sample_count: NDArray[np.int64]
     offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -258,6 +289,8 @@ class SetStatistics:
             feature_width=0,
             codes=[np.zeros(shape, np.bool_) for shape in codes],
             tensor_samples=np.zeros(tensors, np.int64),
+            sample_width=np.zeros(tensors),
+            sample_count=np.zeros(tensors, np.int64),
         )
 
     def tensor(self, index: int) -> TensorStatistics:
@@ -317,6 +350,8 @@ class SetStatistics:
             feature_width=self.feature_width or other.feature_width,
             codes=[x | y for x, y in zip(self.codes, other.codes, strict=True)],
             tensor_samples=self.tensor_samples + other.tensor_samples,
+            sample_width=self.sample_width + other.sample_width,
+            sample_count=self.sample_count + other.sample_count,
         )
 
 

@@ -55,7 +55,7 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
     degraded = [is_degraded(tensor.data.accumulated, base) for tensor in tensors]
-    layers = tuple(_layer_facts(op, tensors, degraded, writers) for op in case.record.operators)
+    layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers) for op in case.record.operators))
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),
@@ -95,6 +95,31 @@ def _layer_facts(
         degraded=here,
         feeders=_feeders(op, writers),
         born=_is_born(here, carried, len(carried) < len(op.inputs)),
+        added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
+    )
+
+
+def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | None:
+    """Noise that a layer adds, over the signal: measured by itself, else what goes out less what came in."""
+    if output.data.operator.nmse is not None:
+        return output.data.operator.nmse
+    out = output.data.accumulated.nmse
+    carried = [nmse for tensor in inputs if (nmse := tensor.data.accumulated.nmse) is not None]
+    return None if out is None or not carried else max(out - max(carried), 0.0)
+
+
+def _ranked(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
+    """The layers with the places of the compute operators: in the graph, and by the noise that they add."""
+    compute = [layer for layer in layers if layer.is_compute]
+    places = {id(layer): place for place, layer in enumerate(compute)}
+    known = [(layer.added_nmse, layer) for layer in compute if layer.added_nmse is not None]
+    ordered = sorted(known, key=lambda pair: -pair[0])
+    ranks = {id(layer): rank for rank, (_, layer) in enumerate(ordered, 1)}
+    return tuple(
+        layer.model_copy(update={"compute_index": places[id(layer)], "error_rank": ranks.get(id(layer))})
+        if id(layer) in places
+        else layer
+        for layer in layers
     )
 
 
@@ -150,6 +175,8 @@ def _operands(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts
                 "width": width,
                 "range_ratio": ratio(widest, width),
                 "levels": ratio(width, joint.step if joint is not None else None),
+                "joint_excess_bits": output.range_excess_bits if output is not None else None,
+                "joint_rounding_share": output.data.rounding_share if output is not None else None,
             }
             rows.append(row)
             own = _own_grid(tensor, bits)
@@ -233,6 +260,7 @@ def _model_facts(
         "dead_output": _dead_output(classified),
         "metric": metric,
         "harmed": _harmed(metric, agreement, outputs, base),
+        "power_of_two_share": _power_of_two_share(tensors),
     }
     return case.record.model.model_copy(update=update)
 
@@ -274,6 +302,11 @@ def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
         if before is not None and after is not None and math.isfinite(before) and math.isfinite(after):
             falls.append(before - after)
     return max(falls, default=None)
+
+
+def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
+    found = [known for tensor in tensors if (known := tensor.quantizer.power_of_two) is not None]
+    return sum(found) / len(found) if found else None
 
 
 def _harmed(

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["representative", "validation"]
+Pattern = Literal["swish", "softmax-input", "none"]
 Scope = Literal["model", "dataset", "layer", "tensor", "operand", "output"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
@@ -45,6 +46,7 @@ class ErrorFacts(Facts):
     )
     worst_channel: int | None = fact("index of that channel")
     lost_channels: int | None = fact("channels whose noise power exceeds half of their own power, however quiet")
+    median_channel_sqnr_db: float | None = fact("median sqnr_db of the channels that carry any signal", "dB")
 
 
 class DistributionFacts(Facts):
@@ -72,6 +74,16 @@ class DistributionFacts(Facts):
     zero_share: float | None = fact("share of exact zeros", "share")
     negative_share: float | None = fact("share of elements < 0", "share")
     channel_absmax_ratio: float | None = fact("largest channel absmax / median channel absmax", "ratio")
+    channel_rms_ratio: float | None = fact(
+        "largest √mean(x²) of a channel / median over the channels: large only where a channel is large throughout",
+        "ratio",
+    )
+    absmax_over_median: float | None = fact(
+        "absmax / median of |x| over the values that are not 0, within one histogram bin", "ratio"
+    )
+    sample_range_ratio: float | None = fact(
+        "mean over samples of the sample's range width / range width of the whole set", "ratio"
+    )
     range_growth: float | None = fact(
         "1 - mean range width of two disjoint halves of the set / range width of the whole set", "ratio"
     )
@@ -134,6 +146,7 @@ class QuantizerFacts(Facts):
     low: float | None = fact("smallest representable value (per tensor)", "value")
     high: float | None = fact("largest representable value (per tensor)", "value")
     dynamic: bool | None = fact("the scale is computed at run time from the values themselves")
+    power_of_two: bool | None = fact("every scale is a power of two")
 
 
 class TensorFacts(Facts):
@@ -161,6 +174,45 @@ class TensorFacts(Facts):
     )
     best_sqnr_db: float | None = fact(
         "rounding sqnr_db that this tensor would have with the best range for its bits", "dB"
+    )
+    pattern: Pattern | None = fact(
+        "what the graph makes of it: swish (a product of two functions of one tensor, as Swish and GELU become in "
+        "pieces), softmax-input (a Softmax reads it, directly or through operators that only move values), none"
+    )
+    range_slack: float | None = fact("quantizer's reach (largest magnitude it represents) / absmax", "ratio")
+    asymmetry_waste: float | None = fact(
+        "1 - (max - min) / (2 · absmax), with 0.0 as a value: share of a symmetric range that the values leave empty",
+        "share",
+    )
+    zero_point_gain_db: float | None = fact(
+        "sqnr_db of the best range with a free zero point minus that of the best symmetric range; for symmetric "
+        "quantizers of either sign",
+        "dB",
+    )
+    sample_levels: float | None = fact("mean range width of a single sample / scale", "levels")
+    median_levels: float | None = fact(
+        "median of |x| over the values that are not 0 / scale: steps that a typical value spans", "levels"
+    )
+    negative_sqnr_db: float | None = fact(
+        "sqnr_db of the negative values alone on the quantizer's grid, predicted from the histogram", "dB"
+    )
+    unmasked_levels: float | None = fact(
+        "range width of the values above min / 2, taken with 0.0, / scale: codes left beside a huge negative mask",
+        "levels",
+    )
+    unmasked_sqnr_db: float | None = fact(
+        "sqnr_db of the values above min / 2 on the quantizer's grid, predicted from the histogram", "dB"
+    )
+    inner_sqnr_db: float | None = fact(
+        "pattern swish: sqnr_db of the product when the tensor and every step on the way to it are rounded to their "
+        "own grids, but not the product itself; from the histogram of the tensor it is a function of",
+        "dB",
+    )
+    inner_share: float | None = fact("pattern swish: that noise / accumulated mse of the product", "share")
+    clip_low: float | None = fact("lower bound of the Clip that ends this tensor in the float model", "value")
+    clip_high: float | None = fact("upper bound of that Clip; 6 for ReLU6", "value")
+    clip_lost: bool | None = fact(
+        "the float model clips this tensor, while in the quantized one neither a Clip nor the quantizer's range does"
     )
 
 
@@ -221,6 +273,13 @@ class LayerFacts(Facts):
         description="names of the layers without weights that feed it, up to three steps upstream, nearest first",
     )
     born: bool | None = fact("its output is degraded although none of its inputs is: the error is born here")
+    compute_index: int | None = fact("place among the compute operators, 0 = first")
+    added_nmse: float | None = fact(
+        "operator nmse of its output where it was measured, else accumulated nmse of its output minus the largest of "
+        "its inputs, at least 0: noise that this layer adds",
+        "ratio",
+    )
+    error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
 
 
 class OperandFacts(Facts):
@@ -235,6 +294,8 @@ class OperandFacts(Facts):
     levels: float | None = fact("this operand's range width / scale of the joint quantizer", "levels")
     joint_sqnr_db: float | None = fact("sqnr_db of this operand's values on the joint quantizer's grid", "dB")
     own_sqnr_db: float | None = fact("sqnr_db of this operand on a min-max grid of its own with as many bits", "dB")
+    joint_excess_bits: float | None = fact("range_excess_bits of the joint tensor", "bits")
+    joint_rounding_share: float | None = fact("rounding_share of the joint tensor", "share")
 
 
 class RelationFacts(Facts):
@@ -408,6 +469,7 @@ class ModelFacts(Facts):
         "predict the same class for a share under harmed_agreement; where the outputs are no classes, the sqnr_db of "
         "an output or of its worst channel is under quantize_error_sqnr_db, or one of its channels is lost"
     )
+    power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")
     metric: MetricFacts = MetricFacts()

@@ -137,8 +137,11 @@ class BinTable:
         """Sums of one value per bin."""
         return np.add.reduceat(values, self.start[:-1])
 
-    def quantiles(self, shares: Sequence[float]) -> NDArray[np.float64]:
-        """Values below which the given shares of all values lie, linear within a bin; shape ``[tensors, shares]``."""
+    def quantiles(self, shares: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """Values below which the given shares of all values lie, linear within a bin; shape ``[tensors, shares]``.
+
+        ``shares`` are the same for all tensors, or a row for each.
+        """
         cumulative = np.cumsum(self.count)
         before = np.append(0.0, cumulative)[self.start[:-1], None]
         target = np.array(shares) * self.totals[:, None]
@@ -186,6 +189,17 @@ class Bins(BinTable):
     def of(cls, counts: NDArray[np.int64], minimum: float, maximum: float) -> Self:
         """Occupied bins of a ``[4096]`` count array whose values lie in ``[minimum, maximum]``."""
         return cls.of_many([counts], np.array([minimum]), np.array([maximum]))
+
+    def part(self, low: float, high: float) -> Self | None:
+        """The bins between two limits, which cut those that they fall into; None where there is no value."""
+        width = self.high - self.low
+        ends = np.clip(self.low, low, high), np.clip(self.high, low, high)
+        within = (self.low >= low) & (self.high <= high)
+        share = np.where(within, 1.0, (ends[1] - ends[0]) / np.where(width > 0, width, 1.0))
+        kept = share > 0
+        if not kept.any():
+            return None
+        return type(self)(ends[0][kept], ends[1][kept], (self.count * share)[kept], np.array([0, kept.sum()]))
 
     @property
     def total(self) -> float:

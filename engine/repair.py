@@ -28,12 +28,15 @@ from quantmedic.engine.tensors import (
     NO_CLIPPING,
     NO_ERROR,
     bin_tables,
-    bits_between,
     extremes,
+    grid_facts,
     is_signed_grid,
     main_role,
     seen_tensors,
 )
+
+#: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.
+_UNTOLD = ("zero_point_gain_db", "unmasked_levels", "unmasked_sqnr_db", "inner_sqnr_db", "inner_share", "clip_lost")
 
 
 def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outcome: Prediction | None) -> CaseFacts:
@@ -125,7 +128,7 @@ def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
     """A tensor without a quantizer."""
     nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
-    gone = dict.fromkeys(("negative_levels", "negative_ratio", "range_excess_bits", "best_sqnr_db"))
+    gone = dict.fromkeys(("best_sqnr_db", *_UNTOLD)) | grid_facts(tensor.data.values, QuantizerFacts())
     return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
 
 
@@ -146,17 +149,9 @@ def _regridded(
     predicted = gain if tensor.data.predicted_best_gain_db is not None else None
     update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
-    negative = max(-(values.min or 0.0), 0.0)
-    return tensor.model_copy(
-        update={
-            "quantizer": _requantized(tensor.quantizer, grid),
-            "data": data,
-            role: data,
-            "negative_levels": negative / grid.step,
-            "negative_ratio": negative / grid.high if grid.high > 0 else None,
-            "range_excess_bits": bits_between(values.abs_p99_99, max(-grid.low, grid.high)),
-        }
-    )
+    quantizer = _requantized(tensor.quantizer, grid)
+    update = {"quantizer": quantizer, "data": data, role: data, **dict.fromkeys(_UNTOLD)}
+    return tensor.model_copy(update=update | grid_facts(values, quantizer))
 
 
 def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
@@ -171,6 +166,7 @@ def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
             "low": grid.low,
             "high": grid.high,
             "bits": bits,
+            "power_of_two": math.frexp(grid.step)[0] == 0.5,
             "symmetric": symmetric if signed else grid.low == 0.0,
             "zero_point": 0 if symmetric and signed else lowest - round(grid.low / grid.step),
         }

@@ -20,8 +20,9 @@ from quantmedic.engine.facts import (
     TensorDataFacts,
     TensorFacts,
 )
+from quantmedic.engine.gates import product_error
 from quantmedic.engine.histogram import Bins, BinTable
-from quantmedic.engine.simulate import Grid, best_grids, grid_columns, sqnrs_db
+from quantmedic.engine.simulate import Grid, best_grids, grid_columns, sqnr_db, sqnrs_db
 
 #: Channels with less than this share of the loudest channel's power are not judged for their own error.
 AUDIBLE = 1e-4
@@ -41,6 +42,8 @@ _EXTREME = (
     "tail_share",
     "range_inflation_bits",
     "channel_absmax_ratio",
+    "absmax_over_median",
+    "sample_range_ratio",
     "range_growth",
     "halves_disagreement",
 )
@@ -113,8 +116,8 @@ def tensor_facts(case: Case) -> tuple[TensorFacts, ...]:
     found = {role: _data_facts(case, role) for role in case.statistics}
     main = main_role(case)
     return tuple(
-        _tensor_facts(record, main, {role: data[i] for role, (data, _) in found.items()}, found[main][1].get(i))
-        for i, record in enumerate(case.record.tensors)
+        _tensor_facts(case, i, {role: data[i] for role, (data, _) in found.items()}, found[main][1].get(i))
+        for i in range(len(case.record.tensors))
     )
 
 
@@ -175,6 +178,7 @@ def all_error_facts(
         "worst_channel_sqnr_db": all_decibels(worst),
         "worst_channel": channel,
         "lost_channels": _lost_channels(columns, offsets),
+        "median_channel_sqnr_db": all_decibels(_median_channel(columns, offsets)),
     }
     rows = _rows(fields)
     return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
@@ -238,6 +242,27 @@ def _worst_channel(
     return worst, channel
 
 
+def _median_channel(columns: Mapping[str, NDArray[Any]], offsets: Integers) -> Floats:
+    """Median noise-to-signal ratio of the channels that carry any signal."""
+    power, square, owner = columns["power"], columns["square"], _owners(offsets)
+    heard = (power > 0) & np.isfinite(power) & np.isfinite(square)
+    return _medians(square[heard] / power[heard], owner[heard], np.diff(offsets))
+
+
+def _medians(values: Floats, owner: Integers, channels: Integers) -> Floats:
+    """Median of the values of each tensor with more than one channel; ``owner`` is in ascending order."""
+    medians = np.full(len(channels), np.nan)
+    size = np.bincount(owner, minlength=len(channels))
+    start = np.cumsum(size) - size
+    judged = np.flatnonzero((size > 0) & (channels > 1))
+    if not judged.size:
+        return medians
+    ordered = values[np.lexsort((values, owner))]
+    first, n = start[judged], size[judged]
+    medians[judged] = (ordered[first + (n - 1) // 2] + ordered[first + n // 2]) / 2
+    return medians
+
+
 def _bias_over_std(columns: Mapping[str, NDArray[Any]], offsets: Integers) -> Floats:
     count = np.maximum(columns["count"], 1)
     with np.errstate(all="ignore"):
@@ -248,8 +273,8 @@ def _bias_over_std(columns: Mapping[str, NDArray[Any]], offsets: Integers) -> Fl
     return np.where(largest < 0, np.nan, largest)
 
 
-def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int, float]]:
-    """What one data set showed of all tensors, and the best SQNR in dB that their bits allow, by index."""
+def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int, tuple[float, float | None]]]:
+    """What one data set showed of all tensors, and by index what ``_predictions`` tells of their best range."""
     statistics, records = case.statistics[role], case.record.tensors
     scales = [record.quantizer.scale for record in records]
     rounding, accumulated, operator = (
@@ -258,7 +283,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
     )
     shapes: list[dict[str, Floats]] = []
     gains: dict[int, tuple[float, float, float]] = {}
-    best: dict[int, float] = {}
+    best: dict[int, tuple[float, float | None]] = {}
     seen = seen_tensors(statistics)
     for part, bins in bin_tables(case, role, seen):
         shapes.append(_shape(bins))
@@ -329,13 +354,16 @@ def _distributions(
         "std": std,
         "zscore_max": zscore,
         "channel_absmax_ratio": _channel_ratio(statistics),
+        "channel_rms_ratio": _channel_rms_ratio(statistics),
+        "sample_range_ratio": _sample_range_ratio(statistics, records, high - low),
         "range_growth": growth,
         "halves_disagreement": disagreement,
     }
     fields = {name: column[seen] for name, column in fields.items()}
     fields |= {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
-    reach, bulk = fields["absmax"], fields["abs_p99_99"]
+    reach, bulk, median = fields["absmax"], fields["abs_p99_99"], fields.pop("abs_p50")
     with np.errstate(all="ignore"):
+        fields["absmax_over_median"] = np.where(median > 0, reach / median, np.nan)
         fields["range_inflation_bits"] = np.where((reach > 0) & (bulk > 0), np.log2(reach / bulk), np.nan)
     known = knows_extremes(statistics)[seen]
     fields |= {name: np.where(known, fields[name], np.nan) for name in _EXTREME}
@@ -353,11 +381,13 @@ def _shape(bins: BinTable) -> dict[str, Floats]:
     magnitudes = bins.magnitudes()
     top = magnitudes.highest
     quantiles = bins.quantiles(list(_QUANTILES.values()))
+    zeros = bins.summed(np.where((bins.low == 0) & (bins.high == 0), bins.count, 0.0)) / bins.totals
     return {
         **dict(zip(_QUANTILES, quantiles.T, strict=True)),
+        "abs_p50": magnitudes.quantiles(zeros[:, None] + (1 - zeros[:, None]) / 2)[:, 0],
         "abs_p99_99": magnitudes.quantiles([0.9999])[:, 0],
         "tail_share": np.where(top > 0, magnitudes.shares_above(top / 2), np.nan),
-        "zero_share": bins.summed(np.where((bins.low == 0) & (bins.high == 0), bins.count, 0.0)) / bins.totals,
+        "zero_share": zeros,
         "negative_share": bins.summed(np.where(bins.low < 0, bins.count, 0.0)) / bins.totals,
     }
 
@@ -380,6 +410,27 @@ def _channel_ratio(statistics: SetStatistics) -> Floats:
     ratios = np.full(len(size), np.nan)
     ratios[judged] = found
     return ratios
+
+
+def _channel_rms_ratio(statistics: SetStatistics) -> Floats:
+    """Largest over median root mean square of a channel; channels of which nothing was seen do not count."""
+    columns, owner = statistics.columns, _owners(statistics.offsets)
+    seen = columns["count"] > 0
+    with np.errstate(all="ignore"):
+        mean = columns["mean"][seen]
+        rms = np.sqrt(columns["m2"][seen] / columns["count"][seen] + mean * mean)
+        medians = _medians(rms, owner[seen], np.diff(statistics.offsets))
+        top = np.full(len(medians), -np.inf)
+        np.maximum.at(top, owner[seen], rms)
+        return np.where(medians > 0, top / medians, np.nan)
+
+
+def _sample_range_ratio(statistics: SetStatistics, records: Sequence[TensorRecord], width: Floats) -> Floats:
+    """Mean range width of a sample over that of all; unknown where the first axis holds no samples."""
+    bucketed = np.array([record.bucketed for record in records], bool)
+    known = bucketed & (statistics.sample_count > 0) & (width > 0) & np.isfinite(width)
+    with np.errstate(all="ignore"):
+        return np.where(known, statistics.sample_width / statistics.sample_count / width, np.nan)
 
 
 def _halves(statistics: SetStatistics, records: Sequence[TensorRecord]) -> tuple[Floats, Floats]:
@@ -422,12 +473,12 @@ def is_signed_grid(quantizer: QuantizerFacts) -> bool:
 
 def _predictions(
     case: Case, part: Sequence[int], bins: BinTable
-) -> tuple[dict[int, tuple[float, float, float]], dict[int, float]]:
+) -> tuple[dict[int, tuple[float, float, float]], dict[int, tuple[float, float | None]]]:
     """What other ranges would bring, by the tensor's index.
 
     Returns:
         Decibels that the best range gains over the one in force, with its ends; SQNR in dB of the best range where the
-        codes may be shared out freely between the signs.
+        codes may be shared out freely between the signs, with what this freedom gains on a symmetric grid.
     """
     known_grids = [case.record.tensors[i].quantizer for i in part]
     rows = np.array([k for k, q in enumerate(known_grids) if grid_of(q) is not None and q.bits is not None], np.int64)
@@ -440,9 +491,14 @@ def _predictions(
     best_gain = np.maximum(np.subtract(best, now, where=known, out=np.zeros(len(best))), 0.0)
     found = np.stack([best_gain, grids[0], grids[1]], axis=1).tolist()
     gains = {part[row]: (*entry,) for row, entry, k in zip(rows, found, known, strict=True) if k}
+    freed = np.full(len(rows), np.nan)
     if signed.any():
-        best[signed] = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
-    return gains, {part[row]: value for row, value in zip(rows, best.tolist(), strict=True)}
+        free = best_grids(bins, rows[signed], bits[signed], np.zeros(signed.sum(), bool))[1]
+        with np.errstate(invalid="ignore"):
+            freed[signed] = free - best[signed]
+        best[signed] = free
+    gained = [value if math.isfinite(value) else None for value in freed.tolist()]
+    return gains, {part[row]: (b, f) for row, b, f in zip(rows, best.tolist(), gained, strict=True)}
 
 
 def _input_nmse(case: Case, nmse: Sequence[float | None]) -> list[float | None]:
@@ -460,12 +516,11 @@ def _input_nmse(case: Case, nmse: Sequence[float | None]) -> list[float | None]:
 
 
 def _tensor_facts(
-    record: TensorRecord, main_role: Role, data: Mapping[Role, TensorDataFacts], best_sqnr_db: float | None
+    case: Case, index: int, data: Mapping[Role, TensorDataFacts], best: tuple[float, float | None] | None
 ) -> TensorFacts:
-    main, quantizer = data[main_role], record.quantizer
-    values = main.values
-    reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
-    negative = None if values.min is None else max(-values.min, 0.0)
+    record, main_set = case.record.tensors[index], main_role(case)
+    main, quantizer = data[main_set], record.quantizer
+    best_sqnr_db, zero_point_gain_db = best or (None, None)
     return TensorFacts(
         name=record.name,
         float_name=record.float_name,
@@ -478,11 +533,72 @@ def _tensor_facts(
         representative=data.get("representative", TensorDataFacts()),
         validation=data.get("validation", TensorDataFacts()),
         data=main,
-        negative_levels=ratio(negative, quantizer.scale),
-        negative_ratio=ratio(negative, quantizer.high),
-        range_excess_bits=bits_between(values.abs_p99_99, reach),
         best_sqnr_db=best_sqnr_db,
+        zero_point_gain_db=zero_point_gain_db,
+        pattern=record.pattern,
+        asymmetry_waste=_asymmetry_waste(main.values),
+        clip_low=record.clip_low,
+        clip_high=record.clip_high,
+        clip_lost=record.clip_lost,
+        **grid_facts(main.values, quantizer),
+        **_slices(case, index, main.values),
+        **_inner(case, record, main),
     )
+
+
+def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str, Any]:
+    """Fields of ``TensorFacts`` that set a distribution against the grid of a quantizer."""
+    reach = None if quantizer.low is None or quantizer.high is None else max(-quantizer.low, quantizer.high)
+    negative = None if values.min is None else max(-values.min, 0.0)
+    width = None if values.min is None or values.max is None else values.max - values.min
+    typical = ratio(values.absmax, values.absmax_over_median)
+    sample = None if values.sample_range_ratio is None or width is None else values.sample_range_ratio * width
+    return {
+        "negative_levels": ratio(negative, quantizer.scale),
+        "negative_ratio": ratio(negative, quantizer.high),
+        "range_excess_bits": bits_between(values.abs_p99_99, reach),
+        "range_slack": ratio(reach, values.absmax),
+        "sample_levels": ratio(sample, quantizer.scale),
+        "median_levels": ratio(typical, quantizer.scale),
+    }
+
+
+def _asymmetry_waste(values: DistributionFacts) -> float | None:
+    if values.min is None or values.max is None:
+        return None
+    share = ratio(max(values.max, 0.0) - min(values.min, 0.0), 2 * max(values.max, -values.min))
+    return None if share is None else 1.0 - share
+
+
+def _slices(case: Case, index: int, values: DistributionFacts) -> dict[str, float | None]:
+    """Fields of ``TensorFacts`` about a part of the values: the negative ones, and those beside a mask."""
+    grid = grid_of(case.record.tensors[index].quantizer)
+    if grid is None or grid.step <= 0 or values.min is None or values.min >= 0:
+        return {}
+    bins = tensor_bins(case, main_role(case), index)
+    if bins is None:
+        return {}
+    found: dict[str, float | None] = {"negative_sqnr_db": _sqnr_of(bins.part(-math.inf, 0.0), grid)}
+    beside = bins.part(values.min / 2, math.inf)
+    if case.record.tensors[index].pattern == "softmax-input" and beside is not None:
+        width = max(float(beside.high[-1]), 0.0) - min(float(beside.low[0]), 0.0)
+        found |= {"unmasked_levels": width / grid.step, "unmasked_sqnr_db": _sqnr_of(beside, grid)}
+    return found
+
+
+def _sqnr_of(bins: Bins | None, grid: Grid) -> float | None:
+    return None if bins is None or bins.power() <= 0 else float(sqnr_db(bins, [grid])[0])
+
+
+def _inner(case: Case, record: TensorRecord, main: TensorDataFacts) -> dict[str, float | None]:
+    """Fields of ``TensorFacts`` about the noise inside a product of a tensor with a function of itself."""
+    if record.gate is None:
+        return {}
+    bins = tensor_bins(case, main_role(case), record.gate.source)
+    if bins is None:
+        return {}
+    noise, power = product_error(bins, record.gate, grid_of(case.record.tensors[record.gate.source].quantizer))
+    return {"inner_sqnr_db": decibels(ratio(noise, power)), "inner_share": ratio(noise, main.accumulated.mse)}
 
 
 def _optional(values: Iterable[float | None]) -> Floats:

@@ -377,7 +377,14 @@ def test_healthy_network_gives_no_verdict() -> None:
     views = [
         {
             "producer": row["producer"],
-            "quantizer": {"scale": 0.05, "bits": 8, "granularity": "per_tensor"},
+            "quantizer": {
+                "scale": 0.05,
+                "bits": 8,
+                "granularity": "per_tensor",
+                "symmetric": False,
+                "power_of_two": False,
+            },
+            "pattern": "none",
             "negative_levels": row["negative_levels"],
             "range_excess_bits": row["range_excess_bits"],
             "data": {
@@ -387,6 +394,9 @@ def test_healthy_network_gives_no_verdict() -> None:
                     "range_inflation_bits": row["range_excess_bits"],
                     "negative_share": 0.5,
                     "absmax": 6.0,
+                    "channel_absmax_ratio": 3.0,
+                    "absmax_over_median": 20.0,
+                    "sample_range_ratio": 0.6,
                 },
                 "rounding": {"sqnr_db": row["db"], "rmse_over_scale": 0.29},
                 "clipping": {"share": 0.0, "energy_share": 0.01},
@@ -436,6 +446,8 @@ def test_healthy_network_gives_no_verdict() -> None:
             "layers": [
                 {
                     "op_type": "Conv",
+                    "is_compute": True,
+                    "compute_index": 12,
                     "is_last": True,
                     "weight": {
                         "quantizer": {"granularity": "per_tensor", "bits": 8},
