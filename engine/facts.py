@@ -193,9 +193,6 @@ class TensorFacts(Facts):
     median_levels: float | None = fact(
         "median of |x| over the values that are not 0 / scale: steps that a typical value spans", "levels"
     )
-    negative_sqnr_db: float | None = fact(
-        "sqnr_db of the negative values alone on the quantizer's grid, predicted from the histogram", "dB"
-    )
     unmasked_levels: float | None = fact(
         "range width of the values above min / 2, taken with 0.0, / scale: codes left beside a huge negative mask",
         "levels",

@@ -541,7 +541,7 @@ def _tensor_facts(
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
         **grid_facts(main.values, quantizer),
-        **_slices(case, index, main.values),
+        **_unmasked(case, index, main.values),
         **_inner(case, record, main),
     )
 
@@ -570,24 +570,18 @@ def _asymmetry_waste(values: DistributionFacts) -> float | None:
     return None if share is None else 1.0 - share
 
 
-def _slices(case: Case, index: int, values: DistributionFacts) -> dict[str, float | None]:
-    """Fields of ``TensorFacts`` about a part of the values: the negative ones, and those beside a mask."""
-    grid = grid_of(case.record.tensors[index].quantizer)
-    if grid is None or grid.step <= 0 or values.min is None or values.min >= 0:
+def _unmasked(case: Case, index: int, values: DistributionFacts) -> dict[str, float | None]:
+    """Fields of ``TensorFacts`` about the values of a softmax's input that no mask has moved far below zero."""
+    record = case.record.tensors[index]
+    grid, bins = grid_of(record.quantizer), None
+    if record.pattern == "softmax-input" and grid is not None and values.min is not None and values.min < 0:
+        bins = tensor_bins(case, main_role(case), index)
+    beside = bins.part(values.min / 2, math.inf) if bins is not None and values.min is not None else None
+    if beside is None or grid is None:
         return {}
-    bins = tensor_bins(case, main_role(case), index)
-    if bins is None:
-        return {}
-    found: dict[str, float | None] = {"negative_sqnr_db": _sqnr_of(bins.part(-math.inf, 0.0), grid)}
-    beside = bins.part(values.min / 2, math.inf)
-    if case.record.tensors[index].pattern == "softmax-input" and beside is not None:
-        width = max(float(beside.high[-1]), 0.0) - min(float(beside.low[0]), 0.0)
-        found |= {"unmasked_levels": width / grid.step, "unmasked_sqnr_db": _sqnr_of(beside, grid)}
-    return found
-
-
-def _sqnr_of(bins: Bins | None, grid: Grid) -> float | None:
-    return None if bins is None or bins.power() <= 0 else float(sqnr_db(bins, [grid])[0])
+    width = max(float(beside.high[-1]), 0.0) - min(float(beside.low[0]), 0.0)
+    found = float(sqnr_db(beside, [grid])[0]) if beside.power() > 0 else None
+    return {"unmasked_levels": width / grid.step, "unmasked_sqnr_db": found}
 
 
 def _inner(case: Case, record: TensorRecord, main: TensorDataFacts) -> dict[str, float | None]:

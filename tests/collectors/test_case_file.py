@@ -20,10 +20,12 @@ from models import Net, Recipe, conv_net, images, qdq, random, save_pair, token_
 import quantmedic
 from quantmedic.collectors.case_file import read_case, write_case
 from quantmedic.engine.case import CASE_SCHEMA, Case
+from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import CaseError
 
 Files = dict[str, bytes]
 PLAIN = ("channels", "bucket_min", "bucket_max", "feature_sum", "feature_outer", "flipped_sum", "tensor_samples")
+SINCE = ("sample_width", "sample_count")
 V = "validation/"
 
 
@@ -57,7 +59,7 @@ def assert_same(a: Case, b: Case) -> None:
         assert used == {i for i, counts in theirs.histograms.items() if counts.any()}
         for i in used:
             np.testing.assert_array_equal(theirs.histograms[i], mine.histograms[i])
-        for name in PLAIN:
+        for name in (*PLAIN, *SINCE):
             np.testing.assert_array_equal(getattr(theirs, name), getattr(mine, name), err_msg=name)
         assert theirs.samples.dtype == mine.samples.dtype
         for name in mine.samples.dtype.names:
@@ -73,6 +75,29 @@ def assert_same(a: Case, b: Case) -> None:
 
 def test_a_case_comes_back_equal(case, saved):
     assert_same(case, read_case(saved))
+
+
+def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
+    """Without what was added since: those facts are unknown, and all others as they were."""
+    older = tmp_path / "older.case"
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(older, "w") as target:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "case.json":
+                raw = json.loads(content)
+                for tensor in raw["tensors"]:
+                    for field in ("pattern", "gate", "clip_low", "clip_high", "clip_lost"):
+                        del tensor[field]
+                    tensor["quantizer"].pop("power_of_two")
+                content = json.dumps(raw).encode()
+            if Path(name).stem not in SINCE:
+                target.writestr(name, content)
+    before, after = (derive(c, quantmedic.load_rulebase()) for c in (case, read_case(older)))
+    for mine, theirs in zip(before.tensors, after.tensors, strict=True):
+        assert theirs.data.values.sample_range_ratio is None
+        assert (theirs.pattern, theirs.quantizer.power_of_two) == (None, None)
+        assert theirs.data.values.std == mine.data.values.std or math.isnan(theirs.data.values.std or 0.0)
+    assert after.model.harmed == before.model.harmed
 
 
 def test_facts_and_verdict_come_back_equal(case, saved):

@@ -267,6 +267,19 @@ def test_halves_of_the_set_follow_the_content_of_the_samples(usual):
     assert found.halves_disagreement == pytest.approx(abs(widths[0] - widths[1]) / (X.max() - X.min()), rel=1e-5)
 
 
+@pytest.mark.parametrize("batch", [1, 5, 64])
+def test_ranges_of_single_samples_equal_numpy(measure, batch):
+    """Also where the channels come last, so that rows are gathered from several samples."""
+    x = random(3, 9, 7, 8) * np.geomspace(0.1, 10, 9, dtype=np.float32)[:, None, None]
+    model = attention_net()
+    measured = measure(model, qdq(model, {"x": x}), {"x": x}, batch_size=batch)
+    floats = every_tensor(model, {"x": x})
+    for name in ("x", "q", "kt", "dots", "mixed", "y"):
+        values = floats[name].reshape(9, -1)
+        expected = (values.max(axis=1) - values.min(axis=1)).mean() / (values.max() - values.min())
+        assert measured.tensor(name).data.values.sample_range_ratio == pytest.approx(expected, rel=1e-5), name
+
+
 @pytest.mark.parametrize(("name", "channels"), [("image", 3), ("relu1", 4), ("relu2", 6), ("pool", 6)])
 def test_channels_are_measured_one_by_one(usual, name, channels):
     view = usual.case.statistics["validation"].tensor(usual.record(name))

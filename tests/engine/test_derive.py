@@ -271,6 +271,62 @@ def test_range_of_two_equal_halves_does_not_grow() -> None:
     assert (found.range_growth, found.halves_disagreement) == (0, 0)
 
 
+def test_channels_by_their_median() -> None:
+    x, rng = np.ones((N, 5, 20), np.float32), np.random.default_rng(3)
+    x *= np.array([1, 2, 3, 50, 0], np.float32)[:, None]
+    y = x + rng.normal(0, 0.1, x.shape).astype(np.float32)
+    statistics = SetStatistics.empty([5])
+    reference.observe_error(x, y, statistics.tensor(0), "operator")
+    found = error_facts(statistics.tensor(0).errors["operator"], None).median_channel_sqnr_db
+    d = (y - x).astype(np.float64)
+    loud = np.sort((d**2).sum(axis=(0, 2))[:4] / (x.astype(np.float64) ** 2).sum(axis=(0, 2))[:4])
+    assert found == pytest.approx(-10 * math.log10((loud[1] + loud[2]) / 2), abs=1e-6)
+    values = derive(case_of([x, x], [QuantizerFacts()] * 2), BASE).tensors[1].data.values
+    assert values.channel_rms_ratio == pytest.approx(50 / 2)
+    assert values.channel_absmax_ratio == pytest.approx(50 / 2)
+
+
+def test_median_magnitude_leaves_zeros_out() -> None:
+    x = np.zeros((N, 1, 10), np.float32)
+    x[:, 0, :3], x[0, 0, 3] = 0.5, -400.0
+    found = derive(case_of([x, x], [QuantizerFacts(), per_tensor(-400.0, 0.5)]), BASE).tensors[1]
+    assert found.data.values.absmax_over_median == pytest.approx(800, rel=0.07)
+    assert found.median_levels == pytest.approx(0.5 / found.quantizer.scale, rel=0.07)
+    assert found.asymmetry_waste == pytest.approx(1 - 400.5 / 800)
+
+
+def test_asymmetry_counts_zero_as_a_value() -> None:
+    x = np.linspace(3, 8, N * 8, dtype=np.float32).reshape(N, 1, 8)
+    symmetric = per_tensor(-8, 8).model_copy(update={"symmetric": True})
+    found = derive(case_of([x, x], [per_tensor(0, 8), symmetric]), BASE).tensors
+    assert [tensor.asymmetry_waste for tensor in found] == [pytest.approx(0.5), pytest.approx(0.5)]
+    assert found[0].zero_point_gain_db is None
+    assert found[1].zero_point_gain_db == pytest.approx(6.0, abs=0.3)
+    assert found[1].range_slack == pytest.approx(1.0)
+
+
+def test_values_beside_a_mask_are_judged_by_themselves() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.normal(0, 1, (N, 1, 200)).astype(np.float32)
+    x[:, :, ::2] -= np.float32(1e6)
+    case = case_of([x, x], [QuantizerFacts(), per_tensor(-1e6 - 4, 4)])
+    case.record.tensors[1].pattern = "softmax-input"
+    found = derive(case, BASE).tensors[1]
+    assert found.data.rounding.sqnr_db > 50
+    assert found.unmasked_sqnr_db == pytest.approx(0, abs=0.1)
+    width = max(x[:, :, 1::2].max(), 0) - min(x[:, :, 1::2].min(), 0)
+    assert found.unmasked_levels == pytest.approx(width / found.quantizer.scale, rel=0.15)
+
+
+def test_layers_by_the_noise_that_they_add() -> None:
+    facts = chain_facts(noise=[0.01, 0.3, 0.3, 0.3])
+    conv = next(layer for layer in facts.layers if layer.op_type == "Conv")
+    inputs, outputs = (facts.tensors[i].data.accumulated.nmse for i in (0, 1))
+    assert conv.added_nmse == pytest.approx(outputs - inputs)
+    assert (conv.compute_index, conv.error_rank) == (0, 1)
+    assert all(layer.error_rank is None for layer in facts.layers if not layer.is_compute)
+
+
 def test_clipping() -> None:
     x = np.zeros((N, 1, 10), np.float32)
     x[:, 0, 0], x[:, 0, 1], x[:, 0, 2] = 6.0, -1.0, 0.26

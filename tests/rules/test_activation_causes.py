@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from models import Array, Net, random, save_pair, static
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
 import quantmedic
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis
-from tests.models import Array, Net, random, save_pair, static
 
 SAMPLES = 128
 SIGNED = {

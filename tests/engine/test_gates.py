@@ -1,0 +1,77 @@
+"""The noise inside a product of a tensor with a function of itself, against the same arithmetic on the values."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quantmedic.engine.case import GateRecord, GateStep
+from quantmedic.engine.gates import product_error
+from quantmedic.engine.histogram import BINS, SHIFT, Bins
+from quantmedic.engine.simulate import Grid
+
+FINE = (0.0, 1.0, 1 / 255)
+_erf = np.vectorize(math.erf)
+
+
+def bins_of(x: Any) -> Bins:
+    counts = np.bincount(x.astype(np.float32).view(np.uint32) >> SHIFT, minlength=BINS)
+    return Bins.of(counts, float(x.min()), float(x.max()))
+
+
+def gate(*steps: GateStep, first: tuple[GateStep, ...] = ()) -> GateRecord:
+    return GateRecord(source=0, factors=(first, steps))
+
+
+def on(x: Any, grid: Grid) -> Any:
+    return np.clip(np.rint(x / grid.step) * grid.step, grid.low, grid.high)
+
+
+@given(st.integers(0, 1000), st.floats(-4, 2), st.floats(0.5, 6), st.sampled_from([4, 6, 8]))
+@settings(max_examples=30, deadline=None)
+def test_noise_is_that_of_the_values(seed: int, mean: float, width: float, bits: int) -> None:
+    x = (mean + width * np.random.default_rng(seed).standard_normal(40_000)).astype(np.float32).astype(np.float64)
+    source = Grid.over(x.min(), x.max(), bits, symmetric=False)
+    noise, power = product_error(bins_of(x), gate(GateStep(op_type="Sigmoid", grid=FINE)), source)
+    exact = x / (1 + np.exp(-x))
+    rounded = on(x, source)
+    found = rounded * on(1 / (1 + np.exp(-rounded)), Grid(*FINE))
+    assert power == pytest.approx((exact**2).mean(), rel=0.05)
+    assert 10 * math.log10(noise / ((found - exact) ** 2).mean()) == pytest.approx(0, abs=0.7)
+
+
+@pytest.mark.parametrize(
+    "steps, function",
+    [
+        ((GateStep(op_type="Sigmoid"),), lambda x: x / (1 + np.exp(-x))),
+        ((GateStep(op_type="HardSigmoid", constants=(1 / 6, 0.5)),), lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
+        (
+            (
+                GateStep(op_type="Div", constants=(math.sqrt(2),)),
+                GateStep(op_type="Erf"),
+                GateStep(op_type="Add", constants=(1.0,)),
+                GateStep(op_type="Mul", constants=(0.5,)),
+            ),
+            lambda x: x * (1 + _erf(x / math.sqrt(2))) / 2,
+        ),
+        ((GateStep(op_type="Softplus"), GateStep(op_type="Tanh")), lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+        (
+            (GateStep(op_type="Sub", constants=(1.0,), reverse=True), GateStep(op_type="Clip", constants=(0.0, 3.0))),
+            lambda x: x * np.clip(1 - x, 0, 3),
+        ),
+    ],
+    ids=["swish", "hard-swish", "gelu", "mish", "reversed"],
+)
+def test_functions(steps: tuple[GateStep, ...], function: Any) -> None:
+    x = np.random.default_rng(1).normal(0, 2, 50_000)
+    noise, power = product_error(bins_of(x), gate(*steps), None)
+    assert noise == 0
+    assert power == pytest.approx((function(x) ** 2).mean(), rel=0.02)
+
+
+def test_huge_values_do_no_harm() -> None:
+    noise, power = product_error(bins_of(np.array([-1e30, -1e4, 1e4])), gate(GateStep(op_type="Sigmoid")), None)
+    assert np.isfinite([noise, power]).all()
