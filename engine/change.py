@@ -132,6 +132,12 @@ def _float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(dict.fromkeys(_quantized(targets, facts)), weights, frozenset(weights))
 
 
+def _float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The layers, and what they read: a network's input is rounded by no layer."""
+    inputs = {i for k in targets.operators for i in case.record.operators[k].inputs if i is not None}
+    return _float(case, facts, Targets(tuple(sorted(inputs | set(targets.tensors))), targets.operators))
+
+
 def _group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """The layers, and the layers without weights around them: what they read is left in float too."""
     named = {op.name: k for k, op in enumerate(case.record.operators)}
@@ -169,6 +175,7 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "asymmetric-range": _asymmetric_range,
     "sixteen-bit": _sixteen_bit,
     "float": _float,
+    "float-with-inputs": _float_with_inputs,
     "group-float": _group_float,
     "no-quantizer": _no_quantizer,
     "per-channel-weights": _weight_form("per-channel"),
