@@ -51,6 +51,7 @@ Simulation = Literal[
     "sixteen-bit",
     "float",
     "no-quantizer",
+    "float-with-inputs",
     "group-float",
     "per-channel-weights",
     "best-weight-range",
