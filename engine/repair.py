@@ -150,8 +150,8 @@ def _regridded(
     update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
     quantizer = _requantized(tensor.quantizer, grid)
-    update = {"quantizer": quantizer, "data": data, role: data, **dict.fromkeys(_UNTOLD)}
-    return tensor.model_copy(update=update | grid_facts(values, quantizer))
+    known = {"quantizer": quantizer, "data": data, role: data}
+    return tensor.model_copy(update={**known, **dict.fromkeys(_UNTOLD), **grid_facts(values, quantizer)})
 
 
 def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
