@@ -21,6 +21,7 @@ from quantmedic.engine.case import (
     FEATURES,
     ROW_COLUMNS,
     SAMPLE_DTYPE,
+    WEIGHT_COLUMNS,
     Case,
     CaseRecord,
     SetStatistics,
@@ -115,7 +116,7 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
     if s.channels.tolist() != [tensor.channels for tensor in record.tensors]:
         raise ValueError("the statistics are those of other tensors")
     tensors, rows = len(s.channels), int(s.channels.sum())
-    columns = {*ROW_COLUMNS, *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ERROR_COLUMNS)}
+    columns = {*ROW_COLUMNS, *WEIGHT_COLUMNS, *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ERROR_COLUMNS)}
     if columns != s.columns.keys():
         raise ValueError(f"columns missing or unknown: {', '.join(sorted(columns ^ s.columns.keys()))}")
     expected: list[tuple[tuple[int, ...], list[NDArray[Any]]]] = [
@@ -191,9 +192,12 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
 def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     shapes = arrays["codes.shapes"]
     codes = _split(arrays["codes.used"], shapes.prod(axis=1))
+    rows = int(arrays["channels"].sum())
+    # Cases of earlier versions do not have them: nothing was counted.
+    unfilled = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
     return SetStatistics(
         channels=arrays["channels"],
-        columns={n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
+        columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
         histograms=_histograms(arrays),
         bucket_min=arrays["bucket_min"],
         bucket_max=arrays["bucket_max"],

@@ -19,6 +19,7 @@ from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_record import model_record, observed_facts
 from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
+from quantmedic.collectors.weight_effects import fill_weight_errors
 from quantmedic.engine.case import EXTREME_SAMPLES, Case, CaseRecord, DatasetRecord, refuse_strangers
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import Role
@@ -82,14 +83,14 @@ def collect(
     try:
         for case in run.measure():
             checkpoint(case)
-        return run.case()
+        return run.case(complete=True)
     except Abandoned:
         raise
     except KeyboardInterrupt:
         if not run.settled or not run.begun:
             raise
         checkpoint(run.case())
-        raise Interrupted(run.case()) from None
+        raise Interrupted(run.case(complete=True)) from None
 
 
 def batch_size_for(models: Models) -> int:
@@ -247,12 +248,16 @@ class _Run:
         part = Part(index, count, self._options.seed) if count > 1 else None
         return self._datasets[role].batches(self._size, limit=self._options.samples, start=start, part=part)
 
-    def case(self) -> Case:
-        """Everything measured so far."""
+    def case(self, *, complete: bool = False) -> Case:
+        """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
             self._record = model_record(self._models, self._observer, self._options, self._version, self._metric)
         begun = {role: into for role, into in self._accumulators.items() if into.ended}
         statistics = {role: into.finish() for role, into in begun.items()}
+        if complete:
+            models = self._models
+            for into in statistics.values():
+                fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
         records = {role: self._dataset_record(role) for role in begun}
         notices = [*self._notices, *self._observer.notices]
         notices += [notice for dataset in self._datasets.values() for notice in dataset.notices]

@@ -24,6 +24,23 @@ class Original:
     folded: bool = False
 
 
+@dataclass(frozen=True)
+class Normalization:
+    """The batch normalization behind an operator, per channel.
+
+    Attributes:
+        gain: γ / √(variance + ε), which multiplies the weights.
+        shift: What it adds.
+        variance: As stored, without ε.
+        epsilon: ε.
+    """
+
+    gain: Values
+    shift: Values
+    variance: Values
+    epsilon: float
+
+
 def weight_of(op: Operator, graph: Graph) -> Constant | None:
     """The weights of an operator: its first constant of rank 2 or more, if it is one with weights."""
     for name in op.inputs[1:] if op.op_type != "MatMul" else op.inputs:
@@ -63,10 +80,10 @@ def original_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: 
     bias = bias_of(twin, float_graph)
     values = _same_way_round(weight.values, op, twin)
     plain = Original(weight.name, values, bias.values if bias is not None else None)
-    stored, normalization = weight_of(op, graph), _normalization(twin, float_graph)
+    stored, normalization = weight_of(op, graph), normalization_of(twin, float_graph)
     if normalization is None or stored is None or stored.values is None or values is None:
         return plain
-    folded = _folded(plain, *normalization, output_axis(op))
+    folded = _folded(plain, normalization, output_axis(op))
     if folded is None or folded.weight is None or values.shape != stored.values.shape:
         return plain
     return min((plain, folded), key=lambda o: _distance(o.weight, stored.values))
@@ -85,8 +102,8 @@ def _same_way_round(values: Values | None, op: Operator, twin: Operator) -> Valu
     return values.T if is_turned(op, twin) and values is not None and values.ndim == 2 else values
 
 
-def _normalization(op: Operator, graph: Graph) -> tuple[Values, Values] | None:
-    """Gain and shift per channel of the batch normalization that alone reads the operator's result."""
+def normalization_of(op: Operator, graph: Graph) -> Normalization | None:
+    """The batch normalization that alone reads the operator's result."""
     readers = graph.consumers.get(op.outputs[0], [])
     if len(readers) != 1 or readers[0].op_type != "BatchNormalization" or len(readers[0].inputs) < 5:
         return None
@@ -98,12 +115,13 @@ def _normalization(op: Operator, graph: Graph) -> tuple[Values, Values] | None:
     epsilon = readers[0].attributes["epsilon"].f if "epsilon" in readers[0].attributes else 1e-5
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = scale / np.sqrt(variance + epsilon)
-    return gain, offset - mean * gain
+    return Normalization(gain, offset - mean * gain, variance, float(epsilon))
 
 
-def _folded(plain: Original, gain: Values, shift: Values, axis: int | None) -> Original | None:
+def _folded(plain: Original, normalization: Normalization, axis: int | None) -> Original | None:
     """What weights and bias become where the normalization is folded into them."""
     weight, bias = plain.weight, plain.bias
+    gain, shift = normalization.gain, normalization.shift
     if axis is None or weight is None or weight.shape[axis] != gain.size or not np.isfinite(gain).all():
         return None
     shape = [1] * weight.ndim

@@ -54,6 +54,15 @@ class Quantizer:
         """Values after a round trip through the codes."""
         return self.dequantize(self.encode(values))
 
+    def steps(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Scale of each value of an array, in a shape that broadcasts to it."""
+        return self._aligned(len(shape), shape)[0]
+
+    def ends(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Lowest and highest value that each value of an array can be stored as, in a shape that broadcasts to it."""
+        scale, zero = self._aligned(len(shape), shape)
+        return (self.qmin - zero) * scale, (self.qmax - zero) * scale
+
     def _aligned(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)
         if scale.ndim == 0 or scale.size == 1:

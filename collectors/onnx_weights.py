@@ -1,6 +1,8 @@
 """Facts of weights and biases: the float initializers against the codes that replace them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,8 +10,27 @@ from numpy.typing import NDArray
 from quantmedic.collectors.accumulate import as_rows, kernels
 from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import Graph, Operator
-from quantmedic.collectors.onnx_originals import bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.onnx_originals import (
+    Original,
+    bias_of,
+    normalization_of,
+    original_of,
+    output_axis,
+    weight_of,
+)
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.collectors.weight_grids import (
+    GridKind,
+    best_noise,
+    cosine,
+    decibels,
+    full_range,
+    is_reordered,
+    noise_on,
+    outlier_ratios,
+    power_of,
+    similarity,
+)
 from quantmedic.engine.case import SetStatistics
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
@@ -25,6 +46,16 @@ ALIKE = 0.5
 MIN_STRANGERS, STRANGER_SHARE = 2, 0.8
 #: Shorter channels are alike by chance.
 MIN_ROW = 8
+#: Stored weights with a smaller cosine are no rounding of the float ones, except at very few bits.
+ALIKE_ROUNDED = 0.8
+#: So far from its float value no rounding to nearest puts a weight; learned rounding goes up to 1 step.
+MISPLACED_STEPS = 1.5
+#: Channels whose weights keep less than this count as coarse, in dB.
+COARSE_DB = 10.0
+#: More rows are not searched for one another.
+MAX_COMPARED_ROWS = 512
+Values = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 
 def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
@@ -69,36 +100,233 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
     if stored is None:
         return WeightFacts()
     original = original_of(op, graph, twin, float_graph)
-    source = original.weight if _comparable(stored.values, original.weight) else None
+    shaped = original.weight if _same_shape(stored.values, original.weight) else None
+    source = shaped if is_comparable(stored.values, shaped) else None
     values = source if source is not None else stored.values
     quantizer = quantizer_facts(stored.quantizer)
     if values is None or not values.size:
         return WeightFacts(name=stored.name, quantizer=quantizer)
     axis = output_axis(op)
     axis = axis % values.ndim if axis is not None else None
-    tops = np.abs(values).max(axis=tuple(i for i in range(values.ndim) if i != axis)) if axis is not None else None
-    top = float(np.abs(values).max())
-    std = float(values.std())
-    alive = tops[tops > DEAD * top] if tops is not None else None
-    rounding = ErrorFacts()
-    if source is not None and stored.values is not None and stored.quantizer is not None:
-        rounding = error_facts(source, stored.values, axis, quantizer.scale)
-    return WeightFacts(
-        name=original.name or stored.name,
-        channels=int(tops.size) if tops is not None else None,
-        quantizer=quantizer,
-        min=float(values.min()),
-        max=float(values.max()),
-        mean=float(values.mean()),
-        std=std,
-        absmax_over_std=top / std if std > 0 else None,
-        channel_range_ratio=float(alive.max() / alive.min()) if alive is not None and alive.size else None,
-        dead_channels=int((tops <= DEAD * top).sum()) if tops is not None else None,
-        rounding=rounding,
-    )
+    found = {
+        "name": original.name or stored.name,
+        "quantizer": quantizer,
+        "output_axis": axis,
+        **_distribution(values, axis),
+        **_batch_norm(twin, float_graph),
+    }
+    if stored.quantizer is None or stored.values is None or shaped is None or not np.isfinite(shaped).all():
+        return WeightFacts(**found)
+    if source is not None:
+        found["rounding"] = error_facts(source, stored.values, axis, quantizer.scale)
+        found |= _channel_errors(source, stored.values, axis)
+        found["rounding_mean_steps"] = _mean_steps(source, stored.values, stored.quantizer)
+    found |= _resemblance(stored, shaped, axis)
+    found |= _predictions(stored, shaped, axis)
+    if source is not None and found.get("predicted_best_sqnr_db") is not None:
+        now = found["rounding"].sqnr_db
+        found["predicted_best_gain_db"] = _difference(found["predicted_best_sqnr_db"], now)
+    return WeightFacts(**found)
 
 
-def _comparable(stored: NDArray[np.float32] | None, original: NDArray[np.float32] | None) -> bool:
+def _distribution(values: Values, axis: int | None) -> dict[str, Any]:
+    """How the weights are spread, over all channels and within each."""
+    top, std = float(np.abs(values).max()), float(values.std())
+    centred = values.astype(np.float64) - values.mean(dtype=np.float64)
+    moments = [float((centred**power).mean()) for power in (2, 4)]
+    found: dict[str, Any] = {
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "mean": float(values.mean()),
+        "std": std,
+        "absmax_over_std": top / std if std > 0 else None,
+        "kurtosis": moments[1] / moments[0] ** 2 - 3 if moments[0] > 0 else None,
+    }
+    if axis is None:
+        return found
+    rows = _rows(values, axis)
+    tops = np.abs(rows).max(axis=1)
+    alive = tops > DEAD * top
+    if alive.any():
+        found["channel_range_ratio"] = float(tops[alive].max() / tops[alive].min())
+        if rows.shape[1] >= MIN_ROW and np.isfinite(rows).all():
+            found["outlier_ratio"] = float(outlier_ratios(_matrix(values, axis)[alive]).max())
+    return found | {
+        "channels": int(tops.size),
+        "dead_channels": int((~alive).sum()),
+        "input_channel_range_ratio": _input_range_ratio(_matrix(values, axis)),
+    }
+
+
+def _input_range_ratio(matrix: Values) -> float | None:
+    """Widest over narrowest input channel of ``[outputs, inputs, taps]``; None where there is one."""
+    tops = np.abs(matrix).max(axis=(0, 2))
+    alive = tops > DEAD * tops.max()
+    return float(tops[alive].max() / tops[alive].min()) if alive.sum() > 1 else None
+
+
+def _batch_norm(twin: Operator | None, float_graph: Graph) -> dict[str, Any]:
+    """What the normalization behind the float operator multiplies its channels with."""
+    normalization = normalization_of(twin, float_graph) if twin is not None else None
+    if normalization is None or not normalization.gain.size or not np.isfinite(normalization.gain).all():
+        return {}
+    gains = np.abs(normalization.gain.astype(np.float64))
+    variance = normalization.variance.astype(np.float64)
+    top, middle = int(gains.argmax()), float(np.median(gains))
+    return {
+        "batch_norm_gain": float(gains[top]),
+        "batch_norm_gain_ratio": float(gains[top] / middle) if middle > 0 else None,
+        "batch_norm_variance_ratio": _variance_ratio(variance, top, normalization.epsilon),
+    }
+
+
+def _variance_ratio(variance: NDArray[np.float64], channel: int, epsilon: float) -> float | None:
+    below = float(variance[channel]) + epsilon
+    return float(np.median(variance)) / below if below > 0 else None
+
+
+def _channel_errors(source: Values, stored: Values, axis: int | None) -> dict[str, Any]:
+    """Errors of the single channels that are not dead, the quiet ones included."""
+    if axis is None:
+        return {}
+    x, y = _rows(source, axis), _rows(stored, axis)
+    tops = np.abs(x).max(axis=1)
+    alive = tops > DEAD * tops.max()
+    if not alive.any():
+        return {}
+    power, noise = power_of(x[alive]), power_of((y - x)[alive])
+    with np.errstate(divide="ignore"):
+        levels = 10.0 * np.log10(power / noise)
+    return {
+        "live_channel_sqnr_db": float(levels.min()),
+        "coarse_share": float((levels < COARSE_DB).mean()),
+        "erased_channels": int((~y[alive].any(axis=1)).sum()),
+    }
+
+
+def _mean_steps(source: Values, stored: Values, quantizer: Quantizer) -> float | None:
+    """Mean error in steps of each weight's own scale."""
+    step = quantizer.steps(source.shape)
+    if not (step > 0).all() or not np.isfinite(step).all():
+        return None
+    return float(((stored.astype(np.float64) - source) / step).mean())
+
+
+def _resemblance(stored: Constant, source: Values, axis: int | None) -> dict[str, Any]:
+    """Whether the stored weights are a rounding of the float ones, or else what they are."""
+    quantizer, values = stored.quantizer, stored.values
+    assert quantizer is not None and values is not None  # asked for by the caller
+    step = quantizer.steps(source.shape)
+    # What lies beyond the grid is clipped, not misplaced.
+    reachable = np.clip(source, *quantizer.ends(source.shape))
+    misplaced = np.abs(values - reachable) > MISPLACED_STEPS * step
+    if axis is None:
+        return {"misplaced_share": float(misplaced.mean())}
+    same = similarity(*(_matrix(a, axis) for a in (values, source)))
+    return {
+        "misplaced_share": float(misplaced.mean()),
+        "similarity": same,
+        "found_as": "same" if same > ALIKE_ROUNDED else _found_as(values, source, axis),
+        "axis_gain_db": _axis_gain(stored, source, axis),
+    }
+
+
+def _found_as(stored: Values, source: Values, axis: int) -> str:
+    if stored.shape[0] == stored.shape[1] and cosine(np.swapaxes(stored, 0, 1), source) > ALIKE_ROUNDED:
+        return "transposed"
+    mine, theirs = _rows(stored, axis), _rows(source, axis)
+    few = mine.shape[0] <= MAX_COMPARED_ROWS and mine.shape[1] >= MIN_ROW
+    return "reordered" if few and is_reordered(mine, theirs, ALIKE_ROUNDED) else "other"
+
+
+def _axis_gain(stored: Constant, source: Values, axis: int) -> float | None:
+    """dB that scales along another axis would gain; None where there is one scale, or one per block."""
+    quantizer, values = stored.quantizer, stored.values
+    if quantizer is None or values is None or quantizer.axis is None or quantizer.block_size or quantizer.dynamic:
+        return None
+    declared = quantizer.axis % source.ndim
+    others = [
+        replace(quantizer, axis=other).dequantize(stored.codes)
+        for other in range(source.ndim)
+        if other != declared and stored.codes is not None and source.shape[other] == quantizer.scale.size
+    ]
+    rows, now = _rows(source, axis), _rows(values, axis)
+    noises = [power_of(_rows(other, axis) - rows) for other in others]
+    if declared != axis:
+        kind = GridKind(quantizer.bits, symmetric=True)
+        noises.append(noise_on(rows, *full_range(rows, kind), kind))
+    gains = [_gain(power_of(rows), power_of(now - rows), noise) for noise in noises]
+    return max((gain for gain in gains if gain is not None), default=None)
+
+
+def _gain(power: Floats, before: Floats, after: Floats) -> float | None:
+    """dB gained by all channels together or by the worst that is not dead, whichever is larger."""
+    alive = power > DEAD**2 * power.max()
+    if not alive.any():
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        together = 10 * np.log10(before.sum() / after.sum())
+        worst = 10 * np.log10((before[alive] / power[alive]).max() / (after[alive] / power[alive]).max())
+    known = [float(gain) for gain in (together, worst) if not np.isnan(gain)]
+    return max(known, default=None)
+
+
+def _predictions(stored: Constant, source: Values, axis: int | None) -> dict[str, Any]:
+    """What other grids would make of the float weights."""
+    quantizer = stored.quantizer
+    if quantizer is None or quantizer.dynamic:
+        return {}
+    found: dict[str, Any] = {}
+    if axis is not None:
+        even = GridKind(quantizer.bits, symmetric=True)
+        found["predicted_per_channel_sqnr_db"] = _full_range_sqnr(_rows(source, axis), even)
+    if quantizer.block_size:
+        return found
+    kind = GridKind(quantizer.bits, symmetric=_is_even(quantizer))
+    rows = source.reshape(1, -1) if quantizer.axis is None else _rows(source, quantizer.axis % source.ndim)
+    noise, power = best_noise(rows, kind), power_of(rows)
+    found["predicted_best_sqnr_db"] = decibels(float(power.sum()), float(noise.sum()))
+    if axis is not None and quantizer.axis is not None and quantizer.axis % source.ndim == axis:
+        tops = np.abs(rows).max(axis=1)
+        alive = tops > DEAD * tops.max()
+        levels = [decibels(float(p), float(n)) for p, n in zip(power[alive], noise[alive], strict=True)]
+        found["predicted_best_channel_sqnr_db"] = min((db for db in levels if db is not None), default=None)
+    if quantizer.bits < 8:
+        found["predicted_8bit_sqnr_db"] = _full_range_sqnr(rows, replace(kind, bits=8))
+    return found
+
+
+def _is_even(quantizer: Quantizer) -> bool:
+    """Codes lie evenly around 0.0."""
+    return bool(np.all(quantizer.zero_point == (0 if quantizer.signed else 2 ** (quantizer.bits - 1))))
+
+
+def _full_range_sqnr(rows: Values, kind: GridKind) -> float | None:
+    noise = noise_on(rows, *full_range(rows, kind), kind)
+    return decibels(float(power_of(rows).sum()), float(noise.sum()))
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    """a - b; None where it is unknown or undefined."""
+    return a - b if a is not None and b is not None and np.isfinite(b) else None
+
+
+def _rows(values: Values, axis: int) -> Values:
+    """One row per index of an axis."""
+    return np.ascontiguousarray(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+
+
+def _matrix(values: Values, axis: int) -> Values:
+    """``[outputs, inputs, taps]``."""
+    moved = np.moveaxis(values, axis, 0)
+    return moved.reshape(moved.shape[0], moved.shape[1] if moved.ndim > 1 else 1, -1)
+
+
+def _same_shape(stored: Values | None, original: Values | None) -> bool:
+    return stored is not None and original is not None and stored.shape == original.shape
+
+
+def is_comparable(stored: Values | None, original: Values | None) -> bool:
     """Both are known and of one shape, and neither is the other on another scale."""
     if stored is None or original is None or stored.shape != original.shape:
         return False
@@ -112,7 +340,8 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
     stored, weight = bias_of(op, graph), weight_of(op, graph)
     if stored is None or weight is None:
         return BiasFacts()
-    twin_values = original_of(op, graph, twin, float_graph).bias
+    original = original_of(op, graph, twin, float_graph)
+    twin_values = original.bias
     comparable = twin_values is not None and stored.values is not None and twin_values.shape == stored.values.shape
     floats = twin_values if comparable else stored.values
     if floats is None:
@@ -133,7 +362,9 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         max_code_per_channel=_max_code_per_channel(codes, op, weight),
         bits=0 if stored.quantizer is None else stored.quantizer.bits,
         max_error=rounding.max,
+        max_error_steps=_largest_steps(floats, stored, step) if comparable else None,
         overflowing_channels=int(over.sum()) if stored.quantizer is not None else 0,
+        overflowing_dead_channels=_overflowing_dead(op, over, original) if stored.quantizer is not None else 0,
         rounding=rounding,
     )
 
@@ -148,6 +379,22 @@ def _max_code_per_channel(codes: NDArray[np.float64], op: Operator, weight: Cons
         return None
     steps = np.maximum(tops, DEAD * tops.max()) / (2 ** (quantizer.bits - 1) - 1)
     return float((codes * float(np.max(quantizer.scale)) / steps).max())
+
+
+def _overflowing_dead(op: Operator, over: NDArray[np.bool_], original: Original) -> int | None:
+    """Channels beyond int32 whose float weights are dead; None where those are not known."""
+    axis = output_axis(op)
+    if axis is None or original.weight is None or original.weight.shape[axis] != over.size:
+        return None
+    tops = np.abs(_rows(original.weight, axis)).max(axis=1)
+    return int((over & (tops <= DEAD * tops.max())).sum())
+
+
+def _largest_steps(floats: Values, stored: Constant, step: NDArray[np.float64]) -> float | None:
+    """Largest error of a stored bias in steps; None where it is not kept on a grid, or one step is 0."""
+    if stored.quantizer is None or stored.values is None or not (step > 0).all():
+        return None
+    return float((np.abs(stored.values.astype(np.float64) - floats).ravel() / step).max())
 
 
 def _bias_step(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> NDArray[np.float64] | None:

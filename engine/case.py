@@ -222,6 +222,13 @@ ERROR_COLUMNS: Mapping[str, type] = {
     "power": np.float64,
     "max": np.float64,
 }
+#: What the error of the weights does to each channel of an operator's output: values of the input per channel, and as
+#: many times the mean and the mean square of the error that they predict. Filled when all data are read.
+WEIGHT_COLUMNS: Mapping[str, type] = {
+    "weights.count": np.int64,
+    "weights.sum": np.float64,
+    "weights.square": np.float64,
+}
 
 
 @dataclass
@@ -273,6 +280,7 @@ class SetStatistics:
         }
         for kind in ERROR_KINDS:
             columns |= {f"{kind}.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
+        columns |= {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
         return cls(
             channels=counts,
             columns=columns,

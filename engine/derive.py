@@ -22,6 +22,7 @@ from quantmedic.engine.facts import (
     OutputFacts,
     QuantizerFacts,
     TensorFacts,
+    WeightErrorFacts,
 )
 from quantmedic.engine.histogram import Bins
 from quantmedic.engine.methods import method_grids, method_sqnrs_db
@@ -36,6 +37,7 @@ from quantmedic.engine.tensors import (
     ratio,
     tensor_bins,
     tensor_facts,
+    weight_error_facts,
 )
 
 _JOINING = ("Concat", "Add")
@@ -55,7 +57,9 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
     degraded = [is_degraded(tensor.data.accumulated, base) for tensor in tensors]
-    layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers) for op in case.record.operators))
+    layers = _ranked(
+        tuple(_layer_facts(op, tensors, degraded, writers, weight_error_facts(case, op)) for op in case.record.operators)
+    )
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),
@@ -72,6 +76,7 @@ def _layer_facts(
     tensors: tuple[TensorFacts, ...],
     degraded: Sequence[bool | None],
     writers: Mapping[int, OperatorRecord],
+    weight_error: WeightErrorFacts,
 ) -> LayerFacts:
     """One layer; ``degraded`` tells of every tensor whether its accumulated error is over a threshold."""
     index = next((i for i in op.outputs if i is not None), None)
@@ -90,7 +95,11 @@ def _layer_facts(
         is_last=op.is_last,
         executed_as="integer" if op.executed_as == "integer" else "float" if op.executed_as == "float" else None,
         weight=op.weight,
+        weight_error=weight_error,
         bias=op.bias,
+        input_worst_channel_sqnr_db=_least(
+            tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
+        ),
         output=output,
         degraded=here,
         feeders=_feeders(op, writers),

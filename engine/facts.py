@@ -229,6 +229,75 @@ class WeightFacts(Facts):
     )
     dead_channels: int | None = fact("channels with absmax < 1e-6 of the tensor's absmax")
     rounding: ErrorFacts = ErrorFacts()
+    kurtosis: float | None = fact("mean of ((w - mean) / std)⁴ - 3: excess kurtosis, 0 for a Gaussian", "ratio")
+    outlier_ratio: float | None = fact(
+        "absmax / root mean square without the largest 1 % of the weights (at least one), of the output channel where "
+        "it is largest, with the median magnitude of each input channel divided out; channels of fewer than 8 weights "
+        "are not judged",
+        "ratio",
+    )
+    input_channel_range_ratio: float | None = fact(
+        "widest / narrowest absmax of the weights that meet one input channel; those under 1e-6 of the widest are left "
+        "out",
+        "ratio",
+    )
+    rounding_mean_steps: float | None = fact(
+        "mean of stored - float weight / scale, of each weight's own step: 0 for rounding to nearest, ±0.5 for "
+        "truncation",
+        "steps",
+    )
+    live_channel_sqnr_db: float | None = fact(
+        "lowest rounding sqnr_db of a channel that is not dead, however little power it has", "dB"
+    )
+    coarse_share: float | None = fact("share of the channels that are not dead whose rounding sqnr_db is < 10", "share")
+    erased_channels: int | None = fact("channels that are not dead in float and all zeros as stored")
+    misplaced_share: float | None = fact(
+        "share of weights stored more than 1.5 steps from the float weight, although the grid reaches that far: no "
+        "rounding explains them",
+        "share",
+    )
+    similarity: float | None = fact(
+        "cosine of stored and float weights, as they are or with the gains of output and input channels taken out "
+        "(rows and columns scaled to one norm in turn), whichever is larger",
+        "ratio",
+    )
+    found_as: Literal["same", "transposed", "reordered", "other"] | None = fact(
+        "what the stored weights are, told by cosines over 0.8: the float ones; the float ones with the first two axes "
+        "swapped; the float ones with the output channels in another order; something else"
+    )
+    output_axis: int | None = fact("axis of the output channels")
+    axis_gain_db: float | None = fact(
+        "sqnr_db of the weights with their scales along another axis, minus that in force, of the whole tensor or of "
+        "the worst channel, whichever gains more: the stored codes read along another axis of equal length, or, where "
+        "the scales do not lie along the output channels, a grid per output channel",
+        "dB",
+    )
+    predicted_per_channel_sqnr_db: float | None = fact(
+        "rounding sqnr_db of the float weights on a symmetric grid per output channel with the same bits", "dB"
+    )
+    predicted_best_sqnr_db: float | None = fact(
+        "rounding sqnr_db of the float weights at the granularity, symmetry and bits in force with the best range: 5 % "
+        "to 100 % of the full one in steps of 5 %, the least squared error of each scale",
+        "dB",
+    )
+    predicted_best_gain_db: float | None = fact(
+        "predicted_best_sqnr_db - rounding sqnr_db, where the stored weights are a rounding of the float ones", "dB"
+    )
+    predicted_best_channel_sqnr_db: float | None = fact(
+        "lowest sqnr_db of a channel that is not dead with the best range of each scale", "dB"
+    )
+    predicted_8bit_sqnr_db: float | None = fact(
+        "rounding sqnr_db with 8 bits over the full range, at the granularity and symmetry in force; where there are "
+        "fewer now",
+        "dB",
+    )
+    batch_norm_gain: float | None = fact(
+        "largest |γ| / √(variance + ε) of the batch normalization behind the float layer", "ratio"
+    )
+    batch_norm_gain_ratio: float | None = fact("batch_norm_gain / median of its channels", "ratio")
+    batch_norm_variance_ratio: float | None = fact(
+        "median variance of the channels / variance + ε of the channel with the largest gain", "ratio"
+    )
 
 
 class BiasFacts(Facts):
@@ -240,8 +309,48 @@ class BiasFacts(Facts):
     )
     bits: int | None = fact("bits of the stored bias; 32, or 0 where it stays float", "bits")
     max_error: float | None = fact("largest |stored bias - float bias|", "value")
+    max_error_steps: float | None = fact(
+        "largest |stored bias - float bias| / (s_x·s_w[c]): up to 0.5 for rounding to nearest", "steps"
+    )
     overflowing_channels: int | None = fact("channels whose code exceeds 2³¹ - 1 or sits at the end of int32")
+    overflowing_dead_channels: int | None = fact(
+        "those among them whose weights are dead (absmax < 1e-6 of the tensor's)"
+    )
     rounding: ErrorFacts = ErrorFacts()
+
+
+class WeightErrorFacts(Facts):
+    """What the errors of the stored weights and bias, ΔW and Δb, do to the layer's output.
+
+    Computed from the statistics of the float input x, before the activation that follows. Zero padding counts as if x went on beyond the border.
+    """
+
+    dataset: Role | None = fact("the data set that x comes from")
+    sqnr_db: float | None = fact(
+        "power of the float output / Σ over channels of Σ ΔW² · E[x²], the noise that rounding errors make whose signs "
+        "do not agree",
+        "dB",
+    )
+    worst_channel_sqnr_db: float | None = fact(
+        "lowest of that for one channel, among those with 1e-4 of the loudest channel's power", "dB"
+    )
+    noise_share: float | None = fact(
+        "that noise power / power of the accumulated error of the output: how much of it the weights can have made",
+        "share",
+    )
+    shift: float | None = fact(
+        "largest |Σ ΔW · E[x] + Δb| of an output channel: the constant that weights and bias add", "value"
+    )
+    shift_over_std: float | None = fact(
+        "largest constant of a channel / std of its accumulated error; as constant counts the smaller of "
+        "|Σ ΔW · E[x] + Δb| and the mean error measured, 0 where their signs differ",
+        "ratio",
+    )
+    shift_share: float | None = fact(
+        "Σ over channels of that constant squared / power of the accumulated error: what a corrected bias would take "
+        "away",
+        "share",
+    )
 
 
 class LayerFacts(Facts):
@@ -260,7 +369,11 @@ class LayerFacts(Facts):
     is_last: bool | None = fact("last compute operator")
     executed_as: Literal["integer", "float"] | None = fact("kernel in the optimized graph of the runtime")
     weight: WeightFacts = WeightFacts()
+    weight_error: WeightErrorFacts = WeightErrorFacts()
     bias: BiasFacts = BiasFacts()
+    input_worst_channel_sqnr_db: float | None = fact(
+        "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
+    )
     output: TensorFacts = TensorFacts()
     degraded: bool | None = fact(
         "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*)"

@@ -19,6 +19,7 @@ from quantmedic.engine.facts import (
     Role,
     TensorDataFacts,
     TensorFacts,
+    WeightErrorFacts,
 )
 from quantmedic.engine.gates import product_error
 from quantmedic.engine.histogram import Bins, BinTable
@@ -182,6 +183,36 @@ def all_error_facts(
     }
     rows = _rows(fields)
     return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
+
+
+def weight_error_facts(case: Case, op: OperatorRecord) -> WeightErrorFacts:
+    """What the error of an operator's weights does to its output, on the data set that the facts come from."""
+    index = next((i for i in op.outputs if i is not None), None)
+    if index is None or op.weight.name is None:
+        return WeightErrorFacts()
+    role = main_role(case)
+    statistics = case.statistics[role]
+    rows = slice(int(statistics.offsets[index]), int(statistics.offsets[index + 1]))
+    columns = {name: column[rows] for name, column in statistics.columns.items()}
+    seen, measured = columns["weights.count"], columns["accumulated.count"]
+    if not len(seen) or not (seen > 0).all() or not (measured > 0).all():
+        return WeightErrorFacts()
+    shift, noise = columns["weights.sum"] / seen, columns["weights.square"] / seen
+    mean, mse = columns["accumulated.sum"] / measured, columns["accumulated.square"] / measured
+    power = columns["accumulated.power"] / measured
+    # What the prediction and the measurement agree on.
+    agreed = np.where(shift * mean > 0, np.minimum(np.abs(shift), np.abs(mean)), 0.0)
+    std = np.sqrt(np.maximum(mse - mean * mean, 0.0))
+    loud = (power > AUDIBLE * power.max()) & (noise > 0)
+    return WeightErrorFacts(
+        dataset=role,
+        sqnr_db=decibels(ratio(float(noise.sum()), float(power.sum()))),
+        worst_channel_sqnr_db=decibels(float((noise[loud] / power[loud]).max())) if loud.any() else None,
+        noise_share=ratio(float(noise.sum()), float(mse.sum())),
+        shift=float(np.abs(shift).max()),
+        shift_over_std=float((agreed[std > 0] / std[std > 0]).max()) if (std > 0).any() else None,
+        shift_share=ratio(float((agreed * agreed).sum()), float(mse.sum())),
+    )
 
 
 def decibels(nmse: float | None) -> float | None:

@@ -1,0 +1,155 @@
+"""What another grid would make of weights, and whether stored weights are what the float ones become on a grid.
+
+Weights come as ``[groups, weights]``, float32: one row for each group of weights that share a scale, or for each
+channel. Everything is computed on all weights; nothing is sampled.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float32]
+Floats = NDArray[np.float64]
+#: Shares of the full range that are tried as ranges, from the widest down.
+SHARES = np.arange(20, 0, -1) / 20
+#: The search ends where clipping has made every group this many times as noisy as it was at its best.
+PAST_THE_BEST = 2.0
+#: Weights that are worked on together: few enough for the processor's cache.
+_BLOCK = 65_536
+#: Share of a channel's largest weights that is left out to tell how large the others are.
+_TAIL = 0.01
+#: Fewer weights do not tell how large the weights of a channel usually are.
+MIN_WEIGHTS = 8
+#: Rounds in which the gains of rows and columns are taken out of a matrix.
+_BALANCING = 20
+
+
+@dataclass(frozen=True)
+class GridKind:
+    """How codes are spread: so many bits, evenly around 0.0 or from the lowest value to the highest."""
+
+    bits: int
+    symmetric: bool
+
+
+def full_range(rows: Values, kind: GridKind) -> tuple[Floats, Floats]:
+    """Ends of the range that covers every value and 0.0, per row."""
+    low = np.minimum(rows.min(axis=1), 0.0).astype(np.float64)
+    high = np.maximum(rows.max(axis=1), 0.0).astype(np.float64)
+    if kind.symmetric:
+        high = np.maximum(-low, high)
+        low = -high
+    return low, high
+
+
+def noise_on(rows: Values, low: Floats, high: Floats, kind: GridKind) -> Floats:
+    """Sum of the squared errors of each row on a grid over ``[low, high]``; a range of nothing erases its row."""
+    codes = 2.0**kind.bits - (2.0 if kind.symmetric else 1.0)
+    step = (high - low) / codes
+    zero = np.rint(np.divide(-low, step, out=np.zeros_like(step), where=step > 0))
+    found = np.zeros(len(rows))
+    for part, columns in _blocks(rows):
+        width = step[part, None].astype(np.float32)
+        below, above = (-zero[part, None]).astype(np.float32), (codes - zero[part, None]).astype(np.float32)
+        x = rows[part, columns]
+        y = np.divide(x, width, out=np.zeros_like(x), where=width > 0)
+        np.rint(y, out=y)
+        np.clip(y, below, above, out=y)
+        y *= width
+        y -= x
+        found[part] += np.einsum("ij,ij->i", y, y, dtype=np.float64)
+    return found
+
+
+def best_noise(rows: Values, kind: GridKind) -> Floats:
+    """Least sum of squared errors of each row over ranges that are a share of the full one."""
+    low, high = full_range(rows, kind)
+    best = noise_on(rows, low, high, kind)
+    for share in SHARES[1:]:
+        now = noise_on(rows, share * low, share * high, kind)
+        best = np.minimum(best, now)
+        if np.all((now > PAST_THE_BEST * best) | (best == 0)):
+            break
+    return best
+
+
+def power_of(rows: Values) -> Floats:
+    """Sum of squares of each row."""
+    return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+
+
+def decibels(power: float, noise: float) -> float | None:
+    """Ratio of power to noise in dB; inf without noise, None without power."""
+    if not power > 0 or not np.isfinite(noise):
+        return None
+    return float(10.0 * np.log10(power / noise)) if noise > 0 else np.inf
+
+
+def outlier_ratios(matrix: Values) -> Floats:
+    """Largest magnitude of each output over the root mean square without its largest 1 % (at least one).
+
+    Takes ``[outputs, inputs, taps]``. What is common to all weights of an input channel, their median magnitude, is
+    divided out first where there are enough of them. 0 where the rest of a row is all zeros.
+    """
+    rows = (matrix / _input_gains(matrix)).reshape(len(matrix), -1)
+    size = rows.shape[1]
+    kept = size - max(int(np.ceil(_TAIL * size)), 1)
+    squares = np.sort(rows.astype(np.float64) ** 2, axis=1)
+    rest = squares[:, :kept].mean(axis=1)
+    return np.sqrt(np.divide(squares[:, -1], rest, out=np.zeros(len(rows)), where=rest > 0))
+
+
+def _input_gains(matrix: Values) -> Values:
+    """Median magnitude of the weights of each input channel; 1 where they are few, or mostly zeros."""
+    if matrix.shape[0] * matrix.shape[2] < MIN_WEIGHTS:
+        return np.ones((1, 1, 1), np.float32)
+    gains = np.median(np.abs(matrix), axis=(0, 2), keepdims=True)
+    return gains if (gains > 0).all() else np.ones((1, 1, 1), np.float32)
+
+
+def cosine(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+    """Cosine of two arrays of one shape; 0 where one of them is all zeros."""
+    x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+    norm = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / norm if norm > 0 and np.isfinite(norm) else 0.0
+
+
+def similarity(stored: Values, original: Values) -> float:
+    """Cosine of two arrays ``[outputs, inputs, taps]``, blind to a gain per output and per input channel.
+
+    Equalization and folded normalizations change such gains and leave the function alone. The gains are found by
+    giving rows and columns the same norm in turn (Sinkhorn and Knopp 1967).
+    """
+    return max(cosine(stored, original), cosine(*(_balanced(a) for a in (stored, original))))
+
+
+def _balanced(values: Values) -> Floats:
+    balanced = values.astype(np.float64)
+    for _ in range(_BALANCING):
+        for axes in ((1, 2), (0, 2)):
+            norm = np.sqrt((balanced * balanced).sum(axis=axes, keepdims=True))
+            balanced = np.divide(balanced, norm, out=np.zeros_like(balanced), where=norm > 0)
+    return balanced
+
+
+def is_reordered(stored: Values, original: Values, alike: float) -> bool:
+    """Nearly every row of the stored weights is a row of the original ones, ``[rows, weights]`` both."""
+    a, b = (_unit_rows(rows) for rows in (stored, original))
+    return bool(np.median((a @ b.T).max(axis=1)) > alike)
+
+
+def _unit_rows(rows: Values) -> Floats:
+    wide = rows.astype(np.float64)
+    norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    return np.divide(wide, norm, out=np.zeros_like(wide), where=norm > 0)
+
+
+def _blocks(rows: Values) -> Iterator[tuple[slice, slice]]:
+    """Parts of a table that fit the processor's cache."""
+    width = min(rows.shape[1], _BLOCK)
+    height = max(_BLOCK // max(width, 1), 1)
+    for top in range(0, len(rows), height):
+        for left in range(0, rows.shape[1], max(width, 1)):
+            yield slice(top, top + height), slice(left, left + width)
