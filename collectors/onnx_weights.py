@@ -124,7 +124,8 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
     found |= _resemblance(stored, shaped, axis)
     found |= _predictions(stored, shaped, axis)
     if source is not None and found.get("predicted_best_sqnr_db") is not None:
-        now = found["rounding"].sqnr_db
+        # Summed as the prediction is, so that an equal grid gains exactly nothing.
+        now = decibels(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
         found["predicted_best_gain_db"] = _difference(found["predicted_best_sqnr_db"], now)
     return WeightFacts(**found)
 
@@ -308,7 +309,7 @@ def _full_range_sqnr(rows: Values, kind: GridKind) -> float | None:
 
 def _difference(a: float | None, b: float | None) -> float | None:
     """a - b; None where it is unknown or undefined."""
-    return a - b if a is not None and b is not None and np.isfinite(b) else None
+    return round(a - b, 6) if a is not None and b is not None and np.isfinite(b) else None
 
 
 def _rows(values: Values, axis: int) -> Values:

@@ -322,7 +322,8 @@ class BiasFacts(Facts):
 class WeightErrorFacts(Facts):
     """What the errors of the stored weights and bias, ΔW and Δb, do to the layer's output.
 
-    Computed from the statistics of the float input x, before the activation that follows. Zero padding counts as if x went on beyond the border.
+    Computed from the statistics of the float input x, before the activation that follows. Zero padding counts as if x
+    went on beyond the border.
     """
 
     dataset: Role | None = fact("the data set that x comes from")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import Net, codes_of, random, save_pair, static
+from models import Net, codes_of, random, run, save_pair, static
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
@@ -26,7 +26,6 @@ from quantmedic.engine.facts import CaseFacts, LayerFacts
 Array = NDArray[Any]
 DATA = np.abs(random(3, 64, 8, 8, 8))
 WIDE = {"activation_type": QuantType.QUInt16}
-PER_CHANNEL = WIDE | {"per_channel": True}
 
 
 @dataclass
@@ -88,7 +87,7 @@ def rules():
 def diagnose(tmp_path, rules):
     """Quantize with onnxruntime, change the file, and diagnose it on the calibration data."""
 
-    def run(
+    def diagnosed(
         model: onnx.ModelProto,
         change: Callable[[onnx.ModelProto], None] = lambda quantized: None,
         source: onnx.ModelProto | None = None,
@@ -99,7 +98,7 @@ def diagnose(tmp_path, rules):
         case = quantmedic.collect(*save_pair(Path(tmp_path), model, quantized), validation=DATA, threads=1)
         return Patient(case, derive(case, rules), quantmedic.judge(case, rules))
 
-    return run
+    return diagnosed
 
 
 def initializer(model: onnx.ModelProto, name: str) -> Array:
@@ -116,3 +115,373 @@ def restore(model: onnx.ModelProto, layer: str, weight: Array, scale: Array) -> 
     """Store a layer's weights anew on a symmetric int8 grid."""
     replace(model, f"{layer}.weight_scale", np.asarray(scale, np.float32))
     replace(model, f"{layer}.weight_quantized", codes_of(weight, scale, np.int8(0)))
+
+
+def scales_along_the_inputs(model: onnx.ModelProto, layer: str) -> None:
+    """Move the declared axis of a layer's weight scales to the input channels."""
+    (node,) = (n for n in model.graph.node if f"{layer}.weight_quantized" in n.input)
+    (axis,) = (a for a in node.attribute if a.name == "axis")
+    axis.i = 1
+
+
+# --- healthy networks ------------------------------------------------------------------------------------------------
+
+HEALTHY = {
+    "per tensor": {},
+    "per channel": {"per_channel": True},
+    "8-bit activations": {"activation_type": QuantType.QUInt8},
+    "asymmetric uint8 weights": {"weight_type": QuantType.QUInt8, "activation_type": QuantType.QUInt8},
+}
+
+
+@pytest.mark.parametrize("options", HEALTHY.values(), ids=HEALTHY)
+def test_healthy_network_is_clean(diagnose, options):
+    patient = diagnose(network(Weights()), **options)
+    assert patient.facts.model.harmed is False
+    assert patient.causes == []
+    for layer in patient.facts.layers:
+        if layer.weight.name is not None:
+            assert (layer.weight.misplaced_share, layer.weight.found_as) == (0.0, "same")
+            assert layer.weight.similarity > 0.999
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_moderate_imbalance_is_clean(diagnose, per_channel):
+    """Channels that differ eightfold cost something, but nothing that the output feels."""
+    weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16))
+    patient = diagnose(network(weights), per_channel=per_channel, activation_type=QuantType.QUInt8)
+    assert patient.facts.model.harmed is False
+    assert patient.causes == []
+
+
+def test_weights_are_not_blamed_for_the_noise_of_others(diagnose):
+    """Two activations are cut off: the weights, imbalanced though they are, make next to none of the noise."""
+
+    def cut(quantized: onnx.ModelProto) -> None:
+        for name in ("a.relu_scale", "b.relu_scale"):
+            replace(quantized, name, initializer(quantized, name) / np.float32(20))
+
+    weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 8, 16))
+    patient = diagnose(network(weights), cut, activation_type=QuantType.QUInt8)
+    assert patient.facts.model.harmed
+    assert not [rule for cause in patient.diagnosis.causes for rule in cause.rules if rule.startswith("W")]
+
+
+# --- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def test_imbalanced_channels_with_one_scale(diagnose):
+    weights = Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 200, 16))
+    patient = diagnose(network(weights))
+    assert patient.causes == ["channel-range-imbalance"]
+    assert patient.rules("channel-range-imbalance") == ("W001", "W013")
+
+
+def test_imbalanced_input_channels_are_no_matter_of_granularity(diagnose):
+    gains = np.ones(16)
+    gains[3] = 1 / 300
+    patient = diagnose(network(Weights().scaled_between_a_and_b(gains)), per_channel=True)
+    assert patient.causes == ["channel-range-imbalance"]
+    assert patient.rules("channel-range-imbalance") == ("W013",)
+    layer = patient.layer("b")
+    assert layer.weight.rounding.sqnr_db > 35 > 0 > layer.weight_error.sqnr_db
+
+
+def test_erased_channels_that_are_too_quiet_to_be_the_worst(diagnose):
+    """Half of the channels lie 60 dB below the others: the worst channel is judged among the loud ones."""
+    gains = np.where(np.arange(16) % 2, 1 / 1000, 1.0)
+    patient = diagnose(network(Weights().scaled_between_a_and_b(gains)))
+    weight = patient.layer("a").weight
+    assert weight.rounding.worst_channel_sqnr_db > 30
+    assert (weight.erased_channels, weight.coarse_share) == (8, 0.5)
+    assert patient.causes[0] == "channel-range-imbalance"
+    assert "W001" in patient.rules("channel-range-imbalance")
+
+
+def test_one_huge_weight(diagnose):
+    weights = Weights()
+    weights.b[2, 5, 1, 1] = 18
+    patient = diagnose(network(weights))
+    assert patient.causes == ["heavy-tailed-weights"]
+    assert patient.layer("b").weight.outlier_ratio > 100
+    assert patient.layer("b").weight.kurtosis > 100
+
+
+def test_range_far_beyond_the_weights(diagnose):
+    weights = Weights()
+
+    def widen(quantized: onnx.ModelProto) -> None:
+        restore(quantized, "b", weights.b, np.float32(np.abs(weights.b).max() / 127 * 20))
+
+    patient = diagnose(network(weights), widen)
+    assert patient.causes == ["poor-threshold"]
+    (cause,) = patient.diagnosis.causes
+    assert cause.rules == ("W010",)
+    assert cause.predicted_gain_db == pytest.approx(26, abs=3)
+
+
+def test_scales_of_many_channels_raised(diagnose):
+    """Half of the scales suit the widest bias, not their weights; the loud channels are fine."""
+    gains = np.where(np.arange(16) % 2, 1 / 80, 1.0)
+    weights = Weights().scaled_between_a_and_b(gains)
+
+    def raise_scales(quantized: onnx.ModelProto) -> None:
+        top = np.abs(weights.a).max(axis=(1, 2, 3)).max()
+        restore(quantized, "a", weights.a, np.full(16, top / 127, np.float32))
+
+    patient = diagnose(network(weights), raise_scales, per_channel=True)
+    assert "W010" in patient.rules("poor-threshold")
+    assert "a" in next(c.subjects for c in patient.diagnosis.causes if c.cause == "poor-threshold")
+
+
+# --- bits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_four_bits(diagnose, per_channel):
+    patient = diagnose(network(Weights()), weight_type=QuantType.QInt4, per_channel=per_channel)
+    assert patient.causes == ["too-few-weight-bits"]
+
+
+def test_two_bits(diagnose):
+    """Codes -1, 0 and 1, as int4 stores them."""
+    weights = Weights()
+
+    def cut(quantized: onnx.ModelProto) -> None:
+        for layer, values in (("a", weights.a), ("b", weights.b), ("c", weights.c)):
+            scale = np.float32(0.7 * np.abs(values).max())
+            codes = np.clip(np.rint(values / scale), -1, 1)
+            replace(quantized, f"{layer}.weight_scale", scale)
+            (found,) = (t for t in quantized.graph.initializer if t.name == f"{layer}.weight_quantized")
+            found.CopyFrom(onnx.helper.make_tensor(found.name, found.data_type, found.dims, codes.astype(int).ravel()))
+
+    patient = diagnose(network(weights), cut, weight_type=QuantType.QInt4)
+    assert patient.causes[0] == "too-few-weight-bits"
+
+
+# --- weights that are not the float ones -----------------------------------------------------------------------------
+
+
+def imbalanced_outputs(narrowest: float) -> Weights:
+    """Output channels of the second layer differ, and the third makes up for it."""
+    gains = np.geomspace(1, narrowest, 16).astype(np.float32)
+    weights = Weights()
+    return Weights(weights.a, weights.b * gains[:, None, None, None], weights.c / gains[None, :, None, None])
+
+
+def test_scales_read_along_the_wrong_axis(diagnose):
+    model = network(imbalanced_outputs(1 / 8))
+    patient = diagnose(model, lambda quantized: scales_along_the_inputs(quantized, "b"), per_channel=True)
+    assert patient.causes == ["wrong-channel-axis"]
+    weight = patient.layer("b").weight
+    assert (weight.quantizer.axis, weight.output_axis) == (1, 0)
+    assert weight.axis_gain_db > 30
+
+
+def test_scales_made_along_the_input_channels(diagnose):
+    weights = imbalanced_outputs(1 / 60)
+
+    def requantize(quantized: onnx.ModelProto) -> None:
+        scales_along_the_inputs(quantized, "b")
+        scale = np.abs(weights.b).max(axis=(0, 2, 3)).astype(np.float32) / np.float32(127)
+        replace(quantized, "b.weight_scale", scale)
+        replace(quantized, "b.weight_quantized", codes_of(weights.b, scale, np.int8(0), axis=1))
+
+    patient = diagnose(network(weights), requantize, per_channel=True)
+    assert patient.causes == ["wrong-channel-axis"]
+
+
+def transposed(codes: Array) -> Array:
+    return np.swapaxes(codes, 0, 1)
+
+
+def reordered(codes: Array) -> Array:
+    return codes[::-1]
+
+
+def overwritten(codes: Array) -> Array:
+    changed = codes.copy()
+    changed[5] = np.random.default_rng(0).integers(-127, 127, codes[5].shape)
+    return changed
+
+
+@pytest.mark.parametrize(
+    "change, found_as", [(transposed, "transposed"), (reordered, "reordered"), (overwritten, "same")]
+)
+def test_weights_that_were_changed_on_the_way(diagnose, change, found_as):
+    def edit(quantized: onnx.ModelProto) -> None:
+        replace(quantized, "b.weight_quantized", change(initializer(quantized, "b.weight_quantized")))
+
+    patient = diagnose(network(Weights()), edit)
+    assert patient.causes == ["foreign-weights"]
+    assert patient.layer("b").weight.found_as == found_as
+
+
+def test_weights_of_another_training(diagnose):
+    other = network(Weights(b=random(77, 16, 16, 3, 3, scale=0.12)))
+    patient = diagnose(network(Weights()), source=other)
+    assert patient.causes == ["foreign-weights"]
+    assert patient.layer("b").weight.found_as == "other"
+
+
+def test_equalized_weights_are_no_strangers(diagnose):
+    """The quantized model was equalized first: gains per channel moved, the function did not."""
+    float_model = network(Weights().scaled_between_a_and_b(np.geomspace(1, 1 / 50, 16)))
+    patient = diagnose(float_model, source=network(Weights()))
+    assert patient.facts.model.harmed is False
+    for name in ("a", "b"):
+        assert patient.layer(name).weight.found_as == "same"
+
+
+# --- constants -------------------------------------------------------------------------------------------------------
+
+
+def test_truncated_weights_shift_the_output(diagnose):
+    weights = Weights()
+
+    def truncate(quantized: onnx.ModelProto) -> None:
+        for layer, values in (("a", weights.a), ("b", weights.b), ("c", weights.c)):
+            codes = np.floor(values / initializer(quantized, f"{layer}.weight_scale"))
+            replace(quantized, f"{layer}.weight_quantized", codes.astype(np.int8))
+
+    patient = diagnose(network(weights), truncate)
+    assert patient.causes == ["weight-induced-bias-shift"]
+    assert patient.rules("weight-induced-bias-shift") == ("W007",)
+    assert patient.layer("a").weight.rounding_mean_steps == pytest.approx(-0.5, abs=0.05)
+
+
+def changed_bias(layer: str, by: Callable[[Array], Array]) -> Callable[[onnx.ModelProto], None]:
+    def change(quantized: onnx.ModelProto) -> None:
+        codes, scale = (initializer(quantized, f"{layer}.bias_quantized{end}") for end in ("", "_scale"))
+        moved = codes.astype(np.float64) + by(codes) / scale.astype(np.float64)
+        replace(quantized, f"{layer}.bias_quantized", np.rint(moved).astype(np.int32))
+
+    return change
+
+
+def test_bias_corrected_with_the_wrong_mean(diagnose):
+    patient = diagnose(network(Weights()), changed_bias("b", lambda codes: np.full(codes.shape, 0.15)))
+    assert patient.causes == ["weight-induced-bias-shift"]
+    assert patient.rules("weight-induced-bias-shift") == ("W012",)
+    assert "bias-correction-off" in [remedy.id for remedy in patient.diagnosis.causes[0].remedies]
+
+
+def test_a_good_bias_correction_is_not_blamed(diagnose):
+    """The truncated weights of the second layer shift it; the bias takes that back."""
+    weights = Weights()
+    model = network(weights)
+
+    def truncate(quantized: onnx.ModelProto) -> None:
+        codes = np.floor(weights.b / initializer(quantized, "b.weight_scale"))
+        replace(quantized, "b.weight_quantized", codes.astype(np.int8))
+
+    def truncate_and_correct(quantized: onnx.ModelProto) -> None:
+        truncate(quantized)
+        error = codes_to_weights(quantized, "b") - weights.b
+        mean = every(model, "a.relu").mean(axis=(0, 2, 3))
+        shift = (error.sum(axis=(2, 3)) * mean).sum(axis=1)
+        changed_bias("b", lambda codes: -shift)(quantized)
+
+    before, after = diagnose(model, truncate), diagnose(model, truncate_and_correct)
+    assert after.layer("b").bias.max_error_steps > 1.5
+    assert before.layer("b").weight_error.shift_share > 0.25 > after.layer("b").weight_error.shift_share
+    assert after.facts.model.output_sqnr_db > before.facts.model.output_sqnr_db + 3
+    assert after.causes == []
+
+
+def codes_to_weights(quantized: onnx.ModelProto, layer: str) -> Array:
+    scale = initializer(quantized, f"{layer}.weight_scale").astype(np.float64)
+    return initializer(quantized, f"{layer}.weight_quantized") * scale
+
+
+def every(model: onnx.ModelProto, name: str) -> Array:
+    return run(model, {"image": DATA}, [name])[name].astype(np.float64)
+
+
+# --- batch norms and dead channels -----------------------------------------------------------------------------------
+
+
+def normalization(variance: Array) -> dict[str, Array]:
+    ones, zeros = np.ones(16, np.float32), np.zeros(16, np.float32)
+    return {"gamma": ones, "beta": zeros, "mean": zeros, "variance": variance.astype(np.float32)}
+
+
+def folded(weights: Weights, norm: dict[str, Array]) -> onnx.ModelProto:
+    gain = (norm["gamma"] / np.sqrt(norm["variance"] + 1e-9)).astype(np.float32)
+    scaled = Weights(weights.a * gain[:, None, None, None], weights.b, weights.c, weights.bias * gain)
+    return network(scaled)
+
+
+def vanishing(channel: int = 4, variance: float = 1e-4) -> Array:
+    values = np.ones(16)
+    values[channel] = variance
+    return values
+
+
+@pytest.mark.parametrize("options", [{}, {"per_channel": True, "activation_type": QuantType.QUInt8}])
+def test_vanishing_variance_is_folded_into_the_weights(diagnose, options):
+    weights, norm = Weights(), normalization(vanishing())
+    weights.b[:, 4] /= 100
+    patient = diagnose(network(weights, norm), source=folded(weights, norm), **options)
+    assert "batch-norm-blow-up" in patient.causes
+    cause = next(c for c in patient.diagnosis.causes if c.cause == "batch-norm-blow-up")
+    assert cause.subjects == ("a",)
+    assert patient.layer("a").weight.batch_norm_gain == pytest.approx(100, rel=1e-3)
+    assert patient.layer("a").weight.batch_norm_variance_ratio == pytest.approx(1e4, rel=1e-2)
+
+
+def test_usual_variances_are_clean(diagnose):
+    norm = normalization(np.random.default_rng(0).uniform(0.3, 3, 16))
+    patient = diagnose(network(Weights(), norm), source=folded(Weights(), norm))
+    assert patient.causes == []
+    assert patient.layer("a").weight.batch_norm_gain_ratio < 4
+
+
+@pytest.mark.parametrize("variance", [1e-2, 1e-4])
+def test_batch_norm_that_was_left_in_the_graph(diagnose, variance):
+    """The quiet channel is on the grid of the loud ones before it is normalized."""
+    weights, norm = Weights(), normalization(vanishing(variance=variance))
+    for array in (weights.a, weights.bias):
+        array[4] *= np.sqrt(variance)
+    weights.b[:, 4] *= 3
+    patient = diagnose(network(weights, norm), activation_type=QuantType.QUInt8, per_channel=True)
+    assert patient.facts.model.harmed
+    assert patient.causes[0] == "batch-norm-not-folded"
+    assert patient.diagnosis.causes[0].subjects == ("a.normed",)
+
+
+def test_batch_norm_that_does_no_harm_in_the_graph(diagnose):
+    norm = normalization(np.random.default_rng(0).uniform(0.3, 3, 16))
+    patient = diagnose(network(Weights(), norm), activation_type=QuantType.QUInt8, per_channel=True)
+    assert "a.normed" in [layer.name for layer in patient.facts.layers]
+    assert patient.causes == []
+
+
+def floored(quantized: onnx.ModelProto) -> None:
+    """The dead channel's scale falls to a floor, and its bias is cut off at the end of int32."""
+    scale, bias_scale, codes = (
+        initializer(quantized, name).copy() for name in ("a.weight_scale", "a.bias_quantized_scale", "a.bias_quantized")
+    )
+    value = codes[6] * float(bias_scale[6])
+    bias_scale[6] *= 1.19e-10 / scale[6]
+    scale[6] = 1.19e-10
+    codes[6] = min(value / float(bias_scale[6]), 2**31 - 1)
+    for name, array in (
+        ("a.weight_scale", scale),
+        ("a.bias_quantized_scale", bias_scale),
+        ("a.bias_quantized", codes),
+    ):
+        replace(quantized, name, array)
+
+
+@pytest.mark.parametrize("change", [lambda quantized: None, floored])
+def test_dead_channel(diagnose, change):
+    weights = Weights()
+    weights.a[6], weights.bias[6] = 0, 3
+    patient = diagnose(network(weights), change, per_channel=True)
+    assert patient.layer("a").weight.dead_channels == 1
+    if change is floored:
+        assert patient.causes == ["dead-channels", "bias-overflow"]
+        assert patient.layer("a").bias.overflowing_dead_channels == 1
+    else:
+        assert patient.causes == []
