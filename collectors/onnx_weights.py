@@ -133,15 +133,17 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
 def _distribution(values: Values, axis: int | None) -> dict[str, Any]:
     """How the weights are spread, over all channels and within each."""
     top, std = float(np.abs(values).max()), float(values.std())
-    centred = values.astype(np.float64) - values.mean(dtype=np.float64)
-    moments = [float((centred**power).mean()) for power in (2, 4)]
+    centred = values - np.float32(values.mean(dtype=np.float64))
+    centred *= centred
+    variance = float(centred.mean(dtype=np.float64))
+    fourth = float(power_of(centred.reshape(1, -1))[0]) / values.size
     found: dict[str, Any] = {
         "min": float(values.min()),
         "max": float(values.max()),
         "mean": float(values.mean()),
         "std": std,
         "absmax_over_std": top / std if std > 0 else None,
-        "kurtosis": moments[1] / moments[0] ** 2 - 3 if moments[0] > 0 else None,
+        "kurtosis": fourth / variance**2 - 3 if variance > 0 else None,
     }
     if axis is None:
         return found

@@ -22,6 +22,8 @@ _BLOCK = 65_536
 _TAIL = 0.01
 #: Fewer weights do not tell how large the weights of a channel usually are.
 MIN_WEIGHTS = 8
+#: A cosine above this needs no second look.
+CERTAIN = 0.99
 #: Rounds in which the gains of rows and columns are taken out of a matrix.
 _BALANCING = 20
 
@@ -94,26 +96,32 @@ def outlier_ratios(matrix: Values) -> Floats:
     divided out first where there are enough of them. 0 where the rest of a row is all zeros.
     """
     rows = (matrix / _input_gains(matrix)).reshape(len(matrix), -1)
+    rows *= rows
     size = rows.shape[1]
     kept = size - max(int(np.ceil(_TAIL * size)), 1)
-    squares = np.sort(rows.astype(np.float64) ** 2, axis=1)
-    rest = squares[:, :kept].mean(axis=1)
-    return np.sqrt(np.divide(squares[:, -1], rest, out=np.zeros(len(rows)), where=rest > 0))
+    rows.partition(kept, axis=1)
+    rest = rows[:, :kept].mean(axis=1, dtype=np.float64)
+    top = rows[:, kept:].max(axis=1)
+    return np.sqrt(np.divide(top, rest, out=np.zeros(len(rows)), where=rest > 0))
 
 
 def _input_gains(matrix: Values) -> Values:
     """Median magnitude of the weights of each input channel; 1 where they are few, or mostly zeros."""
     if matrix.shape[0] * matrix.shape[2] < MIN_WEIGHTS:
         return np.ones((1, 1, 1), np.float32)
-    gains = np.median(np.abs(matrix), axis=(0, 2), keepdims=True)
+    columns = np.abs(np.moveaxis(matrix, 1, 0)).reshape(matrix.shape[1], -1)
+    middle = columns.shape[1] // 2
+    columns.partition(middle, axis=1)
+    gains = columns[:, middle].reshape(1, -1, 1)
     return gains if (gains > 0).all() else np.ones((1, 1, 1), np.float32)
 
 
-def cosine(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+def cosine(a: Values, b: Values) -> float:
     """Cosine of two arrays of one shape; 0 where one of them is all zeros."""
-    x, y = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-    norm = float(np.sqrt((x @ x) * (y @ y)))
-    return float(x @ y) / norm if norm > 0 and np.isfinite(norm) else 0.0
+    x, y = a.reshape(1, -1), b.reshape(1, -1)
+    norm = float(np.sqrt(power_of(x)[0] * power_of(y)[0]))
+    product = float(np.einsum("ij,ij->i", x, y, dtype=np.float64)[0])
+    return product / norm if norm > 0 and np.isfinite(norm) else 0.0
 
 
 def similarity(stored: Values, original: Values) -> float:
@@ -122,16 +130,22 @@ def similarity(stored: Values, original: Values) -> float:
     Equalization and folded normalizations change such gains and leave the function alone. The gains are found by
     giving rows and columns the same norm in turn (Sinkhorn and Knopp 1967).
     """
-    return max(cosine(stored, original), cosine(*(_balanced(a) for a in (stored, original))))
+    plain = cosine(stored, original)
+    return plain if plain > CERTAIN else max(plain, cosine(_balanced(stored), _balanced(original)))
 
 
-def _balanced(values: Values) -> Floats:
-    balanced = values.astype(np.float64)
+def _balanced(values: Values) -> Values:
+    """The weights with all outputs and all inputs as large as one another."""
+    power = np.einsum("oit,oit->oi", values, values, dtype=np.float64)
+    rows, columns = np.ones(len(power)), np.ones(power.shape[1])
     for _ in range(_BALANCING):
-        for axes in ((1, 2), (0, 2)):
-            norm = np.sqrt((balanced * balanced).sum(axis=axes, keepdims=True))
-            balanced = np.divide(balanced, norm, out=np.zeros_like(balanced), where=norm > 0)
-    return balanced
+        rows = _inverse(power @ columns)
+        columns = _inverse(power.T @ rows)
+    return values * np.sqrt(np.outer(rows, columns))[:, :, None].astype(np.float32)
+
+
+def _inverse(values: Floats) -> Floats:
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
 def is_reordered(stored: Values, original: Values, alike: float) -> bool:
