@@ -194,7 +194,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     codes = _split(arrays["codes.used"], shapes.prod(axis=1))
     rows = int(arrays["channels"].sum())
     # Cases of earlier versions do not have them: nothing was counted.
-    unfilled = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    unfilled: dict[str, NDArray[Any]] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
     return SetStatistics(
         channels=arrays["channels"],
         columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},

@@ -113,7 +113,7 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
         "quantizer": quantizer,
         "output_axis": axis,
         **_distribution(values, axis),
-        **_batch_norm(twin, float_graph),
+        **(_batch_norm(twin, float_graph) if original.folded else {}),
     }
     if stored.quantizer is None or stored.values is None or shaped is None or not np.isfinite(shaped).all():
         return WeightFacts(**found)
@@ -169,7 +169,7 @@ def _input_range_ratio(matrix: Values) -> float | None:
 
 
 def _batch_norm(twin: Operator | None, float_graph: Graph) -> dict[str, Any]:
-    """What the normalization behind the float operator multiplies its channels with."""
+    """What the normalization behind the float operator has multiplied its channels with."""
     normalization = normalization_of(twin, float_graph) if twin is not None else None
     if normalization is None or not normalization.gain.size or not np.isfinite(normalization.gain).all():
         return {}
@@ -201,7 +201,6 @@ def _channel_errors(source: Values, stored: Values, axis: int | None) -> dict[st
     with np.errstate(divide="ignore"):
         levels = 10.0 * np.log10(power / noise)
     return {
-        "live_channel_sqnr_db": float(levels.min()),
         "coarse_share": float((levels < COARSE_DB).mean()),
         "erased_channels": int((~y[alive].any(axis=1)).sum()),
     }

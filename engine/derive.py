@@ -57,9 +57,10 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
     degraded = [is_degraded(tensor.data.accumulated, base) for tensor in tensors]
-    layers = _ranked(
-        tuple(_layer_facts(op, tensors, degraded, writers, weight_error_facts(case, op)) for op in case.record.operators)
-    )
+    operators = case.record.operators
+    errors = [weight_error_facts(case, op, tensors) for op in operators]
+    pairs = zip(operators, errors, strict=True)
+    layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),

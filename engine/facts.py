@@ -246,9 +246,6 @@ class WeightFacts(Facts):
         "truncation",
         "steps",
     )
-    live_channel_sqnr_db: float | None = fact(
-        "lowest rounding sqnr_db of a channel that is not dead, however little power it has", "dB"
-    )
     coarse_share: float | None = fact("share of the channels that are not dead whose rounding sqnr_db is < 10", "share")
     erased_channels: int | None = fact("channels that are not dead in float and all zeros as stored")
     misplaced_share: float | None = fact(
@@ -292,7 +289,7 @@ class WeightFacts(Facts):
         "dB",
     )
     batch_norm_gain: float | None = fact(
-        "largest |γ| / √(variance + ε) of the batch normalization behind the float layer", "ratio"
+        "largest |γ| / √(variance + ε) of the batch normalization that was folded into the stored weights", "ratio"
     )
     batch_norm_gain_ratio: float | None = fact("batch_norm_gain / median of its channels", "ratio")
     batch_norm_variance_ratio: float | None = fact(

@@ -37,6 +37,19 @@ from quantmedic.engine.tensors import (
 
 #: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.
 _UNTOLD = ("zero_point_gain_db", "unmasked_levels", "unmasked_sqnr_db", "inner_sqnr_db", "inner_share", "clip_lost")
+#: Facts of weights as they are stored now; what they are predicted to be on other grids stays.
+_NOT_AS_STORED = dict.fromkeys(
+    (
+        "rounding_mean_steps",
+        "coarse_share",
+        "erased_channels",
+        "misplaced_share",
+        "similarity",
+        "found_as",
+        "axis_gain_db",
+        "predicted_best_gain_db",
+    )
+)
 
 
 def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outcome: Prediction | None) -> CaseFacts:
@@ -81,7 +94,7 @@ def _reformed(weight: WeightFacts, form: WeightForm) -> WeightFacts:
         quantizer = QuantizerFacts(bits=quantizer.bits, signed=True, symmetric=True, granularity="per_channel")
     elif form == "eight-bit":
         quantizer = QuantizerFacts(bits=8, signed=True, symmetric=True, granularity="per_channel")
-    return weight.model_copy(update={"quantizer": quantizer, "rounding": NO_ERROR})
+    return weight.model_copy(update={"quantizer": quantizer, "rounding": NO_ERROR} | _NOT_AS_STORED)
 
 
 def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | None]) -> tuple[TensorFacts, ...]:

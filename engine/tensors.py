@@ -185,10 +185,13 @@ def all_error_facts(
     return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
 
 
-def weight_error_facts(case: Case, op: OperatorRecord) -> WeightErrorFacts:
-    """What the error of an operator's weights does to its output, on the data set that the facts come from."""
+def weight_error_facts(case: Case, op: OperatorRecord, tensors: Sequence[TensorFacts]) -> WeightErrorFacts:
+    """What the error of an operator's weights does to its output, on the data set that the facts come from.
+
+    Unknown where the weights, or what arrives at the output, are not as measured.
+    """
     index = next((i for i in op.outputs if i is not None), None)
-    if index is None or op.weight.name is None:
+    if index is None or op.weight.rounding.mse is None or tensors[index].data.accumulated.mse is None:
         return WeightErrorFacts()
     role = main_role(case)
     statistics = case.statistics[role]
