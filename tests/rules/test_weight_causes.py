@@ -72,7 +72,8 @@ class Patient:
 
     @property
     def causes(self) -> list[str]:
-        return [cause.cause for cause in self.diagnosis.causes]
+        """Causes of high or medium severity, best first."""
+        return [cause.cause for cause in self.diagnosis.causes if cause.severity in ("high", "medium")]
 
     def rules(self, cause: str) -> tuple[str, ...]:
         return next(found.rules for found in self.diagnosis.causes if found.cause == cause)
@@ -364,7 +365,7 @@ def test_bias_corrected_with_the_wrong_mean(diagnose):
     patient = diagnose(network(Weights()), changed_bias("b", lambda codes: np.full(codes.shape, 0.15)))
     assert patient.causes == ["weight-induced-bias-shift"]
     assert patient.rules("weight-induced-bias-shift") == ("W012",)
-    assert "bias-correction-off" in [remedy.id for remedy in patient.diagnosis.causes[0].remedies]
+    assert patient.diagnosis.causes[0].predicted_gain_db > 15
 
 
 def test_a_good_bias_correction_is_not_blamed(diagnose):
@@ -424,9 +425,8 @@ def test_vanishing_variance_is_folded_into_the_weights(diagnose, options):
     weights, norm = Weights(), normalization(vanishing())
     weights.b[:, 4] /= 100
     patient = diagnose(network(weights, norm), source=folded(weights, norm), **options)
-    assert "batch-norm-blow-up" in patient.causes
-    cause = next(c for c in patient.diagnosis.causes if c.cause == "batch-norm-blow-up")
-    assert cause.subjects == ("a",)
+    assert patient.causes == ["batch-norm-blow-up"]
+    assert patient.diagnosis.causes[0].subjects == ("a",)
     assert patient.layer("a").weight.batch_norm_gain == pytest.approx(100, rel=1e-3)
     assert patient.layer("a").weight.batch_norm_variance_ratio == pytest.approx(1e4, rel=1e-2)
 
