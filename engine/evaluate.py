@@ -147,7 +147,7 @@ def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
     """The verdict of a node as a function of the subject; what it rests on is found out by ``_decide``."""
     if isinstance(node, Condition):
         if node.fact.startswith("model.") and scope != "model":
-            of_model = _compare(node, operator.attrgetter(node.fact)(facts), base)
+            of_model = holds(node, operator.attrgetter(node.fact)(facts), base)
             return lambda view: of_model
         return _comparison(node, operator.attrgetter(node.fact), base)
     if isinstance(node, Not):
@@ -173,14 +173,14 @@ def _comparison(condition: Condition, read: Callable[[Any], Any], base: RuleBase
     if condition.op == "known":
         wanted = bool(condition.value)
         return lambda view: (read(view) is not None) is wanted
-    compare, limit = COMPARE[condition.op], _limit(condition, base)
+    compare, limit = COMPARE[condition.op], limit_of(condition, base)
     return lambda view: None if (value := read(view)) is None else bool(compare(value, limit))
 
 
 def _decide(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Condition]]:
     """Verdict of a node, and the conditions that decided it (or, if undecided, that are missing)."""
     if isinstance(node, Condition):
-        return _compare(node, read(node.fact), base), [node]
+        return holds(node, read(node.fact), base), [node]
     if isinstance(node, Not):
         verdict, used = _decide(node.not_, read, base)
         # What an exclusion rests on is no evidence for the rule; what it lacks must be named.
@@ -198,21 +198,23 @@ def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:
     return [condition for part in parts for condition in part]
 
 
-def _compare(condition: Condition, value: Any, base: RuleBase) -> bool | None:
+def holds(condition: Condition, value: Any, base: RuleBase) -> bool | None:
+    """Verdict of one comparison on a value; None where the value is missing."""
     if condition.op == "known":
         return (value is not None) is bool(condition.value)
     if value is None:
         return None
-    return bool(COMPARE[condition.op](value, _limit(condition, base)))
+    return bool(COMPARE[condition.op](value, limit_of(condition, base)))
 
 
-def _limit(condition: Condition, base: RuleBase) -> Any:
+def limit_of(condition: Condition, base: RuleBase) -> Any:
+    """What a condition compares its fact with, thresholds as they are in force."""
     return base.threshold(condition.threshold) if condition.threshold else condition.value
 
 
 def _evidence(condition: Condition, read: Callable[[str], Any], base: RuleBase, subject: str) -> Evidence:
     source = base.thresholds[condition.threshold].source if condition.threshold else None
-    return Evidence(condition.fact, read(condition.fact), condition.op, _limit(condition, base), source, subject)
+    return Evidence(condition.fact, read(condition.fact), condition.op, limit_of(condition, base), source, subject)
 
 
 def _layer(view: Facts) -> str | None:

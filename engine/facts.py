@@ -128,7 +128,7 @@ class TensorDataFacts(Facts):
     rounding_share: float | None = fact(
         "rounding mse / accumulated mse: how much of the noise found here this tensor's own quantizer can have made; "
         "the rest was carried in",
-        "share",
+        "ratio",
     )
 
 

@@ -5,7 +5,8 @@ import math
 import re
 import string
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -355,11 +356,16 @@ class RuleBase(Data):
         return self.model_copy(update={"rules": tuple(r for r in kept if r not in ignored), "ignored": tuple(ignored)})
 
 
-def load_rules(folders: Iterable[Path]) -> RuleBase:
+def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = None) -> RuleBase:
     """Read every rule, threshold and remedy below the folders; later folders add to earlier ones.
 
     A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml`` and
     ``hints.yaml`` at its top.
+
+    Args:
+        folders: Where to look.
+        refused: Takes the errors of rules that cannot be used, which are then left out; without it, the first is
+            raised.
 
     Raises:
         RuleError: A file cannot be read, a key, fact, operator, threshold or remedy is unknown, or an id occurs twice;
@@ -383,16 +389,31 @@ def load_rules(folders: Iterable[Path]) -> RuleBase:
             elif path.name == "hints.yaml":
                 hints |= _load_hints(path)
             else:
-                rule = _load_rule(path)
-                if rule.id in rules:
-                    raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(rules[rule.id].path)])
-                rules[rule.id] = rule
+                with _refusing(refused):
+                    rule = _load_rule(path)
+                    if rule.id in rules:
+                        raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(rules[rule.id].path)])
+                    rules[rule.id] = rule
     base = RuleBase(rules=tuple(rules.values()), thresholds=thresholds, remedies=remedies, hints=hints)
     for remedy in base.remedies.values():
         _check_remedy(remedy, base, remedy_paths[remedy.id])
+    kept = []
     for rule in base.rules:
-        _check(rule, base)
-    return base
+        with _refusing(refused):
+            _check(rule, base)
+            kept.append(rule)
+    return base.model_copy(update={"rules": tuple(kept)})
+
+
+@contextmanager
+def _refusing(refused: list[RuleError] | None) -> Iterator[None]:
+    """Collect an error where there is a list for it."""
+    try:
+        yield
+    except RuleError as error:
+        if refused is None:
+            raise
+        refused.append(error)
 
 
 class _UniqueKeys(_SafeLoader):  # type: ignore[misc]

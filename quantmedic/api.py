@@ -230,7 +230,12 @@ def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:
     Raises:
         RuleError: A rule cannot be used; names file, line and the nearest known name.
     """
-    return load_rules([_data_folder("rules"), *(Path(folder) for folder in folders)])
+    return load_rules([rule_folder(), *(Path(folder) for folder in folders)])
+
+
+def rule_folder() -> Path:
+    """Folder of the built-in rules."""
+    return _data_folder("rules")
 
 
 def load_manuals(rules: RuleBase) -> dict[str, str]:

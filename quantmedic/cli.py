@@ -204,11 +204,22 @@ def explain(code: str, rule_folders: Sequence[Path]) -> None:
     _print_markdown(explanation(code, rule_folders))
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.group(cls=_Group, invoke_without_command=True, context_settings=_CONTEXT)
 @click.option("--thresholds", "show_thresholds", is_flag=True, help="List the thresholds instead.")
 @click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
-def rules(show_thresholds: bool, rule_folders: Sequence[Path]) -> None:
-    """List the rules: id, severity, scope, name."""
+@click.pass_context
+def rules(context: click.Context, show_thresholds: bool, rule_folders: Sequence[Path]) -> None:
+    """List the rules: id, severity, scope, name; or write and test your own.
+
+    \b
+    Examples:
+      quantmedic rules
+      quantmedic rules --thresholds
+      quantmedic rules new wide-input-range --scope tensor --output my-rules
+      quantmedic rules test my-rules
+    """
+    if context.invoked_subcommand is not None:
+        return
     from quantmedic import load_rulebase
 
     base = load_rulebase(rule_folders)
@@ -219,6 +230,95 @@ def rules(show_thresholds: bool, rule_folders: Sequence[Path]) -> None:
     for rule in sorted(base.rules, key=lambda rule: rule.id):
         click.echo(f"{rule.id}  {rule.severity:6}  {rule.scope:8} {rule.name}")
     click.echo(f"{len(base.rules)} rules; quantmedic explain CODE tells more")
+
+
+_scope = click.Choice(["model", "dataset", "layer", "tensor", "operand", "output"])
+
+
+@rules.command("new", context_settings=_CONTEXT)
+@click.argument("name")
+@click.option("--id", "code", metavar="U001", help="Id of the rule. [default: the next free one]")
+@click.option("--scope", type=_scope, default="layer", show_default=True, help="What the rule ranges over.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), default="my-rules", show_default=True, help="Folder.")
+def rules_new(name: str, code: str | None, scope: Any, output: Path) -> None:
+    """Write a small rule and its page with examples, ready to be edited.
+
+    \b
+    Example:
+      quantmedic rules new wide-input-range --scope tensor --output my-rules
+    """
+    from quantmedic.authoring import new_rule
+
+    rule, page = new_rule(name, output, code=code, scope=scope)
+    click.echo(f"wrote {rule} and {page}")
+    click.echo(f"edit {rule.name}: conditions, message and remedies; {page.name}: the text, and facts as examples")
+    click.echo(f"facts: quantmedic rules facts --scope {scope}")
+    click.echo(f"next: quantmedic rules test {output}")
+
+
+@rules.command("facts", context_settings=_CONTEXT)
+@click.argument("word", default="")
+@click.option("--scope", type=_scope, help="Only those of one scope.")
+def rules_facts(word: str, scope: Any) -> None:
+    """List the facts that a rule may name, with unit and formula; WORD narrows them.
+
+    \b
+    Examples:
+      quantmedic rules facts --scope layer
+      quantmedic rules facts clipping
+    """
+    from quantmedic.authoring import fact_lines
+
+    for line in fact_lines(scope, word):
+        click.echo(line)
+
+
+@rules.command("lint", context_settings=_CONTEXT)
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
+def rules_lint(folders: Sequence[Path]) -> None:
+    """Say what is wrong with your rules, without running their examples.
+
+    Exit codes: 0 no errors, 1 a rule is refused, 2 could not do its job.
+
+    \b
+    Example:
+      quantmedic rules lint my-rules
+    """
+    _check_rules(folders, with_examples=False)
+
+
+@rules.command("test", context_settings=_CONTEXT)
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
+def rules_test(folders: Sequence[Path]) -> None:
+    """Say what is wrong with your rules, and run the examples on their pages.
+
+    Exit codes: 0 all is well, 1 a rule is refused or contradicts an example, 2 could not do its job.
+
+    \b
+    Example:
+      quantmedic rules test my-rules
+    """
+    _check_rules(folders, with_examples=True)
+
+
+def _check_rules(folders: Sequence[Path], *, with_examples: bool) -> None:
+    from quantmedic.authoring import lint_rules, outcome_line, remark_lines, run_examples, summary
+
+    base, own, remarks = lint_rules(folders)
+    for remark in remarks:
+        head, *rest = remark_lines(remark)
+        click.echo(click.style(head, fg="red" if remark.level == "error" else "yellow"))
+        click.echo("".join(f"{line}\n" for line in rest), nl=False)
+    tested = run_examples(base, own) if with_examples else []
+    for test in tested:
+        click.echo(f"{test.rule.id} {test.rule.name}")
+        for outcome in test.outcomes:
+            click.echo(outcome_line(outcome))
+        if test.error is not None:
+            click.echo(click.style("error: ", fg="red") + str(test.error))
+    click.echo(summary(len(own), remarks, tested if with_examples else None))
+    refused = any(remark.level == "error" for remark in remarks) or any(test.failed for test in tested)
+    sys.exit(1 if refused else 0)
 
 
 @cli.command(context_settings=_CONTEXT)

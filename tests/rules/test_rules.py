@@ -10,7 +10,9 @@ import yaml
 
 from quantmedic.engine.advice import advise
 from quantmedic.engine.evaluate import Finding, evaluate, render_message
+from quantmedic.engine.examples import example_case, example_values, page_examples
 from quantmedic.engine.facts import SCOPES, CaseFacts, fact_paths
+from quantmedic.engine.lint import lint
 from quantmedic.engine.rule import (
     EACH_FIELDS,
     GLOBAL_SCOPES,
@@ -30,7 +32,6 @@ MANUALS = Path(str(files("quantmedic.manuals")))
 BASE = load_rules([RULES_FOLDER])
 RULES = {rule.id: rule for rule in BASE.rules}
 HEADINGS = ["What it is", "Why it hurts", "How it was measured", "What to do", "Examples", "References"]
-EXAMPLE = re.compile(r"^```yaml (fires|silent)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 NUMERIC = ("gt", "ge", "lt", "le")
 GENERAL = {
@@ -44,7 +45,10 @@ GENERAL = {
     "calibration-search",
     "representative-data",
     "preprocessing",
+    "writing-rules",
 }
+#: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
+HARM_OF_THEIR_OWN = {"A005", "G001", "G002", "M001", "M002", "W002"}
 TOOLCHAINS = {
     "onnxruntime",
     "Sony MCT",
@@ -111,22 +115,14 @@ def page(rule: Rule) -> str:
 def examples(verdict: str) -> list[Any]:
     found = []
     for rule in RULES.values():
-        for number, (kind, text) in enumerate(EXAMPLE.findall(page(rule))):
-            if kind == verdict:
-                found.append(pytest.param(rule, yaml.safe_load(text), id=f"{rule.id}-{number}"))
+        for number, example in enumerate(page_examples(page(rule))):
+            if example.kind == verdict:
+                found.append(pytest.param(rule, example_values(example), id=f"{rule.id}-{number}"))
     return found
 
 
-def case(rule: Rule, facts: dict[str, Any]) -> CaseFacts:
-    """The facts of an example as a case with one subject of the rule's scope."""
-    if rule.scope == "model":
-        return CaseFacts.model_validate({"model": facts})
-    own = {key: value for key, value in facts.items() if key != "model"}
-    return CaseFacts.model_validate({"model": facts.get("model", {}), f"{rule.scope}s": [own]})
-
-
 def judge(rule: Rule, facts: dict[str, Any], base: RuleBase = BASE) -> Any:
-    (result,) = evaluate(base.model_copy(update={"rules": (rule,)}), case(rule, facts))
+    (result,) = evaluate(base.model_copy(update={"rules": (rule,)}), example_case(rule, facts))
     return result
 
 
@@ -160,6 +156,13 @@ def test_rule_stands_in_its_family(rule: Rule) -> None:
 
 
 @every_rule
+def test_rule_passes_its_own_lint(rule: Rule) -> None:
+    found = lint(BASE.model_copy(update={"rules": (rule,)}), {rule.id: page(rule)})
+    excused = {r for r in found if "without asking for harm" in r.message and rule.id in HARM_OF_THEIR_OWN}
+    assert not set(found) - excused
+
+
+@every_rule
 def test_name_is_a_defect(rule: Rule) -> None:
     for name in (rule.name, rule.cause):
         assert not re.match(r"(use|prefer|avoid|enable|disable|add|set|fix)-", name), f"{name} names a fix"
@@ -175,9 +178,9 @@ def test_message_states_the_problem(rule: Rule) -> None:
 @every_rule
 def test_message_renders_without_and_with_facts(rule: Rule) -> None:
     assert "not measured" in render_message(rule.message, lambda path: None) or not message_fields(rule.message)
-    for kind, text in EXAMPLE.findall(page(rule)):
-        if kind == "fires":
-            (finding,) = judge(rule, yaml.safe_load(text)).findings
+    for example in page_examples(page(rule)):
+        if example.kind == "fires":
+            (finding,) = judge(rule, example_values(example)).findings
             assert finding.message
             assert "{" not in finding.message
 
@@ -193,7 +196,7 @@ def test_page_has_title_headings_and_both_verdicts(rule: Rule) -> None:
     text = page(rule)
     assert text.startswith(f"# {rule.name} ({rule.id})\n")
     assert re.findall(r"^## (.+)$", text, re.M) == HEADINGS
-    assert {kind for kind, _ in EXAMPLE.findall(text)} == {"fires", "silent"}
+    assert {example.kind for example in page_examples(text)} == {"fires", "silent"}
     assert re.search(r"^When not to:", text, re.M), "the page says when not to follow it"
 
 
