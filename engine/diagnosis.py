@@ -23,6 +23,7 @@ from quantmedic.engine.facts import (
     TensorFacts,
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
+from quantmedic.engine.previous import Before, Previous, Tried, compare, rank_tried
 from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity, Threshold
 from quantmedic.engine.suspects import Repairs, Suspect, chosen_repairs, last_gain, suspects_of
 
@@ -100,6 +101,9 @@ class CauseReport(Contract):
         default=(), description="remedies of the rules that are not advised, and why"
     )
     absorbs: tuple[Explained, ...] = ()
+    tried: tuple[Tried, ...] = Field(
+        default=(), description="its remedies that were applied since the previous case without effect"
+    )
     manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
 
 
@@ -200,6 +204,9 @@ class Diagnosis(Contract):
     outputs: tuple[OutputFacts, ...]
     datasets: tuple[DatasetFacts, ...]
     histograms: tuple[Histogram, ...] = ()
+    previous: Previous | None = Field(
+        default=None, description="what changed since the previous case, if one was given"
+    )
     thresholds: tuple[Threshold, ...]
     warnings: tuple[str, ...]
     run: Mapping[str, Any] = Field(description="versions, options, file names and hashes that gave these facts")
@@ -217,6 +224,7 @@ def diagnose(
     warnings: Iterable[str] = (),
     run: Mapping[str, Any] | None = None,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
+    previous: Before | None = None,
 ) -> Diagnosis:
     """Judge all rules and assemble the report.
 
@@ -230,12 +238,15 @@ def diagnose(
         warnings: Notices of the collectors.
         run: What produced the facts.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
+        previous: The case before a remedy was applied; what was tried without effect is ranked down.
     """
     results = evaluate(base, facts)
     suspects = suspects_of(results, repairs)
     outcomes = _outcomes(suspects, _trusted(simulation), base)
     size = drop_class(facts.model.metric, base)
     causes = _absorb(_rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
+    past = compare(previous, facts, base) if previous is not None else None
+    causes = rank_tried(causes, past) if past is not None else causes
     return Diagnosis(
         quantmedic_version=version,
         verdict=_verdict(causes, facts.model, size),
@@ -246,13 +257,14 @@ def diagnose(
         not_judged=_notes(results, "not-judged", base),
         not_applicable=_notes(results, "not-applicable", base),
         ignored=tuple(RuleNote(rule=rule.id, name=rule.name) for rule in base.ignored),
-        advice=_advice(causes, facts.model, size),
+        advice=_advice(tuple(cause for cause in causes if not cause.tried), facts.model, size),
         layers=_layer_rows(facts, results),
         model=facts.model,
         metrics=facts.model.metric,
         outputs=facts.outputs,
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
+        previous=past,
         thresholds=tuple(base.thresholds.values()),
         warnings=tuple(warnings),
         run=run or {},

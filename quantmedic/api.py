@@ -14,6 +14,7 @@ from quantmedic.engine.diagnosis import diagnose as _diagnose
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.evaluate import evaluate
 from quantmedic.engine.facts import Role
+from quantmedic.engine.previous import Before, before, refuse_other_float
 from quantmedic.engine.repair import repaired
 from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.suspects import repairs_of, simulate, suspects_of
@@ -32,6 +33,7 @@ def diagnose(
     rules: RuleBase | None = None,
     output: str | Path | None = None,
     formats: Sequence[str] = FORMATS,
+    previous: str | Path | None = None,
     **options: Any,
 ) -> Diagnosis:
     """Find out why the quantized model is less accurate than the float one.
@@ -44,6 +46,7 @@ def diagnose(
         rules: Rules and thresholds; the built-in ones by default.
         output: Folder for the report; None writes nothing.
         formats: What to write there: html, markdown, json, png.
+        previous: Case file from before a remedy was applied: what was tried without effect is named and ranked down.
         **options: Passed to ``collect``.
 
     Returns:
@@ -53,9 +56,10 @@ def diagnose(
         QuantmedicError: A model, data set or rule cannot be used, or the report cannot be written.
     """
     base = rules or load_rulebase()
+    past = load_case(previous) if previous is not None else None
     data = {"representative": representative, "validation": validation}
     case = collect(float_model, quantized_model, **data, rules=base, **options)
-    diagnosis = judge(case, base)
+    diagnosis = judge(case, base, previous=past)
     if output is not None:
         write_report(diagnosis, output, formats=formats, rules=base, case=case)
     return diagnosis
@@ -207,9 +211,20 @@ def _default_metric(datasets: Iterable[Any]) -> str | None:
     return None
 
 
-def judge(case: Case, rules: RuleBase | None = None) -> Diagnosis:
-    """Judge a measured case; needs neither models nor data."""
+def judge(case: Case, rules: RuleBase | None = None, *, previous: Case | None = None) -> Diagnosis:
+    """Judge a measured case; needs neither models nor data.
+
+    Args:
+        case: What was measured.
+        rules: Rules and thresholds; the built-in ones by default.
+        previous: The case before a remedy was applied, of the same float model.
+
+    Raises:
+        CaseError: The previous case is of another float model.
+    """
     base = rules or load_rulebase()
+    if previous is not None:
+        refuse_other_float(previous.record, case.record)
     facts = derive(case, base)
     return _diagnose(
         base,
@@ -221,7 +236,13 @@ def judge(case: Case, rules: RuleBase | None = None) -> Diagnosis:
         warnings=_warnings(case),
         run=_run(case),
         histogram=lambda tensor: display_histogram(case, tensor),
+        previous=_before(previous, case, base) if previous is not None else None,
     )
+
+
+def _before(previous: Case, case: Case, base: RuleBase) -> Before:
+    """The previous case, judged by the rules in force now."""
+    return before(previous, case, derive(previous, base), judge(previous, base).causes)
 
 
 def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:

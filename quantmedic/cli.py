@@ -88,6 +88,12 @@ _report_options = _options(
     click.option("--quiet", "-q", is_flag=True, help="Print the verdict only."),
     click.option("--verbose", is_flag=True, help="Print all layers."),
 )
+_previous = click.option(
+    "--previous",
+    metavar="CASE",
+    type=click.Path(path_type=Path),
+    help="Case file from before a remedy was applied: says what it brought, and ranks down what was in vain.",
+)
 _output = click.option(
     "--output", "-o", type=click.Path(path_type=Path), default="report", show_default=True, help="Folder of the report."
 )
@@ -119,11 +125,13 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
 @_data_options
 @_resume
 @_rule_options
+@_previous
 @_output
 @_report_options
 def diagnose(
     float_model: Path,
     quantized_model: Path,
+    previous: Path | None,
     output: Path,
     formats: Sequence[str],
     quiet: bool,
@@ -138,10 +146,13 @@ def diagnose(
       quantmedic diagnose float.onnx int8.onnx -r calib/ -v images/ \\
           --scale 255 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
       quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
+      quantmedic diagnose float.onnx better.onnx -r rep.npz -v val.npz \\
+          --previous report/quantmedic.case -o second
     """
     rules = _rule_base(options)
+    before = _previous_case(previous)
     case = _collect(float_model, quantized_model, checkpoint=output / "quantmedic.case", **_data(options))
-    _judge_and_write(case, rules, output, formats, quiet, verbose)
+    _judge_and_write(case, rules, output, formats, quiet, verbose, before)
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -169,10 +180,17 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
 @cli.command(context_settings=_CONTEXT)
 @click.argument("cases", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CASE…")
 @_rule_options
+@_previous
 @_output
 @_report_options
 def report(
-    cases: Sequence[Path], output: Path, formats: Sequence[str], quiet: bool, verbose: bool, **options: Any
+    cases: Sequence[Path],
+    previous: Path | None,
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
 ) -> None:
     """Judge a stored case again, or several shards of one, without models or data.
 
@@ -183,7 +201,7 @@ def report(
     from quantmedic import load_case
 
     rules = _rule_base(options)
-    _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose)
+    _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, _previous_case(previous))
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -417,12 +435,24 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
         yield show
 
 
+def _previous_case(path: Path | None) -> Any:
+    from quantmedic import load_case
+
+    return load_case(path) if path is not None else None
+
+
 def _judge_and_write(
-    case: Any, rules: "RuleBase", output: Path, formats: Sequence[str], quiet: bool, verbose: bool
+    case: Any,
+    rules: "RuleBase",
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    previous: Any = None,
 ) -> None:
     from quantmedic import judge, write_report
 
-    diagnosis = judge(case, rules)
+    diagnosis = judge(case, rules, previous=previous)
     written = write_report(diagnosis, output, formats=formats or _FORMATS[:3], rules=rules, case=case)
     _show(diagnosis, quiet, verbose)
     main_files = [(path, size) for path, size in written if path.parent == output]

@@ -8,6 +8,7 @@ from typing import Annotated
 from quantmedic.engine.advice import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
 from quantmedic.engine.rule import COMPARISONS, SHOWN
+from quantmedic.reports.previous import tried_text
 from quantmedic.reports.snippets import TOOLCHAIN_NAMES, is_same, preferred, render_snippets
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
 
@@ -112,6 +113,7 @@ class CauseCard:
     withheld: Annotated[tuple[WithheldLine, ...], "remedies that are not advised, and why"]
     explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
     explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
+    tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
 
 
@@ -142,6 +144,7 @@ def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) 
         withheld=tuple(_withheld(held) for held in cause.withheld),
         explains=tuple(_explained(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
+        tried=tried_text(cause.tried),
         manual=f"manual/{code}" if code in pages else "",
     )
 

@@ -8,6 +8,7 @@ from typing import Literal
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.cards import CauseCard, EvidenceLine, RemedyCard
 from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.previous import PreviousBox
 from quantmedic.reports.tables import LayerTable, RuleLine
 from quantmedic.reports.text import count, escaped, visible
 
@@ -19,6 +20,7 @@ SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
 NOT_JUDGED_SHOWN = 4
 NOTICES_SHOWN = 3
+CHANGES_SHOWN = 4
 ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
 STYLES = {
     "bold": "1",
@@ -66,12 +68,15 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     yield from _wrapped(context.drop_text)
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from _wrapped(f"warning: {notice}", indent=2)
+    if context.previous is not None:
+        yield ""
+        yield from _since(context.previous, verbosity, paint)
     for card in context.causes:
         yield ""
         yield from _cause(card, verbosity, paint)
     if diagnosis.advice:
         yield ""
-        yield "no rule names a cause; read in this order:"
+        yield f"{context.advice_text} Read in this order:"
         yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in diagnosis.advice)
     yield ""
     yield from _rules(context, verbosity, paint)
@@ -91,6 +96,16 @@ def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield from _wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
 
 
+def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
+    yield from _wrapped(", ".join(box.outcome), indent=2)
+    shown = box.changes if verbosity == "verbose" else box.changes[:CHANGES_SHOWN]
+    more = f"; {len(box.changes) - len(shown)} more (--verbose)" if len(box.changes) > len(shown) else ""
+    yield from _wrapped(f"changed: {'; '.join(shown) or 'no setting that is measured'}{more}", indent=2)
+    for line in box.tried:
+        yield from _wrapped(f"tried: {line}", indent=2)
+
+
 def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
     parts += [f"{gain.kind} {gain.text}" for gain in card.gains]
@@ -100,6 +115,7 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     if not fits:
         yield f"   {', '.join(parts[3:])}"
     yield from _wrapped(card.message, indent=3, hang=0)
+    yield from _wrapped(card.tried, indent=3, hang=2)
     verbose = verbosity == "verbose"
     worst, others = _worst(card)
     yield from _evidence([*worst, *others] if verbose else worst)

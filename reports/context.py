@@ -8,6 +8,7 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import DatasetFacts, MetricFacts
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
+from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.tables import (
     DatasetTable,
     FactLine,
@@ -101,8 +102,10 @@ class ReportContext:
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, warnings"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
+    previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
+    advice_text: Annotated[str, "why they are to be read, as a sentence"]
     charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
     histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
     more_histograms: Annotated[int, "histograms that are only in report.json"]
@@ -142,8 +145,10 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         first=_first(diagnosis, causes, advice),
         counts=_counts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
+        previous=previous_box(diagnosis.previous),
         causes=causes,
         advice=advice,
+        advice_text=_advice_text(diagnosis),
         charts=error_charts(diagnosis),
         histograms=histogram_charts(diagnosis.histograms),
         more_histograms=max(0, len(diagnosis.histograms) - HISTOGRAMS_SHOWN),
@@ -189,6 +194,12 @@ def _verdict_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "degraded" and not diagnosis.causes:
         return "Quantization costs accuracy, and no rule found out why."
     return VERDICTS[diagnosis.verdict]
+
+
+def _advice_text(diagnosis: Diagnosis) -> str:
+    if any(cause.tried for cause in diagnosis.causes):
+        return "No cause is left that was not tried without effect."
+    return "No rule named a cause."
 
 
 def _model_text(diagnosis: Diagnosis) -> str:
@@ -252,13 +263,14 @@ def _drop_text(diagnosis: Diagnosis) -> str:
 def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
-    if causes:
+    if causes and not (causes[0].tried and advice):
         remedy = next(iter(causes[0].remedies), None)
         gain = next(iter(causes[0].gains), None)
         title, detail = (remedy.title, remedy.changes) if remedy else (causes[0].cause, causes[0].message)
         return FirstStep(title, detail, gain, causes[0].code)
     if advice:
-        return FirstStep(advice[0].title, "no rule names the cause; this page says where to look first", None, "")
+        why = "the causes named were tried without effect" if causes else "no rule names the cause"
+        return FirstStep(advice[0].title, f"{why}; this page says where to look first", None, "")
     return None
 
 

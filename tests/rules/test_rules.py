@@ -70,6 +70,7 @@ ENGINE_THRESHOLDS = {
     "degrade_layer_ratio",
     "drop_large",
     "drop_moderate",
+    "previous_effect_db",
     "harmed_agreement",
     "healed_share",
     "negligible_gain_db",

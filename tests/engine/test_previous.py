@@ -1,0 +1,333 @@
+"""Against the previous case: what changed, what it brought, which remedies were tried, and the order that follows."""
+
+import math
+from typing import Any
+
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis, diagnose
+from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.previous import Before, Changed, Previous, Tried, compare, differs
+from quantmedic.engine.rule import Remedy, Rule, RuleBase, Threshold
+
+THRESHOLDS = {"drop_large": 0.04, "drop_moderate": 0.015, "degrade_layer_ratio": 0.5, "previous_effect_db": 1.0}
+GRANULARITY = "weight.quantizer.granularity"
+#: What remedies say of themselves: where they act, what they set, when they are in force, which range they aim at.
+REMEDIES: dict[str, dict[str, Any]] = {
+    "split-weights": {"scope": "layer", "in_force": {"fact": GRANULARITY, "is": "per_channel"}},
+    "float-layers": {"scope": "layer", "in_force": {"fact": "executed_as", "is": "float"}},
+    "turn-axis": {"scope": "layer", "now": ("weight.quantizer.axis",)},
+    "clip-range": {"scope": "tensor", "now": ("quantizer.low", "quantizer.high"), "simulate": "best-range"},
+    "widen-range": {"scope": "tensor", "now": ("quantizer.low", "quantizer.high"), "simulate": "full-range"},
+    "more-data": {"scope": "dataset", "now": ("samples",)},
+    "follow-noise": {"scope": "layer", "now": ("output.data.accumulated.sqnr_db",)},
+}
+RULES: tuple[dict[str, Any], ...] = (
+    {
+        "id": "W001",
+        "cause": "weight-spread",
+        "scope": "layer",
+        "severity": "high",
+        "when": {"fact": "weight.channel_range_ratio", "gt": 16},
+        "remedies": ["split-weights", "float-layers", "follow-noise"],
+    },
+    {
+        "id": "A001",
+        "cause": "far-outliers",
+        "scope": "tensor",
+        "severity": "medium",
+        "when": {"fact": "data.values.zscore_max", "gt": 8},
+        "remedies": ["clip-range", "widen-range"],
+    },
+    {
+        "id": "D001",
+        "cause": "few-samples",
+        "scope": "dataset",
+        "severity": "medium",
+        "when": {"fact": "range_growth", "gt": 0.05},
+        "remedies": ["more-data"],
+    },
+)
+
+
+def rule_base() -> RuleBase:
+    common = {"confidence": 0.5, "message": "bad"}
+    return RuleBase(
+        rules=tuple(Rule.model_validate({"name": row["cause"], **common, **row}) for row in RULES),
+        thresholds={k: Threshold(name=k, value=v, source="test", description="d") for k, v in THRESHOLDS.items()},
+        remedies={
+            name: Remedy.model_validate({"id": name, "title": name, "changes": "c", "cost": "c", "unsafe": "u", **says})
+            for name, says in REMEDIES.items()
+        },
+    )
+
+
+BASE = rule_base()
+
+
+def tensor(name: str, low: float = -1.0, high: float = 1.0, zscore: float = 3.0, **quantizer: Any) -> dict[str, Any]:
+    grid = {"scale": (high - low) / 255, "low": low, "high": high, "bits": 8, "symmetric": False, **quantizer}
+    data = {"values": {"zscore_max": zscore}, "predicted_best_low": -0.5, "predicted_best_high": 0.5}
+    return {"name": f"{name}_q", "float_name": f"{name}_out", "producer_name": name, "quantizer": grid, "data": data}
+
+
+def layer(name: str, ratio: float = 2.0, granularity: str = "per_tensor", **fields: Any) -> dict[str, Any]:
+    grid = {"granularity": granularity, "bits": 8, "scale": fields.pop("scale", 0.1), "axis": fields.pop("axis", None)}
+    weight = {"name": f"{name}.weight", "channel_range_ratio": ratio, "quantizer": grid}
+    return {"name": name, "float_name": name, "weight": weight, "executed_as": "integer", **fields}
+
+
+def facts(
+    layers: list[dict[str, Any]] | None = None,
+    tensors: list[dict[str, Any]] | None = None,
+    growth: float = 0.0,
+    samples: int = 50,
+    sqnr: float | None = 10.0,
+    drop: tuple[float, float, float] | None = (0.3, 0.25, 0.35),
+    **model: Any,
+) -> CaseFacts:
+    metric = {"name": "top1", "drop": drop[0], "drop_low": drop[1], "drop_high": drop[2]} if drop else {}
+    data = {"role": "representative", "samples": samples, "range_growth": growth, "mean": (0.5, 0.4)}
+    return CaseFacts.model_validate(
+        {
+            "layers": layers or [layer("a"), layer("b")],
+            "tensors": tensors or [tensor("a"), tensor("b")],
+            "datasets": [data],
+            "model": {"output_sqnr_db": sqnr, "harmed": True, "metric": metric, **model},
+        }
+    )
+
+
+def judge(measured: CaseFacts, past: Before | None = None, base: RuleBase = BASE) -> Diagnosis:
+    return diagnose(base, measured, lambda findings: (), lambda change, outcome: measured, version="1", previous=past)
+
+
+def before(measured: CaseFacts, *, shared: float = 1.0, same_data: bool = True) -> Before:
+    return Before(measured, judge(measured).causes, {"representative": shared}, same_data)
+
+
+def previous(then: CaseFacts, now: CaseFacts, **options: Any) -> Previous:
+    return compare(before(then, **options), now, BASE)
+
+
+def changes(then: CaseFacts, now: CaseFacts, **options: Any) -> dict[str, Changed]:
+    return {f"{row.of}: {row.setting}": row for row in previous(then, now, **options).changed}
+
+
+def tried(then: CaseFacts, now: CaseFacts, **options: Any) -> dict[tuple[str, str], Tried]:
+    return {(row.cause, row.remedy): row for row in previous(then, now, **options).tried}
+
+
+# What changed
+
+
+@pytest.mark.parametrize(
+    "then, now, expected",
+    [
+        (1.0, 1.009, False),
+        (1.0, 1.02, True),
+        (-2.0, 2.0, True),
+        (100, 101, True),
+        (None, None, False),
+        (None, 3, True),
+        (True, False, True),
+        ("per_tensor", "per_channel", True),
+        ((0.0, 1.0), (0.005, 1.0), False),
+        ((0.0, 1.0), (0.02, 1.0), True),
+        ((0.0, 1.0), (0.0, 1.0, 2.0), True),
+        (0.0, 0.0, False),
+    ],
+)
+def test_what_counts_as_another_setting(then: Any, now: Any, expected: bool) -> None:
+    assert differs(then, now) is expected
+    assert differs(now, then) is expected
+
+
+def test_nothing_changed() -> None:
+    found = previous(facts(), facts())
+    assert (found.changed, found.tried, found.effect.gain_db, found.effect.helped) == ((), (), 0.0, False)
+
+
+def test_settings_of_layers_activations_and_data_are_told() -> None:
+    now = facts(
+        [layer("a", granularity="per_channel", scale=0.05), layer("b", scale=0.2, executed_as="float")],
+        [tensor("a", -2, 2), tensor("b") | {"quantizer": {}}],
+        samples=500,
+    )
+    found = changes(facts(), now, shared=0.25)
+    assert {name: row.count for name, row in found.items()} == {
+        "layer: weight granularity": 1,
+        "layer: weight scale": 1,
+        "layer: kernel": 1,
+        "activation: range": 1,
+        "activation: quantizer": 1,
+        "data set: samples": 1,
+        "data set: share of the same samples": 1,
+    }
+    (change,) = found["activation: range"].examples
+    assert (change.subject, change.before, change.after) == ("a_out", (-1.0, 1.0), (-2.0, 2.0))
+    (change,) = found["layer: weight scale"].examples
+    assert change.subject == "b", "a scale per channel is another scale anyway"
+    (change,) = found["activation: quantizer"].examples
+    assert (change.before, change.after) == ("static", "none")
+    (change,) = found["data set: share of the same samples"].examples
+    assert change.after == 0.25
+
+
+def test_weights_left_in_float_and_layers_without_a_twin() -> None:
+    float_weight = layer("a")
+    float_weight["weight"]["quantizer"] = {}
+    found = changes(facts(), facts([float_weight, layer("other")]))
+    (change,) = found["layer: weights"].examples
+    assert (change.subject, change.before, change.after) == ("a", "8 bit", "float")
+    assert set(found) == {"layer: weights"}
+
+
+# What it brought
+
+
+@pytest.mark.parametrize(
+    "then, now, gain, helped",
+    [
+        ({"sqnr": 10.0}, {"sqnr": 10.9}, 0.9, False),
+        ({"sqnr": 10.0}, {"sqnr": 11.0}, 1.0, True),
+        ({"sqnr": 10.0}, {"sqnr": 4.0}, -6.0, False),
+        ({"sqnr": math.inf}, {"sqnr": math.inf}, 0.0, False),
+        ({"sqnr": 10.0}, {"sqnr": math.inf}, math.inf, True),
+        ({"sqnr": None, "drop": None}, {"sqnr": 10.0, "drop": None}, None, None),
+        ({"sqnr": None}, {"sqnr": 10.0}, None, False),
+        ({}, {"drop": (0.26, 0.2, 0.3)}, 0.0, False),
+        ({}, {"drop": (0.24, 0.2, 0.3)}, 0.0, True),
+        ({"drop": None}, {}, 0.0, False),
+    ],
+)
+def test_effect(then: dict[str, Any], now: dict[str, Any], gain: float | None, helped: bool | None) -> None:
+    effect = previous(facts(**then), facts(**now)).effect
+    assert (effect.gain_db, effect.helped) == (pytest.approx(gain) if gain is not None else None, helped)
+
+
+def test_noise_on_other_samples_is_not_compared() -> None:
+    effect = previous(facts(drop=None), facts(sqnr=30.0, drop=None), same_data=False).effect
+    assert (effect.gain_db, effect.helped) == (None, None)
+    effect = previous(facts(), facts(sqnr=30.0, drop=(0.1, 0.05, 0.2)), same_data=False).effect
+    assert (effect.gain_db, effect.helped) == (None, True), "a drop is one of the task, whatever the samples"
+
+
+def test_another_metric_is_not_compared() -> None:
+    now = facts()
+    other = now.model.metric.model_copy(update={"name": "top5", "drop": 0.0})
+    now = now.model_copy(update={"model": now.model.model_copy(update={"metric": other})})
+    effect = previous(facts(), now).effect
+    assert (effect.metric, effect.drop, effect.helped) == (None, None, False)
+
+
+# What was tried
+
+SPREAD = [layer("a", 64), layer("b", 40)]
+
+
+def test_remedy_that_came_into_force_was_tried() -> None:
+    split = [layer("a", 64, "per_channel"), layer("b", 40)]
+    row = tried(facts(SPREAD), facts(split))["weight-spread", "split-weights"]
+    assert (row.subjects, row.everywhere, row.helped, row.effect_db) == (("a",), False, False, 0.0)
+    assert set(tried(facts(SPREAD), facts(split))) == {("weight-spread", "split-weights")}
+    assert tried(facts(SPREAD), facts(split, sqnr=20.0))["weight-spread", "split-weights"].helped is True
+
+
+def test_consequences_are_no_settings() -> None:
+    """Noise changes with every remedy, so that a changed noise proves none."""
+    noisy = layer("a", 64, output={"data": {"accumulated": {"sqnr_db": 9.0}}})
+    assert tried(facts(SPREAD), facts([noisy, layer("b", 40)])) == {}
+
+
+@pytest.mark.parametrize(
+    "low, high, expected",
+    [
+        (-0.8, 0.8, {("far-outliers", "clip-range")}),
+        (-1.5, 1.0, {("far-outliers", "widen-range")}),
+        (-1.5, 0.5, set()),
+        (-1.004, 1.0, set()),
+    ],
+)
+def test_range_counts_for_the_remedy_that_moves_it_so(low: float, high: float, expected: set[tuple[str, str]]) -> None:
+    """Any calibration changes ranges; only one that came nearer to the best or covers more is that remedy."""
+    then = facts(tensors=[tensor("a", zscore=20), tensor("b")])
+    assert set(tried(then, facts(tensors=[tensor("a", low, high, zscore=20), tensor("b")]))) == expected
+    assert tried(then, facts(tensors=[tensor("a", zscore=20), tensor("b", low, high)])) == {}, "another tensor"
+
+
+def test_data_count_by_number_and_content() -> None:
+    then = facts(growth=0.2)
+    assert tried(then, facts(growth=0.2)) == {}
+    row = tried(then, facts(growth=0.2, samples=400))["few-samples", "more-data"]
+    assert (row.subjects, row.everywhere) == (("representative",), True)
+    assert set(tried(then, facts(growth=0.2), shared=0.5)) == {("few-samples", "more-data")}
+
+
+def test_remedies_of_absorbed_findings_count() -> None:
+    then = facts(SPREAD)
+    (cause,) = judge(then).causes
+    found = {"rule": "A001", "name": "far-outliers", "subject": "b", "message": "bad"}
+    absorbing = type(cause).model_validate({**cause.model_dump(), "remedies": (), "absorbs": [found]})
+    past = Before(then, (absorbing,), {"representative": 1.0}, True)
+    now = facts(SPREAD, [tensor("a"), tensor("b", -2, 2)])
+    assert [(row.cause, row.remedy) for row in compare(past, now, BASE).tried] == [("far-outliers", "widen-range")]
+
+
+# The order
+
+
+def both(**options: Any) -> CaseFacts:
+    """Spread weights and outliers; the weights lead."""
+    tensors = options.pop("tensors", [tensor("a", zscore=20), tensor("b")])
+    return facts(options.pop("layers", SPREAD), tensors, **options)
+
+
+def test_cause_that_was_tried_in_vain_goes_last_with_that_remedy() -> None:
+    assert [cause.cause for cause in judge(both()).causes] == ["weight-spread", "far-outliers"]
+    split = [layer("a", 64, "per_channel"), layer("b", 40, "per_channel")]
+    found = judge(both(layers=split, sqnr=10.2), before(both()))
+    assert [cause.cause for cause in found.causes] == ["far-outliers", "weight-spread"]
+    last = found.causes[-1]
+    assert [(row.remedy, row.helped) for row in last.tried] == [("split-weights", False)]
+    assert last.tried[0].effect_db == pytest.approx(0.2)
+    assert "split-weights" not in [remedy.id for remedy in last.remedies][:-1]
+    assert found.advice == (), "a cause is left that was not tried"
+
+
+def test_what_helped_keeps_its_place() -> None:
+    split = [layer("a", 64, "per_channel"), layer("b", 40, "per_channel")]
+    found = judge(both(layers=split, sqnr=20.0), before(both()))
+    assert [cause.cause for cause in found.causes] == ["weight-spread", "far-outliers"]
+    assert not any(cause.tried for cause in found.causes)
+    assert found.previous is not None
+    assert [row.helped for row in found.previous.tried] == [True]
+
+
+def test_remedy_on_few_of_the_layers_does_not_speak_against_the_cause() -> None:
+    many = [layer(name, 64) for name in "abcde"]
+    found = judge(both(layers=[layer("a", 64, "per_channel"), *many[1:]]), before(both(layers=many)))
+    assert found.causes[0].cause == "weight-spread"
+    assert found.causes[0].tried == ()
+    assert found.previous is not None
+    assert [row.subjects for row in found.previous.tried] == [("a",)], "it is told all the same"
+
+
+def test_general_pages_follow_where_all_was_tried() -> None:
+    then = facts(growth=0.2)
+    assert judge(then).advice == ()
+    found = judge(facts(growth=0.2, samples=500), before(then))
+    assert [cause.cause for cause in found.causes] == ["few-samples"]
+    assert found.advice[:2] == ("preprocessing", "representative-data")
+    assert found.verdict == "degraded"
+
+
+def test_without_a_previous_case_nothing_is_said() -> None:
+    assert judge(both()).previous is None
+
+
+def test_comparison_can_be_written_and_read_again() -> None:
+    split = [layer("a", 64, "per_channel"), layer("b", 40, "per_channel")]
+    found = judge(both(layers=split), before(both())).previous
+    assert found is not None
+    assert Previous.model_validate_json(found.model_dump_json()).tried == found.tried

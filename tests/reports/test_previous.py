@@ -1,0 +1,117 @@
+"""What became of the previous diagnosis, in every format."""
+
+from collections.abc import Callable
+
+import pytest
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.reports.console import render_console
+from quantmedic.reports.context import build_context
+from quantmedic.reports.html import render_index
+from quantmedic.reports.markdown import render_markdown
+
+FAILED = Tried(
+    cause="channel-range-imbalance",
+    remedy="per-channel-weights",
+    title="per-channel weights",
+    subjects=("features.1", "features.2"),
+    everywhere=False,
+    effect_db=0.2,
+    helped=False,
+)
+EFFECT = Effect(
+    same_data=True,
+    sqnr_before=12.1,
+    sqnr=12.3,
+    gain_db=0.2,
+    agreement_before=0.61,
+    agreement=0.62,
+    metric="top1",
+    drop_before=0.0776,
+    drop_before_low=0.0691,
+    drop_before_high=0.086,
+    drop=0.077,
+    drop_low=0.068,
+    drop_high=0.085,
+    helped=False,
+)
+RANGE = Changed(
+    setting="range",
+    of="activation",
+    count=9,
+    examples=(SettingChange(subject="f.1", before=(-1.0, 1.0), after=(-2.0, 2.0)),),
+)
+SYMMETRY = Changed(
+    setting="symmetry", of="layer", count=1, examples=(SettingChange(subject="f.2", before=True, after=False),)
+)
+BOX = Previous(effect=EFFECT, changed=(RANGE, SYMMETRY), tried=(FAILED,))
+
+
+def since(diagnosis: Diagnosis, previous: Previous = BOX, **changes: object) -> Diagnosis:
+    """The diagnosis as one that follows another."""
+    marked = [cause.model_copy(update={"tried": previous.tried}) for cause in diagnosis.causes[:1]]
+    causes = (*diagnosis.causes[1:], *marked)
+    return diagnosis.model_copy(update={"previous": previous, "causes": causes, **changes})
+
+
+def formats(diagnosis: Diagnosis, manuals: dict[str, str]) -> dict[str, str]:
+    context = build_context(diagnosis, manuals)
+    return {
+        "console": " ".join(render_console(diagnosis).split()),
+        "markdown": render_markdown(context).replace("\\", ""),
+        "html": render_index(context),
+    }
+
+
+@pytest.mark.parametrize("name", ["console", "markdown", "html"])
+def test_outcome_changes_and_what_was_tried_are_told(name: str, diagnosis: Diagnosis, manuals: dict[str, str]) -> None:
+    text = formats(since(diagnosis), manuals)[name]
+    assert "ince the previous case: without effect (+0.2 dB)" in text
+    assert "output SQNR 12.1 → 12.3 dB" in text
+    assert "agreement 61.00 % → 62.00 %" in text
+    assert "top-1 drop 7.76 → 7.70 points, 95 % interval before 6.91 … 8.60 points" in text
+    assert "range of 9 activations (f.1: -1 … 1 → -2 … 2)" in text
+    assert "symmetry of 1 layer (f.2: yes → no)" in text
+    told = "Per-channel weights, for channel-range-imbalance: without effect (on features.1 and 1 more)"
+    assert told in text
+    assert "ried without effect (+0.2 dB): Per-channel weights" in text
+
+
+@pytest.mark.parametrize("name", ["console", "markdown", "html"])
+def test_nothing_is_said_without_a_previous_case(name: str, diagnosis: Diagnosis, manuals: dict[str, str]) -> None:
+    text = formats(diagnosis, manuals)[name]
+    assert "previous case" not in text
+    assert "tried without effect" not in text
+
+
+def test_general_page_comes_first_where_all_was_tried(diagnosis: Diagnosis, manuals: dict[str, str]) -> None:
+    one = diagnosis.model_copy(update={"causes": diagnosis.causes[:1]})
+    context = build_context(since(one, advice=("preprocessing",)), manuals)
+    assert context.first is not None
+    assert context.first.title == "Preprocessing"
+    assert "tried without effect" in context.first.detail
+    assert context.advice_text == "No cause is left that was not tried without effect."
+    assert build_context(since(diagnosis), manuals).first.code == "D001"
+
+
+@pytest.mark.parametrize(
+    "helped, word", [(True, "helped"), (False, "without effect"), (None, "not comparable")], ids=str
+)
+def test_verdict_and_unknown_numbers(helped: bool | None, word: str, diagnosis: Diagnosis) -> None:
+    previous = Previous(effect=Effect(same_data=False, helped=helped), changed=(), tried=())
+    text = " ".join(render_console(diagnosis.model_copy(update={"previous": previous})).split())
+    assert f"since the previous case: {word} the two cases were judged on different samples" in text
+    assert "changed: no setting that is measured" in text
+
+
+def test_hostile_names_stay_inert(hostile: Diagnosis, manuals: dict[str, str], case: Callable[..., CaseFacts]) -> None:
+    name = "</script><script>alert(1)</script>\n::error::x"
+    change = Changed(
+        setting="range", of="activation", count=1, examples=(SettingChange(subject=name, before=1.0, after=2.0),)
+    )
+    bad = BOX.model_copy(update={"changed": (change,), "tried": (FAILED.model_copy(update={"subjects": (name,)}),)})
+    context = build_context(since(hostile, bad), manuals)
+    assert "<script>alert" not in render_index(context)
+    assert not [line for line in render_console(since(hostile, bad)).splitlines() if line.lstrip().startswith("::")]
