@@ -2,8 +2,8 @@
 
 import operator
 import string
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -78,7 +78,15 @@ class RuleResult:
 
 def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     """Judge every rule on every subject of its scope, in the order of the rules."""
-    return [_judge(rule, base, facts) for rule in base.rules]
+    results = [_judge(rule, base, facts) for rule in base.rules]
+    fired = {(result.rule.id, id(finding.view)) for result in results for finding in result.findings}
+    return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
+
+
+def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
+    """Without the findings on subjects that a rule which it yields to explains."""
+    kept = tuple(f for f in result.findings if not any((r, id(f.view)) in fired for r in result.rule.yields_to))
+    return replace(result, findings=kept)
 
 
 def subjects(scope: str, facts: CaseFacts) -> Sequence[Facts]:

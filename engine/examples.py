@@ -107,7 +107,8 @@ def run_example(rule: Rule, example: Example, base: RuleBase, page: str = "page"
         RuleError: The example cannot be read.
     """
     case = example_case(rule, example_values(example, page), f"{page}:{example.line}")
-    (result,) = evaluate(base.model_copy(update={"rules": (rule,)}), case)
+    better = tuple(other for other in base.rules if other.id in rule.yields_to)
+    result = evaluate(base.model_copy(update={"rules": (rule, *better)}), case)[0]
     wanted = ("fired",) if example.kind == "fires" else ("passed", "not-applicable")
     missing = tuple(dict.fromkeys(fact for unknown in result.unknown for fact in unknown.missing))
     passed = result.verdict in wanted

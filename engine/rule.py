@@ -197,7 +197,7 @@ class Rule(Data):
     """One way to recognise one cause.
 
     ``when`` holds the symptom, ``where`` the subjects that it is asked of, ``shows`` facts that belong to the evidence
-    without being compared.
+    without being compared. ``yields_to`` names rules of the same scope that explain a subject better where they fire.
     """
 
     id: str = Field(pattern=r"^[A-Z]\d{3}$")
@@ -210,6 +210,7 @@ class Rule(Data):
     when: Node
     message: str
     shows: tuple[str, ...] = ()
+    yields_to: tuple[str, ...] = ()
     remedies: tuple[str, ...] = Field(min_length=1)
     path: Path | None = None
 
@@ -503,6 +504,15 @@ def _most_telling(error: ValidationError) -> Any:
 
 def _check(rule: Rule, base: RuleBase) -> None:
     path = rule.path or Path(rule.id)
+    scopes = {other.id: other.scope for other in base.rules}
+    for name in rule.yields_to:
+        if name not in scopes:
+            raise RuleError(f"unknown rule {name!r}{_suggest(name, scopes)}", where=_place(path, name))
+        if scopes[name] != rule.scope:
+            raise RuleError(
+                f"{rule.id} cannot yield to {name}: it speaks of a {scopes[name]}, not of a {rule.scope}",
+                where=_place(path, name),
+            )
     known = fact_paths(rule.scope)
     used = [condition.fact for condition in rule.conditions()]
     try:

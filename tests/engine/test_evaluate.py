@@ -349,3 +349,17 @@ def test_names_of_subjects_without_a_name() -> None:
 def test_look_up_of_a_misspelt_path_is_an_error() -> None:
     with pytest.raises(AttributeError):
         look_up("data.values.absmx", TensorFacts(), ModelFacts())
+
+
+def test_rule_yields_where_a_better_one_fires() -> None:
+    """Only on the same subject, and only while the better one is in force."""
+    better = rule({"fact": "channels", "gt": 4}, "tensor", id="X002", name="better-rule")
+    weaker = rule({"fact": "channels", "gt": 1}, "tensor", yields_to=["X002"])
+    facts = CaseFacts.model_validate({"tensors": [{"name": "a", "channels": 2}, {"name": "b", "channels": 8}]})
+
+    def subjects(*rules: Rule) -> list[str]:
+        (result, *_) = evaluate(BASE.model_copy(update={"rules": rules}), facts)
+        return [finding.subject for finding in result.findings]
+
+    assert subjects(weaker, better) == ["a"]
+    assert subjects(weaker) == ["a", "b"]

@@ -123,8 +123,8 @@ def examples(verdict: str) -> list[Any]:
 
 
 def judge(rule: Rule, facts: dict[str, Any], base: RuleBase = BASE) -> Any:
-    (result,) = evaluate(base.model_copy(update={"rules": (rule,)}), example_case(rule, facts))
-    return result
+    better = tuple(other for other in base.rules if other.id in rule.yields_to)
+    return evaluate(base.model_copy(update={"rules": (rule, *better)}), example_case(rule, facts))[0]
 
 
 def without(facts: dict[str, Any], path: str) -> dict[str, Any]:
