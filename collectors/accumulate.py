@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.reference import Deployed, Rounding
 from quantmedic.engine.case import BUCKETS, FEATURES, LATTICE_POINTS, SAMPLE_DTYPE, SetStatistics, union_lattice
+from quantmedic.engine.comparison import Comparison
 
 if os.environ.get("QUANTMEDIC_NO_JIT"):
     from quantmedic.collectors import reference as kernels
@@ -60,8 +62,8 @@ class SetAccumulator:
         rows = self._rows[-1]
         for key, arrays in (("bad_float", floats), ("bad_quantized", quantized)):
             rows[key] = np.any([_nonfinite_rows(array, len(rows)) for array in arrays], axis=0) if arrays else 0
-        first = (floats[0], quantized[0]) if floats else ()
-        scores, other = (_scores(array, len(rows)) for array in first) if self._classes and first else (None, None)
+        scores = class_scores(floats[0], len(rows)) if self._classes and floats else None
+        other = class_scores(quantized[0], len(rows), kinds="fiu") if scores is not None else None
         if scores is not None and other is not None:
             rows["class_float"], rows["class_quantized"] = scores.argmax(axis=1), other.argmax(axis=1)
             best, second = np.partition(scores, -2, axis=1)[:, :-3:-1].T
@@ -144,6 +146,16 @@ class SetAccumulator:
         used = self._statistics.codes[slot]
         used[np.broadcast_to(np.arange(columns), table.shape).ravel(), table.ravel()] = True
 
+    def compare(self, found: Mapping[str, Comparison]) -> None:
+        """Add what a batch tells of pairs of outputs, by their key in ``SetStatistics.comparisons``."""
+        known = self._statistics.comparisons
+        for key, comparison in found.items():
+            known[key] = known[key].merge(comparison) if key in known else comparison
+
+    def knows(self, key: str) -> bool:
+        """Whether a pair of outputs was compared already."""
+        return key in self._statistics.comparisons
+
     def end(self, samples: int) -> None:
         """Close a batch: everything that it tells has been added."""
         self.ended += samples
@@ -210,9 +222,9 @@ def _nonfinite_rows(output: Array, n: int) -> NDArray[np.bool_]:
     return np.logical_not(np.isfinite(output.reshape(n, -1)).all(axis=1))
 
 
-def _scores(output: Array, n: int) -> NDArray[np.float64] | None:
-    """Class scores ``[n, classes]`` where the output looks like them."""
-    if output.dtype.kind != "f" or output.ndim < 2 or output.shape[0] != n:
+def class_scores(output: Array, n: int, kinds: str = "f") -> NDArray[np.float64] | None:
+    """Class scores ``[n, classes]`` where the output looks like them; ``kinds="fiu"`` takes codes of scores as well."""
+    if not isinstance(output, np.ndarray) or output.dtype.kind not in kinds or output.ndim < 2 or output.shape[0] != n:
         return None
     scores = output.reshape(n, -1)
     one_axis = max(output.shape[1:]) == scores.shape[1]

@@ -11,10 +11,14 @@ from quantmedic.collectors.arrays import Array, Rows
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples by input name, every array ``[samples, ...]``, and their labels if there are any."""
+    """Samples by input name, every array ``[samples, ...]``, and their labels if there are any.
+
+    ``numbers`` tells which samples of the whole set they are, where a data set gave them.
+    """
 
     inputs: dict[str, Array]
     labels: Array | None = None
+    numbers: NDArray[np.int64] | None = None
 
     @property
     def samples(self) -> int:
@@ -24,7 +28,8 @@ class Batch:
     def take(self, rows: Rows) -> "Batch":
         """Some of the samples; views where they lie side by side."""
         labels = None if self.labels is None else self.labels[rows]
-        return Batch({name: array[rows] for name, array in self.inputs.items()}, labels)
+        numbers = None if self.numbers is None else self.numbers[rows]
+        return Batch({name: array[rows] for name, array in self.inputs.items()}, labels, numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +160,13 @@ def _joined(batches: Sequence[Batch]) -> Batch:
         return batches[0]
     inputs = {name: np.concatenate([batch.inputs[name] for batch in batches]) for name in batches[0].inputs}
     labels = [batch.labels for batch in batches if batch.labels is not None]
-    return Batch(inputs, np.concatenate(labels) if labels else None)
+    numbers = [batch.numbers for batch in batches if batch.numbers is not None]
+    return Batch(inputs, np.concatenate(labels) if labels else None, np.concatenate(numbers) if numbers else None)
+
+
+def numbers_of(rows: Rows) -> NDArray[np.int64]:
+    """Rows as indexes."""
+    return np.arange(rows.start, rows.stop, dtype=np.int64) if isinstance(rows, slice) else rows
 
 
 def _moved(rows: Rows, by: int) -> Rows:

@@ -26,11 +26,13 @@ from quantmedic.engine.case import (
     CaseRecord,
     SetStatistics,
 )
+from quantmedic.engine.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import ROLES, Role
 from quantmedic.engine.histogram import BINS
 
 _RECORD = "case.json"
+_COMPARISON = "comparison."
 
 
 def write_case(case: Case, path: Path) -> None:
@@ -186,7 +188,34 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "tensor_samples": s.tensor_samples,
         "sample_width": s.sample_width,
         "sample_count": s.sample_count,
+        **_comparison_arrays(s),
     }
+
+
+def _comparison_arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for key, found in s.comparisons.items():
+        arrays |= {f"{_COMPARISON}{key}.table": found.table, f"{_COMPARISON}{key}.votes": found.votes}
+        arrays[f"{_COMPARISON}{key}.metric"] = np.array([found.metric])
+    return arrays
+
+
+def _comparisons(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Comparison]:
+    """Pairs of outputs; files of earlier versions have none."""
+    keys = [n.removeprefix(_COMPARISON).removesuffix(".table") for n in arrays if n.startswith(_COMPARISON)]
+    keys = [key for key in keys if f"{_COMPARISON}{key}.table" in arrays]
+    found = {}
+    for key in sorted(keys, key=_numbered):
+        table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))
+        if table.ndim != 2 or table.shape[1] != len(FIELDS) or votes.shape != (len(VOTES),) or metric.shape != (1,):
+            raise ValueError(f"the comparison {key} is of another shape")
+        found[key] = Comparison(table.astype(np.float64), votes.astype(np.int64), float(metric[0]))
+    return found
+
+
+def _numbered(key: str) -> tuple[Any, ...]:
+    """Keys in the order of their numbers."""
+    return tuple(int(part) if part.isdigit() else -1 for part in key.split(".")), key
 
 
 def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
@@ -214,6 +243,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         # Older files lack these two: no sample was counted.
         sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
         sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
+        comparisons=_comparisons(arrays),
     )
 
 

@@ -49,7 +49,7 @@ def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]], static: Sh
     return {name: axis for name, axis in axes.items() if name in shapes and axis < len(shapes[name])}
 
 
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with large initializers as mere inputs: shapes do not depend on them, time and memory do."""
     graph = model.graph
     small = [t for t in graph.initializer if math.prod(t.dims) <= SMALL_CONSTANT]
@@ -68,7 +68,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 def static_shapes(graph: Graph) -> dict[str, tuple[int | None, ...]]:
     """Shapes that hold for every batch, by shape inference; None for an axis that depends on the data."""
     try:
-        inferred = onnx.shape_inference.infer_shapes(_without_weights(graph.model)).graph
+        inferred = onnx.shape_inference.infer_shapes(without_weights(graph.model)).graph
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):  # The runtime says what is wrong.
         return {}
     return {

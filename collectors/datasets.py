@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from quantmedic.collectors.arrays import Array, Found, array_content
-from quantmedic.collectors.batches import Batch, Part, Piece, Selection, cut, rows_alike
+from quantmedic.collectors.batches import Batch, Part, Piece, Selection, cut, numbers_of, rows_alike
 from quantmedic.collectors.inputs import Input, InputSpec, fixed_batch
 from quantmedic.collectors.labels import LABELS, Labels, label_count_error, read_labels
 from quantmedic.collectors.preprocessing import Preprocessing
@@ -143,10 +143,11 @@ class Dataset:
         pieces = self._checked(self._source.pieces(size, wanted))
         if self.samples is None:
             pieces = wanted.among(self._counted(pieces, wanted.stop))
-        if self._labels is None:
-            return pieces
-        labels = self._labels.values
-        return (Batch(piece.inputs, labels[piece.rows]) for piece in pieces)
+        labels = None if self._labels is None else self._labels.values
+        return (
+            Batch(piece.inputs, piece.labels if labels is None else labels[piece.rows], numbers_of(piece.rows))
+            for piece in pieces
+        )
 
     def _checked(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         for piece in pieces:
@@ -187,7 +188,7 @@ class Dataset:
 
     def _converted(self, batch: Batch) -> Batch:
         inputs = {name: port.convert(batch.inputs[name], self.origin) for name, port in self._inputs.items()}
-        return Batch(inputs, batch.labels)
+        return Batch(inputs, batch.labels, batch.numbers)
 
     def _note(self, text: str) -> None:
         if text not in self.notices:

@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,12 @@ from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_record import model_record, observed_facts
 from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
+from quantmedic.collectors.references import References
+from quantmedic.collectors.stages import STAGE_SAMPLES, Stage, compare_stages
 from quantmedic.collectors.weight_effects import fill_weight_errors
 from quantmedic.engine.case import EXTREME_SAMPLES, Case, CaseRecord, DatasetRecord, refuse_strangers
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.facts import Role
+from quantmedic.engine.facts import Role, SearchFacts
 
 T = TypeVar("T")
 Array = NDArray[np.generic]
@@ -37,6 +39,46 @@ MAX_BATCH = 32
 UNKNOWN_BATCH = 8
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "metric_output")
+RESUMED_EXTRAS = ("reference_outputs", "device_outputs", "stages", "expected_float_metric")
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the user gave beside models and data.
+
+    Attributes:
+        references: Outputs that were computed elsewhere for the validation data, by kind.
+        stages: Models between float and quantized.
+        expected_float_metric: What the user knows of the float model's accuracy.
+        search: What the toolchain's logs tell.
+    """
+
+    references: Mapping[str, References] = field(default_factory=dict)
+    stages: Sequence[Stage] = ()
+    expected_float_metric: float | None = None
+    search: SearchFacts | None = None
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Entries of the run record for what was given."""
+        given: dict[str, Any] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
+        if self.stages:
+            given["stages"] = ", ".join(f"{stage.name}={stage.graph.path.name}" for stage in self.stages)
+        if self.expected_float_metric is not None:
+            given["expected_float_metric"] = self.expected_float_metric
+        return given
+
+    def added_to(self, record: CaseRecord) -> CaseRecord:
+        """The record with what is known of them."""
+        changes: dict[str, Any] = {
+            "stages": tuple(stage.record for stage in self.stages),
+            "compared": {kind: r.origin for kind, r in self.references.items()},
+            "expected_float_metric": self.expected_float_metric,
+            "run": {**record.run, **self.run},
+        }
+        if self.search is not None:
+            changes["model"] = record.model.model_copy(update={"search": self.search})
+        return record.model_copy(update=changes)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,6 +99,7 @@ def collect(
     progress: Progress = lambda stage, done, total: None,
     resume: Case | None = None,
     checkpoint: Callable[[Case], None] = lambda case: None,
+    extras: Extras | None = None,
 ) -> Case:
     """Run both models over the data sets and return everything measured.
 
@@ -70,6 +113,7 @@ def collect(
         resume: An unfinished case of the same models, data and options: goes on behind its last sample.
         checkpoint: Called every half minute with what is measured so far; on Ctrl-C too, then ``Interrupted`` is
             raised.
+        extras: What the user gave beside models and data.
 
     Raises:
         DataError: A data set does not fit the model.
@@ -77,7 +121,7 @@ def collect(
         CaseError: The case to resume was measured with other models, data or options.
     """
     options = replace(options, batch_size=options.batch_size or batch_size_for(models))
-    run = _Run(models, datasets, options, version, metric, progress)
+    run = _Run(models, datasets, options, version, metric, progress, extras or Extras())
     if resume is not None:
         run.go_on(resume)
     try:
@@ -115,6 +159,20 @@ class _Progress:
     complete: bool = False
 
 
+class _Item(NamedTuple):
+    """One batch on its way to the accumulators.
+
+    Attributes:
+        batch: Samples.
+        flip: Its channels are reversed too, for comparison.
+        given: Its outputs as they were computed elsewhere, by kind.
+    """
+
+    batch: Batch
+    flip: bool
+    given: Mapping[str, Sequence[Array | None]]
+
+
 class _Run:
     """One collection: what has been read, and the accumulators that it went to."""
 
@@ -126,7 +184,9 @@ class _Run:
         version: str,
         metric: Metric | None,
         progress: Progress,
+        extras: Extras,
     ) -> None:
+        self._extras = extras
         self._models, self._datasets, self._options = models, datasets, options
         self._version, self._metric, self._progress = version, metric, progress
         self._size = options.batch_size or UNKNOWN_BATCH
@@ -165,6 +225,7 @@ class _Run:
         """Take over what an interrupted run has measured."""
         record, mine = case.record, self.case().record
         options = {name: (record.run.get(name), mine.run[name]) for name in RESUMED_OPTIONS}
+        options |= {name: (record.run.get(name), mine.run.get(name)) for name in RESUMED_EXTRAS}
         for name, (then, now) in {**options, "metric": (record.metric, mine.metric)}.items():
             if then != now:
                 raise CaseError(
@@ -211,6 +272,28 @@ class _Run:
                     yield from self._read(role, index)
             for role in roles:
                 self._states[role].complete = True
+        self._compare_stages()
+
+    def _compare_stages(self) -> None:
+        """Run the stage models on the first samples of the validation set, unless an earlier run did."""
+        role: Role = "validation" if "validation" in self._accumulators else "representative"
+        into, dataset, stages = self._accumulators[role], self._datasets[role], self._extras.stages
+        if not stages or into.knows("stage.0.0"):
+            return
+        limit = self._options.samples
+        total = _total(dataset, self._options)
+        found = compare_stages(
+            stages,
+            dataset,
+            self._observer.outputs,
+            names=self._models.float_graph.outputs,
+            batch_size=self._size,
+            limit=limit,
+            threads=self._options.threads,
+            metric=self._metric if dataset.labelled else None,
+            progress=lambda done: self._progress("stages", done, min(total or STAGE_SAMPLES, STAGE_SAMPLES)),
+        )
+        into.compare(found)
 
     def _read(self, role: Role, index: int) -> Iterator[Case]:
         """One slice of one data set, unless a later one was begun already."""
@@ -221,14 +304,14 @@ class _Run:
         total = _total(self._datasets[role], self._options)
         batches, done = self._flagged(role, index), into.ended
 
-        def work(item: tuple[Batch, bool], lane: Lane) -> None:
-            self._observer.observe(item[0], into, lane, flip=item[1])
+        def work(item: _Item, lane: Lane) -> None:
+            self._observer.observe(item.batch, into, lane, flip=item.flip, given=item.given)
 
         while True:
             more = _Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
             try:
-                for batch, _ in side_by_side(more, work, self._options.lanes):
-                    done += batch.samples
+                for item in side_by_side(more, work, self._options.lanes):
+                    done += item.batch.samples
                     self._progress(role, done, total)
             finally:
                 state.seen[index] = into.ended - before
@@ -236,11 +319,13 @@ class _Run:
                 return
             yield self.case()
 
-    def _flagged(self, role: Role, index: int) -> Iterator[tuple[Batch, bool]]:
-        """What is left of a slice, and whether the channels of a batch are reversed too, for comparison."""
+    def _flagged(self, role: Role, index: int) -> Iterator["_Item"]:
+        """What is left of a slice."""
+        references = self._extras.references if role == "validation" else {}
         done = sum(self._states[role].seen)
         for batch in self._batches(role, index, self._states[role].seen[index]):
-            yield batch, role == "representative" and done < FLIP_SAMPLES
+            given = {kind: outputs.take(batch.numbers) for kind, outputs in references.items()}
+            yield _Item(batch, role == "representative" and done < FLIP_SAMPLES, given)
             done += batch.samples
 
     def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
@@ -251,7 +336,8 @@ class _Run:
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
-            self._record = model_record(self._models, self._observer, self._options, self._version, self._metric)
+            record = model_record(self._models, self._observer, self._options, self._version, self._metric)
+            self._record = self._extras.added_to(record)
         begun = {role: into for role, into in self._accumulators.items() if into.ended}
         statistics = {role: into.finish() for role, into in begun.items()}
         if complete:

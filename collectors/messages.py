@@ -25,14 +25,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-def missing(path: Path, what: str) -> DataError:
-    """The error for a path that does not exist."""
+def missing(path: Path, what: str, otherwise: str = "; a function is written module:function") -> DataError:
+    """The error for a path that does not exist; ``otherwise`` is what else could have been meant."""
     siblings = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, siblings, 1)
     return DataError(
         f"{what} cannot be found",
         where=str(path),
-        help=f"did you mean {path.parent / near[0]}?"
-        if near
-        else "check the path; a function is written module:function",
+        help=f"did you mean {path.parent / near[0]}?" if near else f"check the path{otherwise}",
     )

@@ -1,7 +1,8 @@
 """Batches through both models: every tensor pair goes to the accumulators."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -9,14 +10,18 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
 from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.lanes import Lane
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_plan import Plan, fixed_grid, is_coded, per_channel, settle
-from quantmedic.collectors.onnx_view import IsolatedOperators, View
+from quantmedic.collectors.onnx_plan import Plan, feed_of, fixed_grid, is_coded, per_channel, settle
+from quantmedic.collectors.onnx_session import make_session, output_difference, run
+from quantmedic.collectors.onnx_view import IsolatedOperators, Reading, View
 from quantmedic.collectors.reference import Deployed
+from quantmedic.collectors.references import Outputs, comparable, compared
 from quantmedic.engine.case import SetStatistics
+from quantmedic.engine.comparison import noise_ratio
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -66,6 +71,9 @@ class Observer:
         tapped: Tensors that the quantized model shows without computing anything else.
         simulated: What is observed is not what is deployed.
         difference: Largest relative change of an output by observing.
+        rerun_difference: Largest relative change of a float output in a second run of the first batch.
+        kernel_noise: What integer kernels add; see ``kernel_noise``. None on CPUs where they do not saturate.
+        outputs: Compares the outputs that both models have.
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
@@ -76,6 +84,13 @@ class Observer:
         self._plain = view.observed.plain
         reading = view.read(first)
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
+        self.outputs = Outputs(models, classes=classes)
+        graph = models.float_graph
+        floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
+        self.rerun_difference = output_difference(floats, view.floats_again(first))
+        self.kernel_noise = None
+        if has_vnni() is False and models.quantized.is_quantized:
+            self.kernel_noise = kernel_noise(models, first, reading, options.session_threads)
         view.renumber(self.plan.numbers)
         self._use(view)
 
@@ -147,8 +162,18 @@ class Observer:
         codes = [(columns, 2**grid.bits) for _, grid, columns in plan.output_grids]
         return SetStatistics.empty(plan.channels, lattices, codes)
 
-    def observe(self, batch: Batch, into: SetAccumulator, lane: Lane, *, flip: bool) -> None:
+    def observe(
+        self,
+        batch: Batch,
+        into: SetAccumulator,
+        lane: Lane,
+        *,
+        flip: bool,
+        given: Mapping[str, Sequence[Array | None]] = MappingProxyType({}),
+    ) -> None:
         """Add one batch to the accumulators, station by station behind the batch before.
+
+        ``given`` holds outputs that were computed elsewhere, by kind.
 
         Raises:
             ModelError: A model fails on this batch, or a tensor changes its channels.
@@ -159,10 +184,14 @@ class Observer:
         reading = self._view.read(batch)
         alone = self._isolated.read(batch, reading.floats) if self._isolated is not None else {}
         flipped = self._flipped(batch) if flip else None
+        found = self.outputs.pairs(*reading.outputs, whole=bool(given))
+        for kind, arrays in given.items():
+            found |= self.outputs.given(kind, arrays, *reading.outputs)
         names = [self._models.float_graph.outputs[i] for i, _ in self._models.match.outputs]
         with lane.station(0):
             into.begin(rows, x, plan.image, batch.labels)
             into.outputs(*reading.outputs, names)
+            into.compare(found)
             if plan.feature is not None:
                 into.features(reading.floats[plan.feature], batch.samples)
             if flipped is not None:
@@ -220,3 +249,20 @@ class Observer:
         if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
             return None
         return self._view.flipped_features(batch, *plan.image)
+
+
+def kernel_noise(models: Models, first: Batch, reading: Reading, threads: int) -> float | None:
+    """Mean d² between integer kernels and the plain graph / mean d² between the plain graph and the float model.
+
+    About 0.01 to 1 where kernels round a little differently; far more where they saturate. None without noise.
+    """
+    graph = models.quantized
+    session = make_session(graph.model, graph.path, threads, plain=True)
+    plain = dict(zip(graph.outputs, run(session, graph.outputs, feed_of(first, graph), graph.path), strict=True))
+    found, against = [], []
+    for (_, j), x, y in zip(models.match.outputs, *reading.outputs, strict=True):
+        simulated = plain[graph.outputs[j]]
+        if comparable(simulated, y) and comparable(x, simulated):
+            found.append(compared(simulated, y, None))
+            against.append(compared(x, simulated, None))
+    return noise_ratio(found, against)

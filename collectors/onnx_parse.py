@@ -11,6 +11,7 @@ from quantmedic.collectors.onnx_constants import Constant, fold, read_constant, 
 from quantmedic.collectors.onnx_graph import Graph, Tap, consumers_of
 from quantmedic.collectors.onnx_integer import INTEGER_OPS, add_integer, join_dynamic
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.collectors.onnx_traits import older_than_its_quantizers
 from quantmedic.engine.errors import ModelError
 
 _ALIASES = frozenset({"Identity", "Dropout"})
@@ -39,7 +40,8 @@ def parse(path: Path, model: onnx.ModelProto) -> Graph:
         raise ModelError(
             "the model is damaged",
             where=f"{path}: {place}: {error or type(error).__name__}",
-            help="export or quantize the model again, and check it with: python -m onnx.checker",
+            help=older_than_its_quantizers(model)
+            or "export or quantize the model again, and check it with: python -m onnx.checker",
         ) from error
     for index, op in enumerate(graph.operators):
         op.index = index

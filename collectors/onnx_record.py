@@ -4,7 +4,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from quantmedic.collectors.onnx_patterns import feeds_softmax, float_clip, gate_
 from quantmedic.collectors.onnx_session import (
     executed_types,
 )
+from quantmedic.collectors.onnx_traits import half_tensors, required_opset, squared_tensors, training_nodes
 from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, weight_facts
 from quantmedic.engine.case import (
     CaseRecord,
@@ -50,10 +51,11 @@ def model_record(
     index = {pair.root: i for i, pair in enumerate(observer.plan.pairs)}
     ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
     operators = tuple(_operator(op, models, index, executed, ends) for op in models.quantized.operators)
+    traits = _Traits(half_tensors(models.quantized), squared_tensors(models.quantized))
     return CaseRecord(
         quantmedic_version=version,
         model=_model_facts(models, observer, operators, files),
-        tensors=tuple(_tensor(i, observer, models, index) for i in range(len(observer.plan.pairs))),
+        tensors=tuple(_tensor(i, observer, models, index, traits) for i in range(len(observer.plan.pairs))),
         operators=operators,
         outputs=_outputs(models, observer, index),
         input_tensor=observer.plan.input_pair,
@@ -66,7 +68,14 @@ def model_record(
     )
 
 
-def _tensor(i: int, observer: Observer, models: Models, index: Mapping[str, int]) -> TensorRecord:
+class _Traits(NamedTuple):
+    """Tensors of the quantized model that are float16 (None where unknown), and those that are squared."""
+
+    half: frozenset[str] | None
+    squared: frozenset[str]
+
+
+def _tensor(i: int, observer: Observer, models: Models, index: Mapping[str, int], traits: "_Traits") -> TensorRecord:
     pair = observer.plan.pairs[i]
     producer = models.quantized.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
@@ -83,6 +92,8 @@ def _tensor(i: int, observer: Observer, models: Models, index: Mapping[str, int]
         channels=observer.plan.channels[i],
         bucketed=observer.plan.bucketed[i],
         is_input=pair.root in models.quantized.inputs,
+        is_half=None if traits.half is None else pair.root in traits.half,
+        is_squared=pair.root in traits.squared,
         quantizer=quantizer_facts(pair.tap.quantizer),
         pattern=_pattern(pair.root, gate, models.quantized),
         gate=gate,
@@ -185,9 +196,16 @@ def _outputs(models: Models, observer: Observer, index: Mapping[str, int]) -> tu
                 tensor=i,
                 quantizer=quantizer_facts(observer.plan.pairs[i].tap.quantizer) if i is not None else QuantizerFacts(),
                 columns=grids.get(i, 0) if i is not None else 0,
+                is_codes=_is_integer(models.quantized, twin) and not _is_integer(models.float_graph, position),
             )
         )
     return tuple(records)
+
+
+def _is_integer(graph: Graph, position: int) -> bool:
+    """The output at this position holds integers."""
+    kind = graph.model.graph.output[position].type.tensor_type.elem_type
+    return kind != onnx.TensorProto.UNDEFINED and onnx.helper.tensor_dtype_to_np_dtype(kind).kind in "iu"
 
 
 def _model_facts(
@@ -198,6 +216,8 @@ def _model_facts(
     quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
     kernels = [op.executed_as for op in compute if op.executed_as is not None]
     sizes = [sum(file.stat().st_size for file in own) for own in files]
+    training = training_nodes(models.float_graph)
+    opset = required_opset(graph.model)
     known = sum(len(op.outputs) for op in graph.operators)
     matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
     return ModelFacts(
@@ -217,6 +237,12 @@ def _model_facts(
         **observed_facts(observer),
         float_is_quantized=models.float_graph.is_quantized,
         cpu_vnni=has_vnni(),
+        integer_kernel_noise=observer.kernel_noise,
+        required_opset=opset,
+        opset_deficit=max((opset or 0) - graph.opset, 0),
+        float_rerun_difference=observer.rerun_difference,
+        training_nodes=len(training),
+        first_training_node=next(iter(training), None),
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.onnx_graph import Graph, Tap
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.collectors.onnx_traits import older_than_its_quantizers
 from quantmedic.collectors.onnx_unsigned import unsigned_tap, with_unsigned_pairs
 from quantmedic.engine.errors import ModelError
 
@@ -33,6 +34,7 @@ def make_session(
     *,
     exposed: Sequence[str] = (),
     optimized: Path | None = None,
+    plain: bool = False,
 ) -> ort.InferenceSession:
     """A CPU session of a model in memory.
 
@@ -42,6 +44,7 @@ def make_session(
         threads: Threads within an operator.
         exposed: Tensors that are outputs too.
         optimized: Where to save the graph that is really executed.
+        plain: Execute the graph as it is written: quantizers in float, no integer kernels.
 
     Raises:
         ModelError: onnxruntime refuses the model; names the file and its words.
@@ -54,6 +57,8 @@ def make_session(
     options.enable_mem_pattern = False
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if plain:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if optimized is not None:
         options.optimized_model_filepath = str(optimized)
     try:
@@ -70,7 +75,8 @@ def make_session(
         raise ModelError(
             "onnxruntime cannot load the model",
             where=f"{path}: {_first_line(error)}",
-            help="does it run by itself? quantmedic doctor tells the version of onnxruntime",
+            help=older_than_its_quantizers(model)
+            or "does it run by itself? quantmedic doctor tells the version of onnxruntime",
         ) from error
 
 

@@ -80,6 +80,12 @@ class View:
         )
         return Reading(floats, codes, outputs)
 
+    def floats_again(self, batch: Batch) -> list[Array]:
+        """Outputs of the float model in one more run."""
+        graph = self._models.float_graph
+        wanted = [name for name in graph.outputs if name not in graph.inputs]
+        return run(self._floats, wanted, feed_of(batch, graph), graph.path)
+
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None

@@ -112,6 +112,7 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
         "name": original.name or stored.name,
         "quantizer": quantizer,
         "output_axis": axis,
+        "max_code": _max_code(stored),
         **_distribution(values, axis),
         **(_batch_norm(twin, float_graph) if original.folded else {}),
     }
@@ -128,6 +129,16 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
         now = decibels(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
         found["predicted_best_gain_db"] = _difference(found["predicted_best_sqnr_db"], now)
     return WeightFacts(**found)
+
+
+def _max_code(stored: Constant) -> int | None:
+    """Largest distance of a stored code from the zero point; None where zero points differ between channels."""
+    if stored.codes is None or stored.quantizer is None or not stored.codes.size:
+        return None
+    zeros = np.unique(np.asarray(stored.quantizer.zero_point, np.int64))
+    if len(zeros) != 1:
+        return None
+    return max(abs(int(code) - int(zeros[0])) for code in (stored.codes.min(), stored.codes.max()))
 
 
 def _distribution(values: Values, axis: int | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from quantmedic.engine.comparison import Comparison
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import BiasFacts, ModelFacts, Pattern, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.histogram import BINS
@@ -88,6 +89,8 @@ class TensorRecord(Record):
     channels: int
     bucketed: bool
     is_input: bool
+    is_half: bool | None = None
+    is_squared: bool | None = None
     quantizer: QuantizerFacts
     pattern: Pattern | None = None
     gate: GateRecord | None = None
@@ -122,6 +125,7 @@ class OutputRecord(Record):
     tensor: int | None
     quantizer: QuantizerFacts
     columns: int
+    is_codes: bool | None = None
 
 
 class DatasetRecord(Record):
@@ -161,8 +165,18 @@ class SimulationRecord(Record):
     columns: int | None = None
 
 
+class StageRecord(Record):
+    """One model of the toolchain's way from float to quantized."""
+
+    name: str
+    is_quantized: bool
+
+
 class CaseRecord(Record):
-    """The JSON half of a case."""
+    """The JSON half of a case.
+
+    ``compared`` names the files whose outputs were compared, by kind: ``reference`` and ``device``.
+    """
 
     schema_version: int = CASE_SCHEMA
     quantmedic_version: str
@@ -179,6 +193,9 @@ class CaseRecord(Record):
     run: dict[str, Any]
     datasets: dict[Role, DatasetRecord] = {}
     simulation: SimulationRecord | None = None
+    stages: tuple[StageRecord, ...] = ()
+    compared: dict[str, str] = {}
+    expected_float_metric: float | None = None
 
 
 @dataclass
@@ -236,7 +253,9 @@ class SetStatistics:
     """All accumulators of one data set; merging two sets' equals one pass over both.
 
     Per-channel columns are concatenated over the tensors: tensor ``t`` owns rows ``offsets[t]:offsets[t + 1]``.
-    ``feature_width`` is the width of the features before they are projected, 0 before any was seen.
+    ``feature_width`` is the width of the features before they are projected, 0 before any was seen. ``comparisons``
+    holds pairs of outputs by kind and position: ``output.0`` (float, quantized), ``reference.0`` (given, float),
+    ``device.0`` (quantized, given), ``stage.1.0`` (first stage, second) and ``step.2.0`` (second stage, third).
     ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor.
     """
 
@@ -257,6 +276,7 @@ class SetStatistics:
     tensor_samples: NDArray[np.int64]
     sample_width: NDArray[np.float64]
     sample_count: NDArray[np.int64]
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
     offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -328,6 +348,12 @@ class SetStatistics:
         """
         if self._shapes() != other._shapes():
             raise CaseError("the shards measured different tensors", help="merge only cases of the same two models")
+        if _kinds(self) != _kinds(other):
+            raise CaseError(
+                "the shards were compared with different outputs",
+                where=[f"one    {', '.join(_kinds(self)) or 'none'}", f"other  {', '.join(_kinds(other)) or 'none'}"],
+                help="give --reference-outputs, --device-outputs and --stage for all shards or for none",
+            )
         a, b = self.columns, other.columns
         total = a["count"] + b["count"]
         share = np.divide(b["count"], total, out=np.zeros(len(total)), where=total > 0)
@@ -360,7 +386,13 @@ class SetStatistics:
             tensor_samples=self.tensor_samples + other.tensor_samples,
             sample_width=self.sample_width + other.sample_width,
             sample_count=self.sample_count + other.sample_count,
+            comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
         )
+
+
+def _kinds(statistics: SetStatistics) -> list[str]:
+    """What was compared, with the columns of each output."""
+    return sorted(f"{key}[{len(found.table)}]" for key, found in statistics.comparisons.items())
 
 
 def union_lattice(known: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -414,7 +446,8 @@ def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:
                 where=[f"{key}: {mine.run.get(key)}", f"{key}: {theirs.run.get(key)}"],
             )
     # Compared as text, since a broken scale of NaN is not equal to itself.
-    if repr((_comparable(mine.tensors), mine.metric)) != repr((_comparable(theirs.tensors), theirs.metric)):
+    settings = [repr((_comparable(r.tensors), r.metric, r.stages, r.expected_float_metric)) for r in (mine, theirs)]
+    if settings[0] != settings[1]:
         raise CaseError("the shards were measured with different settings", help="collect both with equal options")
 
 

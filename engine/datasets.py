@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from quantmedic.engine.case import LATTICE_POINTS, Case, SetStatistics
 from quantmedic.engine.facts import DatasetFacts, MetricFacts, RelationFacts, Role, TensorFacts
 from quantmedic.engine.histogram import Bins
-from quantmedic.engine.paired import drop_interval
+from quantmedic.engine.paired import drop_interval, mean_interval
 
+#: Coverage of the interval that an expected metric is held against.
+EXPECTED_CONFIDENCE = 0.99
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 1e-3
 _BOOTSTRAP = 400
@@ -90,6 +92,8 @@ def _metric(case: Case, name: str, role: Role, samples: NDArray[Any]) -> MetricF
     combine = np.sqrt if name == "rmse" else lambda value: value
     before, after = float(combine(floats.mean())), float(combine(quantized.mean()))
     seed = int(case.record.run.get("seed", 0))
+    scale = 1.0 if name in ("top1", "top5") else max(abs(before), abs(after))
+    expected = case.record.expected_float_metric if scale else None
     drop, low, high = drop_interval(floats, quantized, higher_is_better=higher, root=name == "rmse", seed=seed)
     return MetricFacts(
         name=name,
@@ -102,7 +106,16 @@ def _metric(case: Case, name: str, role: Role, samples: NDArray[Any]) -> MetricF
         drop_low=low,
         drop_high=high,
         relative_drop=drop / abs(before) if before else None,
+        gain_share=-high / scale if scale else None,
+        expected=expected,
+        expected_shortfall=_shortfall(expected, floats, name, higher, seed) / scale if expected is not None else None,
     )
+
+
+def _shortfall(expected: float, floats: NDArray[np.float64], name: str, higher: bool, seed: int) -> float:
+    """How much worse than expected the float model is, beyond what chance explains."""
+    low, high = mean_interval(floats, root=name == "rmse", confidence=EXPECTED_CONFIDENCE, seed=seed)
+    return max(expected - high if higher else low - expected, 0.0)
 
 
 def _input_moments(

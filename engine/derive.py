@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case import Case, OperatorRecord
 from quantmedic.engine.collector import uncollected
+from quantmedic.engine.comparison import affine_facts
 from quantmedic.engine.datasets import dataset_facts, metric_facts
 from quantmedic.engine.diagnosis import Histogram, MethodRow
 from quantmedic.engine.facts import (
     ROLES,
+    AffineFacts,
     CaseFacts,
     ErrorFacts,
     LayerFacts,
@@ -26,6 +28,7 @@ from quantmedic.engine.facts import (
 )
 from quantmedic.engine.histogram import Bins
 from quantmedic.engine.methods import method_grids, method_sqnrs_db
+from quantmedic.engine.outside import outside_facts
 from quantmedic.engine.rule import RuleBase
 from quantmedic.engine.simulate import Grid
 from quantmedic.engine.tensors import (
@@ -105,6 +108,7 @@ def _layer_facts(
         degraded=here,
         feeders=_feeders(op, writers),
         born=_is_born(here, carried, len(carried) < len(op.inputs)),
+        reads_unsigned=_reads_unsigned(op, tensors),
         added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
     )
 
@@ -131,6 +135,12 @@ def _ranked(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
         else layer
         for layer in layers
     )
+
+
+def _reads_unsigned(op: OperatorRecord, tensors: tuple[TensorFacts, ...]) -> bool | None:
+    """The sign of the first activation's codes; None where it has no codes."""
+    signs = [tensors[i].quantizer.signed for i in op.inputs if i is not None]
+    return None if not signs or signs[0] is None else not signs[0]
 
 
 def _feeders(op: OperatorRecord, writers: Mapping[int, OperatorRecord]) -> tuple[str, ...]:
@@ -224,6 +234,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
     margins = samples["margin"][np.isfinite(samples["margin"])] if position == 0 else np.zeros(0)
     classified = samples["class_float"] >= 0 if position == 0 else np.zeros(0, bool)
     margin = float(np.median(margins)) if margins.size else None
+    compared = statistics.comparisons.get(f"output.{position}")
     return OutputFacts(
         name=record.name,
         tensor=tensor,
@@ -235,6 +246,8 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
         margin_median=margin,
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
+        is_codes=record.is_codes,
+        affine=affine_facts(compared) if compared is not None else AffineFacts(),
     )
 
 
@@ -271,6 +284,7 @@ def _model_facts(
         "metric": metric,
         "harmed": _harmed(metric, agreement, outputs, base),
         "power_of_two_share": _power_of_two_share(tensors),
+        **outside_facts(case),
     }
     return case.record.model.model_copy(update=update)
 

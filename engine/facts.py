@@ -161,6 +161,8 @@ class TensorFacts(Facts):
         default=(), description="names of the float nodes that compute with it, also behind operators that only move it"
     )
     channels: int | None = fact("channels measured; None where the channel axis is unknown")
+    is_half: bool | None = fact("the quantized model holds it as float16 numbers")
+    is_squared: bool | None = fact("an operator of the quantized model squares it: Pow by 2, or Mul with itself")
     quantizer: QuantizerFacts = QuantizerFacts()
     representative: TensorDataFacts = TensorDataFacts()
     validation: TensorDataFacts = TensorDataFacts()
@@ -295,6 +297,7 @@ class WeightFacts(Facts):
     batch_norm_variance_ratio: float | None = fact(
         "median variance of the channels / variance + ε of the channel with the largest gain", "ratio"
     )
+    max_code: int | None = fact("largest |code - zero point| of the stored weights", "codes")
 
 
 class BiasFacts(Facts):
@@ -388,6 +391,7 @@ class LayerFacts(Facts):
         "ratio",
     )
     error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
+    reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
 
 
 class OperandFacts(Facts):
@@ -494,6 +498,16 @@ class DatasetFacts(Facts):
     relation: RelationFacts = RelationFacts()
 
 
+class AffineFacts(Facts):
+    """Line y ≈ slope · x + offset of the quantized model's output y, as it is returned, over the float model's x."""
+
+    slope: float | None = fact("covariance of x and y / variance of x", "ratio")
+    offset: float | None = fact("mean of y - slope · mean of x", "value")
+    r2: float | None = fact("R²: squared correlation of x and y", "ratio")
+    slope_mismatch: float | None = fact("max(|slope|, 1 / |slope|); 1 = equal scales", "ratio")
+    offset_over_std: float | None = fact("|offset| / standard deviation of x", "σ")
+
+
 class OutputFacts(Facts):
     """Scope ``output``: one output of the network."""
 
@@ -507,6 +521,8 @@ class OutputFacts(Facts):
     margin_median: float | None = fact("median of top-1 minus top-2 of the float output", "value")
     step_over_margin: float | None = fact("step / margin_median", "ratio")
     tie_share: float | None = fact("share of samples whose two best quantized scores are equal", "share")
+    is_codes: bool | None = fact("the quantized model returns integers where the float model returns real values")
+    affine: AffineFacts = AffineFacts()
 
 
 class MetricFacts(Facts):
@@ -526,6 +542,67 @@ class MetricFacts(Facts):
     )
     drop_high: float | None = fact("upper end of that interval", "metric")
     relative_drop: float | None = fact("drop / |float|", "ratio")
+    gain_share: float | None = fact(
+        "lower end of the 95 % interval of the gain (-drop_high) / scale of the metric: 1 for top1 and top5, else the "
+        "larger magnitude of both models' values",
+        "ratio",
+    )
+    expected: float | None = fact(
+        "metric of the float model that the user knows, from --expected-float-metric", "metric"
+    )
+    expected_shortfall: float | None = fact(
+        "distance of the expected metric to the 99 % interval of the float model's measured one (Wilson score for 0/1 "
+        "metrics, seeded bootstrap over samples else) / scale of the metric; 0 inside it and where the model is better",
+        "ratio",
+    )
+
+
+class ComparisonFacts(Facts):
+    """Difference d = y - x of an output y and what it is held against, x; the worst output where there are several."""
+
+    samples: int | None = fact("samples compared")
+    max_abs_difference: float | None = fact("largest |d|", "value")
+    relative_difference: float | None = fact(
+        "largest |d| of a column / its largest |x|, or a hundredth of the output's where that is more; columns lie on "
+        "the shorter of axis 1 and the last axis",
+        "ratio",
+    )
+    sqnr_db: float | None = fact("-10 · log10(sum of d² / sum of x²)", "dB")
+    agreement: float | None = fact("share of samples where both name the same class", "share")
+    nonfinite: int | None = fact("pairs left out because one of them is NaN or infinite")
+
+
+class DeviceFacts(ComparisonFacts):
+    """Outputs of the device (y) against those of the quantized model here (x)."""
+
+    noise_ratio: float | None = fact(
+        "mean d² of device and quantized model / mean d² of quantized and float model, for the output where it is most",
+        "ratio",
+    )
+
+
+class StageFacts(ComparisonFacts):
+    """One model of the toolchain's way from float to quantized (y) against the first of them (x)."""
+
+    name: str | None = fact("name of the stage, from --stage")
+    is_quantized: bool | None = fact("the stage's model holds quantizers")
+    previous_sqnr_db: float | None = fact("sqnr_db against the stage before instead of the first", "dB")
+    added_noise_ratio: float | None = fact(
+        "mean d² against the stage before / mean d² of the stage before against the first", "ratio"
+    )
+    metric: float | None = fact("task metric of the stage's model", "metric")
+
+
+class SearchFacts(Facts):
+    """What the log of a toolchain tells of its mixed-precision or accuracy-driven search."""
+
+    toolchain: str | None = fact("toolchain whose words were recognised")
+    images: int | None = fact("images that the search judges a choice of bit widths by (smallest number named)")
+    unreachable: bool | None = fact("the toolchain says that its target cannot be met")
+    target: str | None = fact("resource or accuracy whose target it is, as the toolchain names it")
+    target_value: float | None = fact("value of that target, in the toolchain's unit")
+    least_value: float | None = fact("least value that the toolchain can reach, in its unit")
+    line: str | None = fact("the line of the log that says so")
 
 
 class ModelFacts(Facts):
@@ -580,6 +657,41 @@ class ModelFacts(Facts):
     power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")
     cpu_vnni: bool | None = fact("the host's CPU has VNNI (avx512_vnni or avx_vnni)")
+    integer_kernel_noise: float | None = fact(
+        "mean d² of the outputs with integer kernels and without graph optimizations / mean d² of the latter and the "
+        "float model, first batch; measured on CPUs without VNNI only",
+        "ratio",
+    )
+    required_opset: int | None = fact(
+        "opset that the quantizers of the default domain need: 10, 13 for scales per channel, 19 for float8, 21 for "
+        "blocks and for codes of 16 or 4 bits"
+    )
+    opset_deficit: int | None = fact("required_opset - opset, 0 where the opset suffices")
+    float_rerun_difference: float | None = fact(
+        "largest change of an output of the float model in a second run of the first batch / its largest magnitude",
+        "ratio",
+    )
+    training_nodes: int | None = fact(
+        "operators of the float model in training mode: BatchNormalization that takes the batch's statistics, Dropout "
+        "that drops"
+    )
+    first_training_node: str | None = fact("name of the first of them")
+    reference: ComparisonFacts = Field(
+        default=ComparisonFacts(), description="float model (y) against the outputs of --reference-outputs (x)"
+    )
+    device: DeviceFacts = DeviceFacts()
+    stages: tuple[StageFacts, ...] = Field(default=(), description="the models of --stage, in the order given")
+    float_stage: str | None = fact("stage without quantizers that departs most from the first")
+    float_stage_difference: float | None = fact("relative_difference of that stage", "ratio")
+    worst_stage: str | None = fact(
+        "stage behind the first quantized one with the largest added_noise_ratio: what is made of a model that is "
+        "quantized already"
+    )
+    worst_stage_noise_ratio: float | None = fact("added_noise_ratio of that stage", "ratio")
+    worst_stage_agreement: float | None = fact("agreement of that stage with the first", "share")
+    worst_stage_sqnr_db: float | None = fact("sqnr_db of that stage against the first", "dB")
+    worst_stage_drop_db: float | None = fact("sqnr_db of the stage before minus that of worst_stage", "dB")
+    search: SearchFacts = SearchFacts()
     metric: MetricFacts = MetricFacts()
 
 

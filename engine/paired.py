@@ -42,6 +42,24 @@ def drop_interval(
     return (drop, low, high) if sign > 0 else (-drop, -high, -low)
 
 
+def mean_interval(
+    values: NDArray[np.float64], *, root: bool = False, confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Confidence interval of a per-sample metric's mean: Wilson's score interval of zeros and ones, else a bootstrap.
+
+    Args:
+        values: Metric of one model, one value per sample.
+        root: The metric is the square root of the mean (rmse, given squared errors).
+        confidence: Coverage of the interval.
+        seed: Seed of the bootstrap.
+    """
+    if not root and bool(np.isin(values, (0, 1)).all()):
+        return _wilson(float(values.mean()), len(values), confidence)
+    # The mean of a metric is its drop to a model that always gets 0.
+    _, low, high = _bootstrap(values, np.zeros(len(values)), root, confidence, seed)
+    return low, high
+
+
 def _newcombe(a: NDArray[np.float64], b: NDArray[np.float64], confidence: float) -> tuple[float, float, float]:
     n = len(a)
     both, only_a = float((a * b).sum()), float((a * (1 - b)).sum())

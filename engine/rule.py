@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.facts import SCOPES, Scope, fact_paths
+from quantmedic.engine.facts import SCOPES, Scope, SearchFacts, fact_paths
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
@@ -301,6 +301,29 @@ class Remedy(Data):
         return [*self.now, *(condition.fact for condition in self.conditions()), *texts, *values]
 
 
+class LogPattern(Data):
+    """How a toolchain words something in its log, and the facts of ``SearchFacts`` that it states.
+
+    ``pattern`` is a regular expression that is searched for in one line; its named groups are facts.
+    """
+
+    toolchain: str
+    pattern: str
+    sets: Mapping[str, bool | int | float | str] = {}
+
+    @model_validator(mode="after")
+    def _known(self) -> "LogPattern":
+        try:
+            groups = re.compile(self.pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"the pattern is no regular expression: {error}") from error
+        for name in (*groups, *self.sets):
+            if name not in SearchFacts.model_fields:
+                raise ValueError(f"unknown fact {name!r}{_suggest(name, SearchFacts.model_fields)}")
+        SearchFacts.model_validate(dict(self.sets))
+        return self
+
+
 class RuleBase(Data):
     """All rules, thresholds and remedies in force, and the hints for facts that were not measured."""
 
@@ -308,6 +331,7 @@ class RuleBase(Data):
     thresholds: Mapping[str, Threshold]
     remedies: Mapping[str, Remedy]
     hints: Mapping[str, str] = {}
+    logs: tuple[LogPattern, ...] = ()
     ignored: tuple[Rule, ...] = ()
 
     def threshold(self, name: str) -> float:
@@ -360,8 +384,8 @@ class RuleBase(Data):
 def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = None) -> RuleBase:
     """Read every rule, threshold and remedy below the folders; later folders add to earlier ones.
 
-    A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml`` and
-    ``hints.yaml`` at its top.
+    A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml``,
+    ``hints.yaml`` and ``logs.yaml`` at its top.
 
     Args:
         folders: Where to look.
@@ -376,6 +400,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
     remedies: dict[str, Remedy] = {}
     remedy_paths: dict[str, Path] = {}
     hints: dict[str, str] = {}
+    logs: list[LogPattern] = []
     rules: dict[str, Rule] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -389,13 +414,17 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
                 remedy_paths |= dict.fromkeys(found, path)
             elif path.name == "hints.yaml":
                 hints |= _load_hints(path)
+            elif path.name == "logs.yaml":
+                logs += _load_logs(path)
             else:
                 with _refusing(refused):
                     rule = _load_rule(path)
                     if rule.id in rules:
                         raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(rules[rule.id].path)])
                     rules[rule.id] = rule
-    base = RuleBase(rules=tuple(rules.values()), thresholds=thresholds, remedies=remedies, hints=hints)
+    base = RuleBase(
+        rules=tuple(rules.values()), thresholds=thresholds, remedies=remedies, hints=hints, logs=tuple(logs)
+    )
     for remedy in base.remedies.values():
         _check_remedy(remedy, base, remedy_paths[remedy.id])
     kept = []
@@ -474,6 +503,13 @@ def _load_hints(path: Path) -> dict[str, str]:
         if not (isinstance(prefix, str) and isinstance(text, str)):
             raise RuleError(f"the hint for {prefix!r} must be text, not {text!r}", where=_place_of(path, [prefix]))
     return raw
+
+
+def _load_logs(path: Path) -> list[LogPattern]:
+    raw = read_yaml(path) or []
+    if not isinstance(raw, list):
+        raise RuleError("expected a list of patterns", where=str(path))
+    return [_validate(LogPattern, entry, path) for entry in raw]
 
 
 def _load_rule(path: Path) -> Rule:

@@ -563,6 +563,8 @@ def _tensor_facts(
         consumers=record.consumers,
         readers=record.readers,
         channels=record.channels if record.axis is not None else None,
+        is_half=record.is_half,
+        is_squared=record.is_squared,
         quantizer=quantizer,
         representative=data.get("representative", TensorDataFacts()),
         validation=data.get("validation", TensorDataFacts()),

@@ -1,6 +1,8 @@
 """The public API: collect facts, judge them, write the report. The CLI is a thin shell over these functions."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -86,6 +88,11 @@ def collect(
     checkpoint: str | Path | None = None,
     resume: bool = False,
     progress: Progress = lambda stage, done, total: None,
+    reference_outputs: Any = None,
+    device_outputs: Any = None,
+    expected_float_metric: float | None = None,
+    stages: Mapping[str, str | Path] | Sequence[tuple[str, str | Path]] = (),
+    toolchain_logs: Sequence[str | Path] = (),
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -97,7 +104,8 @@ def collect(
         quantized_model: Path of its quantized counterpart.
         representative: See ``diagnose``.
         validation: See ``diagnose``.
-        rules: Rules that decide which remedies are simulated; the built-in ones by default.
+        rules: Rules that decide which remedies are simulated, and whose ``logs.yaml`` tells how toolchains word things;
+            the built-in ones by default.
         labels: Labels of the validation data, where they are not part of it.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
         metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
@@ -113,6 +121,12 @@ def collect(
         checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
         resume: Go on with the unfinished case in ``checkpoint``, if there is one.
         progress: Called with the data set's role, the samples done and their number where known.
+        reference_outputs: Outputs of the training framework's model on the validation data, in their order: ``.npz``,
+            ``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.
+        device_outputs: Outputs of the device on the validation data, in the same forms.
+        expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
+        stages: Models between float and quantized in the order of the toolchain, by name.
+        toolchain_logs: What the toolchain printed, as text files.
 
     Raises:
         DataError: A data set does not fit the model, or none was given.
@@ -127,6 +141,8 @@ def collect(
     from quantmedic.collectors.onnx_observer import Options
     from quantmedic.collectors.onnx_pair import open_models
     from quantmedic.collectors.preprocessing import Preprocessing
+    from quantmedic.collectors.stages import open_stages
+    from quantmedic.collectors.toolchain_log import read_logs
 
     given: dict[Role, Any] = {}
     if representative is not None:
@@ -151,6 +167,15 @@ def collect(
         for role, source in given.items()
     }
     name = metric or _default_metric(datasets.values())
+    extras = _extras(models, datasets.get("validation"), samples, reference_outputs, device_outputs)
+    if toolchain_logs:
+        extras = replace(extras, search=read_logs(toolchain_logs, (rules or load_rulebase()).logs))
+    if stages:
+        pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
+        extras = replace(extras, stages=open_stages(pairs, models.float_graph))
+    if expected_float_metric is not None:
+        labelled = any(dataset.labelled for dataset in datasets.values())
+        extras = replace(extras, expected_float_metric=_expected(expected_float_metric, name if labelled else None))
     settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode)
     case = _collect(
         models,
@@ -161,6 +186,7 @@ def collect(
         progress=progress,
         resume=_unfinished(Path(checkpoint)) if resume and checkpoint is not None else None,
         checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
+        extras=extras,
     )
     return _simulated(case, models, datasets, settings, rules or load_rulebase(), progress)
 
@@ -196,6 +222,39 @@ def _simulated(
         notice = f"what remedies recover was not simulated: {error.message}"
         return Case(case.record.model_copy(update={"notices": (*case.record.notices, notice)}), case.statistics)
     return Case(case.record.model_copy(update={"simulation": found}), case.statistics)
+
+
+def _extras(models: Any, validation: Any, samples: int | None, reference: Any, device: Any) -> Any:
+    """Outputs that were computed elsewhere, opened."""
+    from quantmedic.collectors.from_onnx import Extras
+    from quantmedic.collectors.references import OPTIONS, References
+
+    given = {kind: source for kind, source in (("reference", reference), ("device", device)) if source is not None}
+    if given and validation is None:
+        raise DataError(
+            "outputs were given without the inputs that they belong to",
+            where=", ".join(OPTIONS[kind] for kind in given),
+            help="pass these inputs with --validation",
+        )
+    return Extras({kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()})
+
+
+def _expected(value: float, metric: str | None) -> float:
+    """The metric that the user expects, shares as a share."""
+    if metric is None:
+        raise DataError(
+            "the expected float metric cannot be compared: none is measured",
+            where=f"--expected-float-metric {value:g}",
+            help="pass --labels (or labels in the .npz of --validation) and --metric",
+        )
+    share = value / 100 if metric in ("top1", "top5") and value > 1 else value
+    if not math.isfinite(value) or (metric in ("top1", "top5") and not 0 <= share <= 1):
+        raise DataError(
+            f"the expected float metric is no {metric}",
+            where=f"--expected-float-metric {value:g}",
+            help="give a share such as 0.76, or percent such as 76.1",
+        )
+    return share
 
 
 def _unfinished(path: Path) -> Case | None:

@@ -71,6 +71,15 @@ _data_options = _options(
     click.option("--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"),
     click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]"),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrapped intervals."),
+    click.option("--reference-outputs", metavar="FILE", help="Framework's outputs on the evaluation data: .npz, .npy."),
+    click.option("--device-outputs", metavar="FILE", help="The device's outputs on the evaluation data: .npz, .npy."),
+    click.option("--expected-float-metric", type=float, metavar="X", help="Float metric that you know from training."),
+    click.option(
+        "--stage", "stages", multiple=True, metavar="NAME=FILE", help="Model on the way to int8, in order; repeat."
+    ),
+    click.option(
+        "--toolchain-log", "toolchain_logs", multiple=True, metavar="FILE", help="What the toolchain printed; repeat."
+    ),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
 )
 _resume = click.option("--resume", is_flag=True, help="Go on with the case that an interrupted run left in the output.")
@@ -151,7 +160,7 @@ def diagnose(
     """
     rules = _rule_base(options)
     before = _previous_case(previous)
-    case = _collect(float_model, quantized_model, checkpoint=output / "quantmedic.case", **_data(options))
+    case = _collect(float_model, quantized_model, checkpoint=output / "quantmedic.case", rules=rules, **_data(options))
     _judge_and_write(case, rules, output, formats, quiet, verbose, before)
 
 
@@ -370,7 +379,15 @@ def _data(options: dict[str, Any]) -> dict[str, Any]:
 
     declared = {name: options.pop(name.replace("-", "_")) for name in _PREPARE}
     given = {name: values for name, values in declared.items() if values}
-    return {**options, "preprocessing": parse_preprocessing(given)}
+    stages = [_stage(text) for text in options.pop("stages")]
+    return {**options, "preprocessing": parse_preprocessing(given), "stages": stages}
+
+
+def _stage(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise click.BadParameter(f"{text!r} is not NAME=FILE", param_hint="--stage")
+    return name, path
 
 
 def _rule_base(options: dict[str, Any]) -> "RuleBase":

@@ -9,8 +9,8 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.cards import CauseCard, EvidenceLine, RemedyCard
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.previous import PreviousBox
-from quantmedic.reports.tables import LayerTable, RuleLine
-from quantmedic.reports.text import count, escaped, visible
+from quantmedic.reports.tables import ComparisonLine, LayerTable, RuleLine
+from quantmedic.reports.text import NOT_MEASURED, count, escaped, visible
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 Paint = Callable[[str, str], str]
@@ -78,6 +78,9 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
         yield ""
         yield f"{context.advice_text} Read in this order:"
         yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in diagnosis.advice)
+    if context.compared:
+        yield ""
+        yield from _compared(context.compared, paint)
     yield ""
     yield from _rules(context, verbosity, paint)
     if verbosity == "verbose":
@@ -175,6 +178,19 @@ def _snippet(code: str) -> Iterator[str]:
         yield f"         the snippet names {code.count(', ') + 1} layers: copy it from the report"
         return
     yield from (f"         {visible(line)}" for line in lines)
+
+
+def _compared(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[str]:
+    """Framework, device and stages in a few columns; a dash where nothing was measured."""
+    heads = ("n", "SQNR dB", "difference", "same class", "metric")
+    yield paint(f"{'compared':<22} {'against':<22}" + "".join(f" {head:>10}" for head in heads), "bold")
+    for row in rows:
+        cells = (row.samples, row.sqnr, row.difference, row.agreement, row.metric)
+        shown = "".join(f" {'-' if cell == NOT_MEASURED else cell:>10}" for cell in cells)
+        line = f"{visible(row.name, 22):<22} {visible(row.against, 22):<22}{shown}".rstrip()
+        yield f"{line}  *" if row.jump else line
+    if any(row.jump for row in rows):
+        yield "* departs most from the stage before"
 
 
 def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:

@@ -10,12 +10,14 @@ from quantmedic.reports.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
 from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.tables import (
+    ComparisonLine,
     DatasetTable,
     FactLine,
     LayerTable,
     OutputLine,
     RuleLine,
     ThresholdLine,
+    comparison_lines,
     dataset_table,
     fact_lines,
     layer_table,
@@ -112,6 +114,7 @@ class ReportContext:
     layers: Annotated[LayerTable, "the layer table"]
     datasets: Annotated[DatasetTable, "both data sets side by side"]
     outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
+    compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
     not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
     passed: Annotated[tuple[RuleLine, ...], "rules that found nothing"]
     not_applicable: Annotated[tuple[RuleLine, ...], "rules without a subject in this model"]
@@ -155,6 +158,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         layers=layer_table(diagnosis),
         datasets=dataset_table(diagnosis.datasets),
         outputs=output_lines(diagnosis.outputs),
+        compared=comparison_lines(diagnosis),
         not_judged=rule_lines(diagnosis.not_judged, manuals),
         passed=rule_lines(diagnosis.passed, manuals),
         not_applicable=rule_lines(diagnosis.not_applicable, manuals),

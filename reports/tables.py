@@ -2,15 +2,36 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from quantmedic.engine.diagnosis import Diagnosis, LayerRow, RuleNote
-from quantmedic.engine.facts import ROLES, DatasetFacts, Facts, OutputFacts, RelationFacts, Role, nested_facts
+from quantmedic.engine.facts import (
+    ROLES,
+    ComparisonFacts,
+    DatasetFacts,
+    Facts,
+    OutputFacts,
+    RelationFacts,
+    Role,
+    nested_facts,
+)
 from quantmedic.engine.rule import Threshold
-from quantmedic.reports.text import NOT_MEASURED, field_info, level, measure, name, number, visible
+from quantmedic.reports.text import (
+    NOT_MEASURED,
+    field_info,
+    level,
+    measure,
+    metric_value,
+    name,
+    number,
+    percent,
+    visible,
+)
 
 LAYERS_SHOWN = 200
+#: Facts of the model that have a table of their own.
+OWN_TABLE = ("stages",)
 RELATIONS = {
     "same": "both sets were prepared alike",
     "scale": "the representative inputs are scaled differently",
@@ -91,6 +112,20 @@ class OutputLine:
 
 
 @dataclass(frozen=True)
+class ComparisonLine:
+    """Outputs held against other outputs: of the framework, of the device, of the toolchain's stages."""
+
+    name: Annotated[str, "what was compared"]
+    against: Annotated[str, "what it was held against; empty for the first stage"]
+    samples: Annotated[str, "samples compared"]
+    sqnr: Annotated[str, "SQNR in dB"]
+    difference: Annotated[str, "largest difference over the size of the outputs"]
+    agreement: Annotated[str, "share of samples with the same class"]
+    metric: Annotated[str, "task metric of a stage; empty for others"]
+    jump: Annotated[bool, "the stage that departs most from the one before"]
+
+
+@dataclass(frozen=True)
 class RuleLine:
     """A rule that named no cause."""
 
@@ -156,7 +191,7 @@ def fact_lines(facts: Facts) -> tuple[FactLine, ...]:
     return tuple(
         _fact_line(type(facts), f, [value])
         for f, value in values.items()
-        if value is not None and not isinstance(value, Facts)
+        if value is not None and not isinstance(value, Facts) and f not in OWN_TABLE
     )
 
 
@@ -175,6 +210,38 @@ def output_lines(outputs: Iterable[OutputFacts]) -> tuple[OutputLine, ...]:
             ties=number(output.tie_share),
         )
         for output in outputs
+    )
+
+
+def comparison_lines(diagnosis: Diagnosis) -> tuple[ComparisonLine, ...]:
+    """What was compared beside the two models; empty where nothing was given."""
+    model, metric = diagnosis.model, diagnosis.metrics.name
+    rows = []
+    if model.reference.samples is not None:
+        rows.append(_comparison("float model", "reference outputs", model.reference))
+    if model.device.samples is not None:
+        rows.append(_comparison("device outputs", "quantized model", model.device))
+    steps = {stage.name: stage.previous_sqnr_db for stage in model.stages if stage.previous_sqnr_db is not None}
+    largest = min(steps, key=lambda key: steps[key], default=None)
+    for stage in model.stages:
+        first = stage is model.stages[0]
+        row = _comparison(name(stage.name), "" if first else name(model.stages[0].name), stage)
+        value = metric_value(stage.metric, metric) if stage.metric is not None else ""
+        jump = stage.name == largest and steps[stage.name] < math.inf
+        rows.append(replace(row, metric=value, jump=jump))
+    return tuple(rows)
+
+
+def _comparison(what: str, against: str, facts: ComparisonFacts) -> ComparisonLine:
+    return ComparisonLine(
+        name=what,
+        against=against,
+        samples=number(facts.samples),
+        sqnr=level(facts.sqnr_db),
+        difference=number(facts.relative_difference),
+        agreement=percent(facts.agreement) if facts.agreement is not None else NOT_MEASURED,
+        metric="",
+        jump=False,
     )
 
 

@@ -64,6 +64,11 @@ def assert_same(a: Case, b: Case) -> None:
         assert theirs.samples.dtype == mine.samples.dtype
         for name in mine.samples.dtype.names:
             np.testing.assert_array_equal(theirs.samples[name], mine.samples[name], err_msg=name)
+        assert theirs.comparisons.keys() == mine.comparisons.keys() != set()
+        for name, found in mine.comparisons.items():
+            np.testing.assert_array_equal(theirs.comparisons[name].table, found.table, err_msg=name)
+            np.testing.assert_array_equal(theirs.comparisons[name].votes, found.votes, err_msg=name)
+            assert theirs.comparisons[name].metric == found.metric
         assert (theirs.feature_count, theirs.flipped_count) == (mine.feature_count, mine.flipped_count)
         for name in ("lattice", "codes"):
             for x, y in zip(getattr(theirs, name), getattr(mine, name), strict=True):

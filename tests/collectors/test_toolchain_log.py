@@ -1,0 +1,111 @@
+"""Logs of toolchains: read as text, bounded, and only for words that the rule base knows."""
+
+import re
+
+import pytest
+from models import conv_net, images, qdq, save_pair
+
+import quantmedic
+from quantmedic.collectors.toolchain_log import MAX_BYTES, read_logs
+from quantmedic.engine.errors import DataError, RuleError
+from quantmedic.engine.rule import load_rules
+
+BASE = quantmedic.load_rulebase()
+UNREACHABLE = {
+    "ValueError: The model cannot be quantized to meet the specified target resource utilization weights_memory "
+    "with the value 12000.0.": ("Sony MCT", "weights_memory", 12000.0),
+    "ValueError: The model cannot be quantized to meet the specified resource utilization for the following targets: "
+    "{'bops': 1e6}": ("Sony MCT", "bops", 1e6),
+    "AssertionError: No solution was found during solving the LP problem": ("Sony MCT", None, None),
+    "[ERROR] Specified timeout is reached! Not found any quantized model which meet accuracy goal. Exit.": (
+        "Intel Neural Compressor",
+        "accuracy",
+        None,
+    ),
+    "INFO:nncf:The algorithm could not achieve the required accuracy drop.": ("NNCF", "accuracy", None),
+}
+
+
+def read(tmp_path, text: str | bytes):
+    path = tmp_path / "tool.log"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_logs([path], BASE.logs)
+
+
+@pytest.mark.parametrize("line", UNREACHABLE)
+def test_targets_that_cannot_be_met(line: str, tmp_path) -> None:
+    found = read(tmp_path, f"starting\n{line}\ndone\n")
+    assert (found.toolchain, found.target, found.target_value) == UNREACHABLE[line]
+    assert found.unreachable is True
+    assert found.line == line[:200]
+
+
+def test_every_pattern_has_a_line_here() -> None:
+    lines = [*UNREACHABLE, "MixedPrecisionQuantizationConfig(num_of_images=32)"]
+    for pattern in BASE.logs:
+        assert any(re.search(pattern.pattern, line) for line in lines), pattern.pattern
+
+
+def test_images_of_the_search(tmp_path) -> None:
+    found = read(tmp_path, "MixedPrecisionQuantizationConfig(num_of_images=64)\n{'num_of_images': 16}\n")
+    assert (found.images, found.unreachable) == (16, False)
+
+
+def test_a_log_without_a_word_on_it(tmp_path) -> None:
+    found = read(tmp_path, "\xff\xfe nothing of interest; import os; $(rm -rf /)\n")
+    assert found.unreachable is False and found.toolchain is None
+    assert read_logs([], BASE.logs).unreachable is None
+
+
+def test_beginning_and_end_of_a_huge_log_are_read(tmp_path) -> None:
+    filler = b"x" * 99 + b"\n"
+    middle = b"could not achieve the required accuracy drop\n"
+    half = filler * (MAX_BYTES // 100)
+    found = read(
+        tmp_path, b"num_of_images=8\n" + half + middle + half + b"No solution was found during solving the LP problem"
+    )
+    assert (found.images, found.unreachable, found.target) == (8, True, None)
+
+
+def test_a_long_line_is_cut(tmp_path) -> None:
+    assert read(tmp_path, "num_of_images=8" + " " * 5000 + "num_of_images=4").images == 8
+    assert read(tmp_path, " " * 5000 + "num_of_images=4").images is None
+
+
+def test_what_is_no_log(tmp_path) -> None:
+    with pytest.raises(DataError, match="not text"):
+        read(tmp_path, b"\0\1\2")
+    with pytest.raises(DataError, match="cannot be found"):
+        read_logs([tmp_path / "none.log"], BASE.logs)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("- {toolchain: mine, pattern: '(', sets: {}}", "no regular expression"),
+        ("- {toolchain: mine, pattern: '(?P<imges>x)'}", "did you mean 'images'"),
+        ("- {toolchain: mine, pattern: x, sets: {unreachible: true}}", "did you mean 'unreachable'"),
+        ("pattern: x", "list of patterns"),
+    ],
+)
+def test_broken_patterns_are_refused(text: str, message: str, tmp_path) -> None:
+    (tmp_path / "logs.yaml").write_text(text)
+    with pytest.raises(RuleError, match=re.escape(message) if "'" not in message else message):
+        load_rules([tmp_path])
+
+
+def test_patterns_of_the_user_count(tmp_path) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "logs.yaml").write_text(
+        "- toolchain: mine\n"
+        "  pattern: 'needs (?P<least_value>\\d+) kB, has (?P<target_value>\\d+)'\n"
+        "  sets: {unreachable: true}\n"
+    )
+    (tmp_path / "tool.log").write_text("needs 900 kB, has 512")
+    x = images(8)
+    paths = save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": x}))
+    base = quantmedic.load_rulebase([tmp_path / "rules"])
+    diagnosis = quantmedic.diagnose(*paths, validation=x, threads=1, rules=base, toolchain_logs=[tmp_path / "tool.log"])
+    search = diagnosis.model.search
+    assert (search.toolchain, search.least_value, search.target_value) == ("mine", 900.0, 512.0)
+    assert "M004" in {rule for cause in diagnosis.causes for rule in cause.rules}
