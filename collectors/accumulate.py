@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.reference import Deployed, Rounding
+from quantmedic.collectors.spatial import is_image, spatial_sums
 from quantmedic.engine.case import BUCKETS, FEATURES, LATTICE_POINTS, SAMPLE_DTYPE, SetStatistics, union_lattice
 from quantmedic.engine.comparison import Comparison
 
@@ -48,6 +49,8 @@ class SetAccumulator:
         self.begun += len(rows)
         if image is not None and x.dtype.kind == "f":
             self._lattice(x, image[1])
+            if is_image(x.shape, image[1]):
+                np.add.at(self._statistics.spatial, buckets_of(rows), spatial_sums(x, image[1]))
 
     def _lattice(self, x: Array, axis: int) -> None:
         known = self._statistics.lattice

@@ -21,6 +21,7 @@ from quantmedic.engine.case import (
     FEATURES,
     ROW_COLUMNS,
     SAMPLE_DTYPE,
+    SPATIAL,
     WEIGHT_COLUMNS,
     Case,
     CaseRecord,
@@ -127,6 +128,7 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
         ((tensors, BUCKETS), [s.bucket_min, s.bucket_max]),
         ((FEATURES,), [s.feature_sum, s.flipped_sum]),
         ((FEATURES, FEATURES), [s.feature_outer]),
+        ((BUCKETS, len(SPATIAL)), [s.spatial]),
     ]
     for shape, arrays in expected:
         if any(array.shape != shape or array.dtype.kind not in "fi" for array in arrays):
@@ -189,6 +191,7 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "sample_width": s.sample_width,
         "sample_count": s.sample_count,
         **_comparison_arrays(s),
+        "spatial": s.spatial,
     }
 
 
@@ -244,6 +247,8 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
         sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
         comparisons=_comparisons(arrays),
+        # Schema 1 did not measure neighbours.
+        spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
     )
 
 

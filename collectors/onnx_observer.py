@@ -20,6 +20,7 @@ from quantmedic.collectors.onnx_session import make_session, output_difference, 
 from quantmedic.collectors.onnx_view import IsolatedOperators, Reading, View
 from quantmedic.collectors.reference import Deployed
 from quantmedic.collectors.references import Outputs, comparable, compared
+from quantmedic.collectors.spatial import is_image
 from quantmedic.engine.case import SetStatistics
 from quantmedic.engine.comparison import noise_ratio
 from quantmedic.engine.errors import ModelError
@@ -150,6 +151,12 @@ class Observer:
         if strangers:
             notices.append(f"{len(strangers)} tensors differ in shape and are not measured: {strangers[0]}")
         return notices
+
+    @property
+    def spatial(self) -> bool:
+        """Samples are images, of which neighbouring pixels are compared."""
+        image = self.plan.image
+        return image is not None and is_image(self._first.inputs[image[0]].shape, image[1])
 
     def accumulator(self, metric: Metric | None, known: SetStatistics | None = None) -> SetAccumulator:
         """Accumulators for one data set: empty, or going on from what is known."""

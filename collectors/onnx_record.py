@@ -60,6 +60,7 @@ def model_record(
         outputs=_outputs(models, observer, index),
         input_tensor=observer.plan.input_pair,
         image_input=observer.plan.image is not None and observer.plan.image[1] > 0,
+        spatial_input=observer.spatial,
         metric=metric.name if metric else None,
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),

@@ -14,7 +14,7 @@ from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import BiasFacts, ModelFacts, Pattern, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.histogram import BINS
 
-CASE_SCHEMA = 1
+CASE_SCHEMA = 2
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
 BUCKETS = 16
 #: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
@@ -24,6 +24,9 @@ ERROR_KINDS = ("rounding", "accumulated", "operator")
 LATTICE_POINTS = 256
 #: Extremes of fewer samples are not judged where the data set holds more.
 EXTREME_SAMPLES = 32
+#: Sums over the images of a bucket: how many, variance, squared first and second differences of neighbouring pixels,
+#: and the variance and squared first differences that the same numbers have in the other layout.
+SPATIAL = ("images", "power", "first", "second", "other_power", "other_first")
 #: Features are projected to this many dimensions, so that their covariance stays small.
 FEATURES = 64
 
@@ -186,6 +189,8 @@ class CaseRecord(Record):
     outputs: tuple[OutputRecord, ...]
     input_tensor: int | None
     image_input: bool
+    spatial_input: bool | None = None
+    """Neighbours are measured, for samples are images; None in cases of versions that did not."""
     metric: str | None
     metric_higher_is_better: bool | None
     unmatched: tuple[str, ...]
@@ -276,6 +281,7 @@ class SetStatistics:
     tensor_samples: NDArray[np.int64]
     sample_width: NDArray[np.float64]
     sample_count: NDArray[np.int64]
+    spatial: NDArray[np.float64]
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     offsets: NDArray[np.int64] = field(init=False)
 
@@ -319,6 +325,7 @@ class SetStatistics:
             tensor_samples=np.zeros(tensors, np.int64),
             sample_width=np.zeros(tensors),
             sample_count=np.zeros(tensors, np.int64),
+            spatial=np.zeros((BUCKETS, len(SPATIAL))),
         )
 
     def tensor(self, index: int) -> TensorStatistics:
@@ -387,6 +394,7 @@ class SetStatistics:
             sample_width=self.sample_width + other.sample_width,
             sample_count=self.sample_count + other.sample_count,
             comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
+            spatial=self.spatial + other.spatial,
         )
 
 

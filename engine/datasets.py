@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import LATTICE_POINTS, Case, SetStatistics
-from quantmedic.engine.facts import DatasetFacts, MetricFacts, RelationFacts, Role, TensorFacts
+from quantmedic.engine.case import LATTICE_POINTS, Case, SetStatistics, TensorStatistics
+from quantmedic.engine.facts import (
+    DatasetFacts,
+    DistributionFacts,
+    MetricFacts,
+    QuantizerFacts,
+    RelationFacts,
+    Role,
+    TensorFacts,
+)
 from quantmedic.engine.histogram import Bins
+from quantmedic.engine.images import image_facts, image_relation
 from quantmedic.engine.paired import drop_interval, mean_interval
 
 #: Coverage of the interval that an expected metric is held against.
@@ -17,12 +26,18 @@ EXPECTED_CONFIDENCE = 0.99
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 1e-3
 _BOOTSTRAP = 400
+#: Operators whose results have a range by definition, which no calibration sets.
+FIXED_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")
+#: A range that ends this close to the largest magnitude was set by it.
+EXACT = 0.01
 #: (step, lowest point, steps spanned) of an even grid.
 Lattice = tuple[float, float, int]
 #: Steps that a lattice spans from the pixel 0 to 255.
 FULL_SPAN = 255
 #: Steps by which two grids may differ before one counts as shifted against the other.
 _SHIFT_STEPS = 16
+#: Share by which slope and offset of a line through quantiles may miss those of a second normalization.
+_TWICE = 0.1
 
 
 def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
@@ -65,6 +80,11 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         else None,
         clipped_share=clipped[role],
         clipped_share_ratio=_quotient(clipped.get("validation"), clipped.get("representative"), floor=1e-6),
+        saturation_excess=_saturation_excess(statistics, validation),
+        class_coverage_ratio=_coverage_ratio(statistics, validation),
+        unseen_channel_share=_unseen_channels(case, statistics, validation),
+        **_range_facts(tensors, role),
+        **image_facts(case, statistics),
         relation=_relation(case) if role == "representative" else RelationFacts(),
     )
 
@@ -160,7 +180,7 @@ def _relation(case: Case) -> RelationFacts:
     distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
     trace = _trace(_covariance(other))
     feature = distance / math.sqrt(trace) if distance is not None and trace else None
-    return RelationFacts(**fit, **flips, feature_distance=feature)
+    return RelationFacts(**fit, **flips, **image_relation(mine, other), feature_distance=feature)
 
 
 def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any] | None:
@@ -279,7 +299,9 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
         return {}
     shift = abs(offset) / _std(case, other)
     off_scale = (slope > 1.5 or slope < 1 / 1.5) and not low <= 1 <= high
-    kind = "scale" if off_scale else "offset" if shift > 0.5 else "same"
+    kind = "offset" if shift > 0.5 else "same"
+    if off_scale:
+        kind = _quantile_kind(mine.tensor(index), other.tensor(index), slope, offset)
     return {
         "method": "quantiles",
         "slope": slope,
@@ -291,6 +313,22 @@ def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict
         "kind": kind if certainty > 0.9 or kind == "same" else "unexplained",
         "certainty": certainty,
     }
+
+
+def _quantile_kind(mine: TensorStatistics, other: TensorStatistics, slope: float, offset: float) -> str:
+    """Name of a relation between inputs of different scale: known when one side holds pixels, or twice the same map."""
+    low, high = float(mine.min.min()), float(mine.max.max())
+    other_low, other_high = float(other.min.min()), float(other.max.max())
+    if low >= 0.0 and 1.1 * FULL_SPAN > high > 0.4 * FULL_SPAN and other_high < 0.1 * FULL_SPAN:
+        return "not-normalized"
+    if low >= 0.0 and 1.1 > high > 0.4 and other_low < 0.0:
+        return "partly-normalized"
+    # Pixels of 0 … 1 mapped by x / s - m / s span 1 / s from -m / s on; once more, this is slope and offset.
+    span = other_high - other_low
+    twice = abs(slope / span - 1.0) < _TWICE
+    # Without an offset, a mere factor looks the same.
+    shifted = abs(other_low) > 2 * _TWICE * span
+    return "normalized-twice" if twice and shifted and abs(offset - other_low) < _TWICE * span else "scale"
 
 
 def _in_order(samples: NDArray[Any]) -> NDArray[Any]:
@@ -371,12 +409,79 @@ def _classes(statistics: SetStatistics | None) -> set[int]:
     return set(np.unique(predicted[predicted >= 0]).tolist())
 
 
-def _blank_share(samples: NDArray[Any]) -> float | None:
+def _coverage_ratio(statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+    """Classes that are seen / that are expected of as many distinct samples of the validation set."""
+    if validation is None:
+        return None
+    predicted = validation.samples["class_float"]
+    classes, counts = np.unique(predicted[predicted >= 0], return_counts=True)
+    seen = _classes(statistics)
+    if not len(classes) or not seen:
+        return None
+    rate = counts / counts.sum()
+    expected = float((1.0 - (1.0 - rate) ** len(np.unique(statistics.samples["hash"]))).sum())
+    return len(seen & set(classes.tolist())) / expected
+
+
+def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+    """Share of the channels of activations that vary on the validation set and not on this one."""
+    if validation is None:
+        return None
+    inner = [i for i, t in enumerate(case.record.tensors) if not t.is_input and t.axis is not None]
+    rows = [np.arange(statistics.offsets[i], statistics.offsets[i + 1]) for i in inner]
+    if not rows:
+        return None
+    columns = [s.columns["max"] > s.columns["min"] for s in (statistics, validation)]
+    here, there = (varies[np.concatenate(rows)] for varies in columns)
+    return float((there & ~here).sum() / there.sum()) if there.any() else None
+
+
+def _range_facts(tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]:
+    """How the quantizers' ranges fit what a data set shows; fixed ranges do not come from data."""
+    own = [t for t in tensors if t.quantizer.high is not None and t.producer not in FIXED_RANGE]
+    shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
+    reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
+    exact = [abs(reach - 1.0) < EXACT for reach in reaches]
+    return {
+        "clipped_share_max": max(shares, default=None),
+        "clipped_share_median": float(np.median(shares)) if shares else None,
+        "exact_range_share": sum(exact) / len(exact) if exact else None,
+        "range_reach": float(np.median(reaches)) if reaches else None,
+    }
+
+
+def _reach(quantizer: QuantizerFacts, values: DistributionFacts) -> float | None:
+    """End of the range over the largest magnitude, on its side."""
+    if values.min is None or values.max is None or quantizer.low is None or quantizer.high is None:
+        return None
+    end, value = (quantizer.high, values.max) if values.max >= -values.min else (-quantizer.low, -values.min)
+    return _quotient(end, value)
+
+
+def _saturation_excess(statistics: SetStatistics, validation: SetStatistics | None) -> float | None:
+    if validation is None:
+        return None
+    mine, other = (_saturation(s.samples) for s in (statistics, validation))
+    return None if mine is None or other is None else mine - other
+
+
+def _saturation(samples: NDArray[Any]) -> float | None:
+    """Mean share of elements at the largest value, of the samples that are not blank."""
     if not len(samples):
         return None
+    saturated = samples["saturated"][~_blank(samples)]
+    return float(saturated.mean()) if saturated.size else None
+
+
+def _blank_share(samples: NDArray[Any]) -> float | None:
+    return float(_blank(samples).mean()) if len(samples) else None
+
+
+def _blank(samples: NDArray[Any]) -> NDArray[np.bool_]:
+    """Samples whose deviation is next to nothing against that of the whole set."""
     deviation = samples["deviation"].astype(np.float64)
     whole = math.sqrt(float((deviation**2).mean()) + float(samples["mean"].astype(np.float64).var()))
-    return float((deviation < BLANK * whole).mean()) if whole > 0 else 1.0
+    return deviation < BLANK * whole if whole > 0 else np.ones(len(samples), np.bool_)
 
 
 def _clipped_share(tensors: tuple[TensorFacts, ...], role: Role) -> float | None:

@@ -452,6 +452,15 @@ class RelationFacts(Facts):
         "distance of the float network's mean features to the validation set's as stored / with the channels reversed",
         "ratio",
     )
+    sharpness_ratio: float | None = fact("sharpness of the representative / of the validation images", "ratio")
+    sharpness_mismatch_low: float | None = fact(
+        "least factor between the two sharpnesses, either way, that the 95 % interval of their ratio allows (bootstrap "
+        "over buckets of samples); 1 where it includes 1",
+        "ratio",
+    )
+    correlation_drop: float | None = fact(
+        "spatial_correlation of the validation images - that of the representative images", "ratio"
+    )
     feature_distance: float | None = fact(
         "distance between the two sets' mean features / √(summed feature variance of the validation set)", "σ"
     )
@@ -494,6 +503,62 @@ class DatasetFacts(Facts):
     )
     clipped_share_ratio: float | None = fact(
         "clipped_share of the validation set / clipped_share of the representative set", "ratio"
+    )
+    image: bool | None = fact("the first input is an image: four axes, and 1, 3 or 4 channels")
+    spatial_correlation: float | None = fact(
+        "1 - mean squared difference of neighbouring pixels / (2 · variance within a channel of an image): 1 for even "
+        "surfaces, 0 for noise; images only",
+        "ratio",
+    )
+    sharpness: float | None = fact(
+        "energy of second differences / energy of first differences of neighbouring pixels: 0 for smooth shades, 2 for "
+        "hard edges, 3 for noise; does not depend on contrast or on how many edges there are; images only",
+        "ratio",
+    )
+    layout_roughness_ratio: float | None = fact(
+        "mean squared difference of neighbouring pixels / variance, as stored / where the same numbers are read with "
+        "the channels at the other end (NCHW as NHWC); > 1: the other layout is smoother; images of several channels "
+        "only",
+        "ratio",
+    )
+    uniform_distance: float | None = fact(
+        "largest distance of the cumulative distribution of the inputs from an even one over their range "
+        "(Kolmogorov and Smirnov)",
+        "share",
+    )
+    normal_distance: float | None = fact(
+        "largest distance of the cumulative distribution of the inputs from a normal one of their mean and deviation",
+        "share",
+    )
+    saturation_excess: float | None = fact(
+        "mean share of elements of a sample that equal its largest value, minus that of the validation set; blank "
+        "samples left out",
+        "share",
+    )
+    class_coverage_ratio: float | None = fact(
+        "class_coverage / the share of classes that as many distinct samples drawn from the validation set would show "
+        "on average",
+        "ratio",
+    )
+    unseen_channel_share: float | None = fact(
+        "share of the channels that vary on the validation set and are constant, or never computed, on this set",
+        "share",
+    )
+    clipped_share_max: float | None = fact(
+        "largest share of elements of one quantized activation outside its quantizer's range", "share"
+    )
+    clipped_share_median: float | None = fact(
+        "median over quantized activations of the share of elements outside the quantizer's range", "share"
+    )
+    exact_range_share: float | None = fact(
+        "share of quantized activations whose range ends, on the side of this set's largest magnitude, within 1 % "
+        "of it",
+        "share",
+    )
+    range_reach: float | None = fact(
+        "median over quantized activations of: end of the quantizer's range on the side of this set's largest "
+        "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",
+        "ratio",
     )
     relation: RelationFacts = RelationFacts()
 

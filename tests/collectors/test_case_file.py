@@ -24,7 +24,16 @@ from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import CaseError
 
 Files = dict[str, bytes]
-PLAIN = ("channels", "bucket_min", "bucket_max", "feature_sum", "feature_outer", "flipped_sum", "tensor_samples")
+PLAIN = (
+    "channels",
+    "bucket_min",
+    "bucket_max",
+    "feature_sum",
+    "feature_outer",
+    "flipped_sum",
+    "tensor_samples",
+    "spatial",
+)
 SINCE = ("sample_width", "sample_count")
 V = "validation/"
 
@@ -156,6 +165,28 @@ def test_the_file_holds_json_and_plain_arrays(saved):
                 array = np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
                 assert not array.dtype.hasobject
         assert json.loads(archive.read("case.json"))["schema_version"] == CASE_SCHEMA
+
+
+def test_a_case_of_the_first_schema_opens(case, saved, tmp_path):
+    """What it did not measure is unknown, and the rules that need it say so instead of passing."""
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(tmp_path / "old.case", "w") as old:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "case.json":
+                record = json.loads(content)
+                assert record.pop("spatial_input") is True
+                content = json.dumps(record | {"schema_version": 1}).encode()
+            if not name.endswith("/spatial.npy"):
+                old.writestr(name, content)
+    opened = read_case(tmp_path / "old.case")
+    before, after = quantmedic.judge(case), quantmedic.judge(opened)
+    assert before.datasets[0].spatial_correlation is not None
+    assert (after.datasets[0].image, after.datasets[0].spatial_correlation) == (None, None)
+    assert after.datasets[0].unique_share == before.datasets[0].unique_share
+    assert {"D010", "D012"} <= {note.rule for note in after.not_judged}
+    assert not {"D010", "D012"} & {note.rule for note in before.not_judged}
+    assert case.merge(case).statistics["validation"].spatial.sum() > 0
+    assert opened.merge(case).statistics["validation"].spatial.sum() > 0
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

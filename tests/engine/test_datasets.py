@@ -346,6 +346,29 @@ def test_shifted_and_misshapen_inputs_are_not_the_same() -> None:
     assert found.kind == "unexplained"
 
 
+def resized(seed: int) -> Any:
+    """Pixels of 0 … 255 between which an interpolation has left no grid."""
+    x = pixels(seed).astype(np.float64)
+    x[:, :, 1:-1, 1:-1] = 0.7 * x[:, :, 1:-1, 1:-1] + 0.3 * x[:, :, 1:-1, 2:]
+    return (x + np.random.default_rng(seed).uniform(0, 0.3, x.shape) * (x < 250)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "representative, kind",
+    [
+        (lambda x: x, "not-normalized"),
+        (lambda x: x / 255, "partly-normalized"),
+        (lambda x: ((x / 255 - 0.4) / 0.2 - 0.4) / 0.2, "normalized-twice"),
+        (lambda x: (x / 255 - 0.4) / 0.05, "scale"),
+        (lambda x: (x / 255 - 0.4) / 0.2, "same"),
+    ],
+)
+def test_preprocessing_is_named_without_a_grid(representative: Any, kind: str) -> None:
+    found = relation(representative(resized(1)).astype(np.float32), ((resized(2) / 255 - 0.4) / 0.2).astype(np.float32))
+    assert (found.method, found.kind) == ("quantiles", kind)
+    assert found.certainty is not None and found.certainty > 0.98
+
+
 def test_grid_against_no_grid_falls_back_to_quantiles() -> None:
     found = relation(
         images(1, "unit"),
@@ -575,3 +598,98 @@ def test_root_mean_square() -> None:
     assert found.float_value == pytest.approx(np.sqrt(squares.mean()))
     assert found.drop == pytest.approx(np.sqrt(squares.mean()))
     assert found.relative_drop == pytest.approx(1)
+
+
+# What a set shows of the other
+
+
+def test_saturation_is_compared_without_blanks() -> None:
+    x, burnt = smooth(1, 20), smooth(2, 20)
+    burnt = np.minimum(burnt, np.quantile(burnt, 0.7, axis=(1, 2), keepdims=True)).astype(np.float32)
+    blank = burnt.copy()
+    blank[:5] = 1.0
+    for representative in (burnt, blank):
+        found = facts(case_of(measure(representative), measure(x)))
+        assert found.saturation_excess == pytest.approx(0.3, abs=0.02)
+    assert facts(case_of(measure(x), measure(burnt))).saturation_excess == pytest.approx(-0.3, abs=0.02)
+    assert facts(case_of(measure(burnt))).saturation_excess is None
+
+
+def of_classes(classes: Any, seed: int = 0) -> SetStatistics:
+    statistics = measure(smooth(seed, len(classes)))
+    statistics.samples["class_float"] = classes
+    return statistics
+
+
+@given(st.integers(1, 300), st.integers(2, 50), st.integers(0, 10))
+@few
+def test_random_sets_cover_the_classes_that_are_expected_of_them(n: int, classes: int, seed: int) -> None:
+    """On average over draws, whatever the size of the set and the number of classes."""
+    rng = np.random.default_rng(seed)
+    validation = of_classes(np.arange(4 * classes) % classes)
+    draws = [of_classes(rng.integers(0, classes, n)) for _ in range(12)]
+    ratios = [facts(case_of(drawn, validation)).class_coverage_ratio or 0.0 for drawn in draws]
+    assert np.mean(ratios) == pytest.approx(1.0, abs=0.2)
+
+
+def test_sets_of_one_class_and_copies_are_told_apart() -> None:
+    validation = of_classes(np.arange(40) % 10)
+    assert facts(case_of(of_classes(np.full(50, 3)), validation)).class_coverage_ratio == pytest.approx(0.1, abs=0.01)
+    copies = of_classes(np.full(50, 3))
+    copies.samples["hash"] = 1
+    assert facts(case_of(copies, validation)).class_coverage_ratio == pytest.approx(1.0)
+    assert facts(case_of(of_classes(np.full(5, -1)), validation)).class_coverage_ratio is None
+    assert facts(case_of(validation)).class_coverage_ratio is None
+
+
+def ranged(low: float, high: float, value: float, share: float, producer: str = "Conv") -> TensorFacts:
+    data = TensorDataFacts(
+        values=DistributionFacts(min=-0.1, max=value, count=100), clipping=ClippingFacts(share=share)
+    )
+    return TensorFacts(producer=producer, quantizer=QuantizerFacts(low=low, high=high), representative=data)
+
+
+def test_ranges_against_what_the_samples_show() -> None:
+    tensors = (
+        ranged(-1.0, 1.0, 1.0, 0.0),
+        ranged(-1.0, 3.0, 1.0, 0.0),
+        ranged(0.0, 0.5, 1.0, 0.2),
+        ranged(0.0, 1.0, 0.001, 0.0, "Softmax"),
+    )
+    found = facts(case_of(measure(smooth(1))), tensors=tensors)
+    assert found.range_reach == pytest.approx(1.0)
+    assert found.exact_range_share == pytest.approx(1 / 3)
+    assert (found.clipped_share_max, found.clipped_share_median) == (0.2, 0.0)
+    nothing = facts(case_of(measure(smooth(1))))
+    assert (nothing.range_reach, nothing.exact_range_share, nothing.clipped_share_max) == (None, None, None)
+
+
+def test_range_is_compared_on_the_side_of_the_largest_magnitude() -> None:
+    data = TensorDataFacts(values=DistributionFacts(min=-2.0, max=1.0), clipping=ClippingFacts(share=0.0))
+    tensor = TensorFacts(producer="Conv", quantizer=QuantizerFacts(low=-4.0, high=1.0), representative=data)
+    assert facts(case_of(measure(smooth(1))), tensors=(tensor,)).range_reach == pytest.approx(2.0)
+
+
+def test_channels_that_only_the_other_set_moves() -> None:
+    def activation(quiet: int) -> SetStatistics:
+        x = smooth(1)
+        statistics = SetStatistics.empty([2, 4])
+        statistics.samples = measure(x).samples
+        values = np.random.default_rng(0).normal(size=(len(x), 4, 6)).astype(np.float32)
+        values[:, :quiet] = 0.0
+        reference.observe_values(x, statistics.tensor(0), np.zeros(len(x), np.int64))
+        reference.observe_values(values, statistics.tensor(1), np.zeros(len(x), np.int64))
+        return statistics
+
+    def share(representative: int, validation: int) -> float | None:
+        case = case_of(measure(smooth(1)), measure(smooth(2)))
+        inner = case.record.tensors[0].model_copy(update={"is_input": False, "channels": 4, "producer": "Conv"})
+        record = case.record.model_copy(update={"tensors": (case.record.tensors[0], inner)})
+        roles = {"representative": activation(representative), "validation": activation(validation)}
+        return facts(Case(record, roles)).unseen_channel_share  # type: ignore[arg-type]
+
+    assert share(0, 0) == 0.0
+    assert share(2, 0) == 0.5
+    assert share(3, 2) == 0.5
+    assert share(0, 3) == 0.0
+    assert share(4, 4) is None

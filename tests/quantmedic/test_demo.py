@@ -129,14 +129,16 @@ def test_embedded_files_stay_small():
     assert sum(path.stat().st_size for path in float_model.parent.iterdir() if path.is_file()) < 2_000_000
 
 
-def test_healthy_data_on_the_patients_model_keeps_layer_findings_apart(tmp_path):
-    """With the right representative data shown, nothing explains the clipping any more: it must stand on its own."""
+def test_healthy_data_on_the_patients_model_shows_that_its_ranges_are_stale(tmp_path):
+    """The right representative data are no reason for the clipping: the ranges must come from somewhere else."""
     (float_model, quantized), _ = patient()
     _, healthy = patient(healthy=True)
     diagnosis = quantmedic.diagnose(float_model, quantized, **healthy)
     assert diagnosis.verdict == "degraded"
     assert "preprocessing-mismatch" not in [c.cause for c in diagnosis.causes]
-    assert "over-clipped-activations" in [c.cause for c in diagnosis.causes]
+    first = diagnosis.causes[0]
+    assert first.cause == "stale-calibration"
+    assert "A003" in [explained.rule for explained in first.absorbs], "new ranges clip nothing"
 
 
 @pytest.mark.skipif(shutil.which("quantmedic") is None, reason="the command is not on PATH")

@@ -1,0 +1,258 @@
+"""Faults of representative data on a real network: each is calibrated with onnxruntime, diagnosed, and told apart."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from models import Net, run
+from onnx import helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
+
+import quantmedic
+from quantmedic.api import load_rulebase
+from quantmedic.demo import patient
+from quantmedic.engine.diagnosis import Diagnosis
+
+Array = np.ndarray[Any, Any]
+FOLDER = patient()[0][0].parent
+MEAN, STD = np.float32(0.286), np.float32(0.353)
+#: Shares of red, green and blue in the colour variant of the images.
+TINT = np.array([1.0, 0.7, 0.4], np.float32).reshape(1, 3, 1, 1)
+MIN_MAX: dict[str, Any] = {"calibrate_method": CalibrationMethod.MinMax}
+#: Blank and blurred images do no harm to extremes, but to everything that follows the bulk of the values.
+PERCENTILE: dict[str, Any] = {
+    "calibrate_method": CalibrationMethod.Percentile,
+    "extra_options": {"CalibPercentile": 99.9, "CalibTensorRangeSymmetric": False},
+}
+LOW_PERCENTILE = PERCENTILE | {"extra_options": {"CalibPercentile": 99.5, "CalibTensorRangeSymmetric": False}}
+DATA_CAUSES = {rule.cause for rule in load_rulebase().rules if rule.family == "data"}
+
+
+class Reader(CalibrationDataReader):
+    """Batches of equal size, which percentiles need."""
+
+    def __init__(self, x: Array) -> None:
+        size = next(size for size in range(32, 0, -1) if len(x) % size == 0)
+        self._batches = iter([{"image": x[i : i + size]} for i in range(0, len(x), size)])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._batches, None)
+
+
+@cache
+def pixels(role: str) -> Array:
+    """Grey images as stored, ``[samples, 1, 28, 28]`` of 0 … 255."""
+    name = "validation.npz" if role == "validation" else "representative_healthy.npz"
+    images: Array = np.load(FOLDER / name)["image"].astype(np.float32)
+    return images[:256] if role == "validation" else images
+
+
+@cache
+def coloured(role: str) -> Array:
+    """The same in colours that vary from image to image, reddish on the whole, ``[samples, 3, 28, 28]``."""
+    grey = pixels(role)
+    tint = TINT + np.random.default_rng(len(grey)).uniform(-0.1, 0.0, (len(grey), 3, 1, 1)).astype(np.float32)
+    images: Array = np.rint(grey * tint)
+    return images
+
+
+@cache
+def predicted() -> Array:
+    """Class of every representative image, by the float network."""
+    scores = run(onnx.load(FOLDER / "float.onnx"), {"image": normalized(pixels("representative"))})["logits"]
+    return scores.argmax(axis=1)
+
+
+def normalized(x: Array) -> Array:
+    result: Array = ((x / np.float32(255) - MEAN) / STD).astype(np.float32)
+    return result
+
+
+def colour_network(folder: Path) -> Path:
+    """The demonstration network behind a layer that turns colours into grey."""
+    model = onnx.load(FOLDER / "float.onnx")
+    for node in model.graph.node:
+        node.input[:] = ["grey" if name == "image" else name for name in node.input]
+    # Of pixels normalized channel by channel: (Σ share · (x · STD + MEAN) - MEAN) / STD.
+    share = np.array([0.8, 0.15, 0.05], np.float32) / (TINT.ravel() - 0.05)
+    weight = numpy_helper.from_array(share.reshape(1, 3, 1, 1), "grey.weight")
+    bias = numpy_helper.from_array(np.array([(share.sum() - 1) * MEAN / STD], np.float32), "grey.bias")
+    model.graph.initializer.extend([weight, bias])
+    model.graph.node.insert(0, helper.make_node("Conv", ["image", "grey.weight", "grey.bias"], ["grey"], name="grey"))
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    path = folder / "colour.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+def blurred(x: Array, size: int) -> Array:
+    padded = np.pad(x, ((0, 0), (0, 0), (size // 2,) * 2, (size // 2,) * 2), mode="edge")
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(2, 3)).mean(axis=(4, 5)))
+
+
+def blank(x: Array, share: float) -> Array:
+    result = x.copy()
+    result[: int(share * len(x))] = 0
+    return result
+
+
+def noise(x: Array, kind: str) -> Array:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(x.shape) * 0.2 if kind == "normal" else rng.random(x.shape)
+    return values.astype(np.float32)
+
+
+def swapped_layout(x: Array) -> Array:
+    """Numbers stored pixel by pixel, taken for planes."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(x.shape)
+
+
+def diagnosed(
+    folder: Path,
+    model: Path,
+    calibration: Array,
+    validation: Array,
+    options: dict[str, Any],
+    shown: Array | None = None,
+) -> Diagnosis:
+    """The network calibrated on one set and diagnosed with it, or with another that is ``shown`` instead."""
+    quantize_static(
+        model,
+        folder / "int8.onnx",
+        Reader(calibration),
+        per_channel=True,
+        activation_type=QuantType.QInt8,
+        weight_type=QuantType.QInt8,
+        **options,
+    )
+    labels = np.load(FOLDER / "validation.npz")["labels"][: len(validation)].astype(np.int64)
+    representative = calibration if shown is None else shown
+    return quantmedic.diagnose(
+        model,
+        folder / "int8.onnx",
+        representative={"image": representative},
+        validation={"image": validation, "labels": labels},
+    )
+
+
+def weighty(diagnosis: Diagnosis) -> list[str]:
+    """Causes that make a verdict, best first."""
+    return [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+
+
+Fault = Callable[[Array], Array]
+GREY: dict[str, tuple[str, Fault, dict[str, Any]]] = {
+    "copies of one image": ("duplicate-samples", lambda x: normalized(x[3:4].repeat(64, axis=0)), MIN_MAX),
+    "four images": ("too-few-samples", lambda x: normalized(x[[425, 318, 255, 134]]), MIN_MAX),
+    "one class": ("low-diversity", lambda x: normalized(x[predicted() == 1]), LOW_PERCENTILE),
+    "blank images": ("blank-samples", lambda x: normalized(blank(x, 0.97)), PERCENTILE),
+    "over-exposed": ("blank-samples", lambda x: normalized(np.clip(x * 2.5 + 60, 0, 255)), MIN_MAX),
+    "not normalized": ("preprocessing-mismatch", lambda x: x, MIN_MAX),
+    "scaled only": ("preprocessing-mismatch", lambda x: x / np.float32(255), MIN_MAX),
+    "normalized twice": ("preprocessing-mismatch", lambda x: normalized(normalized(x)), MIN_MAX),
+    "deviation forgotten": ("preprocessing-mismatch", lambda x: x / np.float32(255) - MEAN, MIN_MAX),
+    "blurred": ("resampling-mismatch", lambda x: normalized(np.rint(blurred(x, 5))), PERCENTILE),
+    "uniform noise": ("random-data", lambda x: noise(x, "uniform"), MIN_MAX),
+    "normal noise": ("random-data", lambda x: noise(x, "normal"), MIN_MAX),
+}
+COLOUR: dict[str, tuple[str, Fault, dict[str, Any]]] = {
+    "copies of one image": ("duplicate-samples", lambda x: normalized(x[3:4].repeat(64, axis=0)), MIN_MAX),
+    "blue for red": ("channel-order-mismatch", lambda x: normalized(x)[:, ::-1], MIN_MAX),
+    "pixels for planes": ("layout-mismatch", lambda x: normalized(swapped_layout(x)), PERCENTILE),
+    "scaled only": ("preprocessing-mismatch", lambda x: x / np.float32(255), MIN_MAX),
+    "uniform noise": ("random-data", lambda x: noise(x, "uniform"), MIN_MAX),
+}
+
+
+@pytest.mark.parametrize("fault", GREY)
+def test_fault_of_grey_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
+    expected, damage, options = GREY[fault]
+    calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
+    model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
+    found = weighty(diagnosed(tmp_path, model, calibration, validation, options))
+    assert found[:1] == [expected]
+    assert set(found) & DATA_CAUSES == {expected}
+
+
+@pytest.mark.parametrize("fault", COLOUR)
+def test_fault_of_colour_images_is_told_from_the_others(fault: str, tmp_path: Path) -> None:
+    expected, damage, options = COLOUR[fault]
+    calibration = np.ascontiguousarray(damage(coloured("representative")), np.float32)
+    model, validation = colour_network(tmp_path), normalized(coloured("validation"))
+    found = weighty(diagnosed(tmp_path, model, calibration, validation, options))
+    assert found[:1] == [expected]
+    assert set(found) & DATA_CAUSES == {expected}
+
+
+@pytest.mark.parametrize("stale", ["scaled only", "not normalized", "copies of one image"])
+def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
+    """The data were repaired, but the old ranges are still in the model."""
+    _, damage, options = GREY[stale]
+    calibration = np.ascontiguousarray(damage(pixels("representative")), np.float32)
+    model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
+    shown = normalized(pixels("representative"))
+    found = weighty(diagnosed(tmp_path, model, calibration, validation, options, shown))
+    assert found[:1] == ["stale-calibration"]
+    assert set(found) & DATA_CAUSES == {"stale-calibration"}
+
+
+def gated_network(folder: Path) -> Path:
+    """A branch that is always active, and one for places whose surroundings are bright, on which the output hangs."""
+    net, rng = Net(), np.random.default_rng(0)
+    x = net.input("image", ["n", 2, 8, 8])
+    always = net.add("Relu", net.conv(x, rng.normal(size=(4, 2, 3, 3)).astype(np.float32), out="c0"), out="r0")
+    around = np.full((4, 2, 3, 3), 20 / 18, np.float32)
+    bright = net.add("Relu", net.conv(x, around, np.float32([-15.0, -15.2, -15.4, -15.6]), out="c1"), out="r1")
+    pools = [net.add("GlobalAveragePool", end, out=f"{end}.pool") for end in (always, bright)]
+    flat = net.add("Flatten", net.add("Concat", *pools, out="cat", axis=1), out="flat")
+    weight = rng.normal(size=(8, 6)) * np.repeat([0.1, 1.0], 4)[:, None]
+    net.output("scores", shape=["n", 6])
+    net.add("MatMul", flat, net.const("head.weight", weight.astype(np.float32)), out="scores")
+    return net.save(folder / "float.onnx")
+
+
+def test_branch_that_no_sample_reaches(tmp_path: Path) -> None:
+    """All samples hold the same values; only where bright ones lie together does the second branch answer."""
+    scattered = np.random.default_rng(1).random((64, 2, 8, 8)).astype(np.float32)
+    together = np.sort(scattered[32:].reshape(32, -1), axis=1).reshape(32, 8, 8, 2).transpose(0, 3, 1, 2)
+    validation = np.ascontiguousarray(np.concatenate([scattered[:32], together]))
+    model = gated_network(tmp_path)
+    quantize_static(model, tmp_path / "int8.onnx", Reader(scattered), per_channel=True)
+    diagnosis = quantmedic.diagnose(model, tmp_path / "int8.onnx", representative=scattered, validation=validation)
+    assert diagnosis.datasets[0].unseen_channel_share > 0.3
+    assert weighty(diagnosis)[:1] == ["low-diversity"]
+    assert "D015" in diagnosis.causes[0].rules
+    quantize_static(model, tmp_path / "int8.onnx", Reader(validation), per_channel=True)
+    healthy = quantmedic.diagnose(model, tmp_path / "int8.onnx", representative=validation, validation=validation)
+    assert healthy.datasets[0].unseen_channel_share == 0
+    assert weighty(healthy) == []
+
+
+HEALTHY: dict[str, Fault] = {
+    "all": lambda x: x,
+    "sixty-four": lambda x: x[:64],
+    "moved": lambda x: np.roll(x, 2, axis=(2, 3)),
+    "mirrored": lambda x: x[..., ::-1],
+}
+
+
+@pytest.mark.parametrize("variant", HEALTHY)
+@pytest.mark.parametrize("options", [MIN_MAX, PERCENTILE], ids=["min-max", "percentile"])
+def test_healthy_images_are_left_alone(variant: str, options: dict[str, Any], tmp_path: Path) -> None:
+    calibration = np.ascontiguousarray(normalized(HEALTHY[variant](pixels("representative"))))
+    model, validation = FOLDER / "float.onnx", normalized(pixels("validation"))
+    diagnosis = diagnosed(tmp_path, model, calibration, validation, options)
+    assert weighty(diagnosis) == []
+    assert [note.rule for note in diagnosis.not_judged] == []
+
+
+def test_healthy_colour_images_are_left_alone(tmp_path: Path) -> None:
+    calibration, validation = (normalized(coloured(role)) for role in ("representative", "validation"))
+    diagnosis = diagnosed(tmp_path, colour_network(tmp_path), calibration, validation, MIN_MAX)
+    assert diagnosis.metrics.float_value > 0.8, "the colours must not spoil the network"
+    assert weighty(diagnosis) == []
+    assert [note.rule for note in diagnosis.not_judged] == []
