@@ -147,6 +147,14 @@ def _group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return _float(case, facts, Targets(tuple(sorted(tensors | set(targets.tensors))), operators))
 
 
+def _fused(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """One operator instead of the group: what the group reads is not quantized for it either."""
+    group = _group_float(case, facts, targets)
+    members = {k for k, op in enumerate(case.record.operators) if set(op.outputs) & set(group.grids)}
+    inputs = {i for k in members for i in case.record.operators[k].inputs if i is not None}
+    return group.joined(Change(dict.fromkeys(_quantized(Targets(tuple(sorted(inputs))), facts))))
+
+
 def _separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """The joint tensor stays float, and every operand gets a range of its own."""
     joint = _quantized(targets, facts)
@@ -177,6 +185,7 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "float": _float,
     "float-with-inputs": _float_with_inputs,
     "group-float": _group_float,
+    "fused": _fused,
     "no-quantizer": _no_quantizer,
     "per-channel-weights": _weight_form("per-channel"),
     "best-weight-range": _weight_form("best-range"),

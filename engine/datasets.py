@@ -24,7 +24,7 @@ from quantmedic.engine.paired import drop_interval, mean_interval
 #: Coverage of the interval that an expected metric is held against.
 EXPECTED_CONFIDENCE = 0.99
 #: Samples whose deviation is under this share of the set's are blank.
-BLANK = 1e-3
+BLANK = 5e-3
 _BOOTSTRAP = 400
 #: Operators whose results have a range by definition, which no calibration sets.
 FIXED_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")

@@ -268,6 +268,7 @@ def _model_facts(
     same = classified["class_float"] == classified["class_quantized"]
     agreement = float(same.mean()) if same.size else None
     update = {
+        "half_share": _share([tensor.is_half for tensor in tensors]),
         "degraded_layers": sum(judged) if judged else None,
         "degraded_share": sum(judged) / len(judged) if judged else None,
         "rounding_sqnr_min_db": _least(t.data.rounding.sqnr_db for t in tensors if t.producer != "Input"),
@@ -355,6 +356,12 @@ def _dead_output(classified: NDArray[Any]) -> bool | None:
     if classified.size < 16:
         return None
     return len(np.unique(classified["class_quantized"])) == 1 and len(np.unique(classified["class_float"])) > 1
+
+
+def _share(flags: Sequence[bool | None]) -> float | None:
+    """Share of true ones among those that are known."""
+    known = [flag for flag in flags if flag is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _least(values: Any) -> float | None:

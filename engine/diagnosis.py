@@ -409,7 +409,7 @@ def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseRep
     )
 
 
-def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[list[Advice], list[Withheld]]:
+def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
     """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
     found = [
         advice.model_copy(update={"predicted": _recovery(known)}) if known is not None else advice
@@ -430,7 +430,7 @@ def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[lis
         if advice.predicted is not None
     ]
     kept = [advice for advice in found if advice not in harmful]
-    return sorted(kept, key=lambda advice: outcome.is_chosen(advice), reverse=True), held
+    return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
 
 
 def _recovery(known: Prediction) -> Recovery:

@@ -60,6 +60,7 @@ Simulation = Literal[
     "float-bias",
     "unit-range",
     "separate-operands",
+    "fused",
 ]
 SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
 #: Trials that carry out a remedy on the model itself.
