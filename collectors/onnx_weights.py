@@ -164,7 +164,9 @@ def _distribution(values: Values, axis: int | None) -> dict[str, Any]:
     if alive.any():
         found["channel_range_ratio"] = float(tops[alive].max() / tops[alive].min())
         if rows.shape[1] >= MIN_ROW and np.isfinite(rows).all():
-            found["outlier_ratio"] = float(outlier_ratios(_matrix(values, axis)[alive]).max())
+            ratios = outlier_ratios(_matrix(values, axis)[alive])
+            found["outlier_ratio"] = float(ratios.max())
+            found["widest_outlier_ratio"] = float(ratios[tops[alive].argmax()])
     return found | {
         "channels": int(tops.size),
         "dead_channels": int((~alive).sum()),

@@ -38,6 +38,8 @@ FULL_SPAN = 255
 _SHIFT_STEPS = 16
 #: Share by which slope and offset of a line through quantiles may miss those of a second normalization.
 _TWICE = 0.1
+#: Mean and standard deviation per channel.
+ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
@@ -59,7 +61,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         samples=len(samples),
         labelled=case.record.datasets[role].labelled,
         unique_share=len(np.unique(samples["hash"])) / len(samples) if len(samples) else None,
-        blank_share=_blank_share(samples) if std is not None else None,
+        blank_share=_blank_share(samples, validation) if std is not None else None,
         saturated_share=float(samples["saturated"].mean()) if std is not None and len(samples) else None,
         nonfinite_samples=int((samples["nonfinite"] > 0).sum()),
         min=low,
@@ -360,18 +362,31 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     a, b = mine.tensor(index), other.tensor(index)
     if not case.record.image_input or len(a.mean) != 3 or not a.count.all() or not b.count.all():
         return {}
-    scale = np.sqrt(b.m2 / b.count)
-    if not (scale > 0).all():
+    moments = [(s.mean, np.sqrt(s.m2 / s.count)) for s in (a, b)]
+    if not (moments[1][1] > 0).all():
         return {}
-    x = np.concatenate([a.mean / scale, np.sqrt(a.m2 / a.count) / scale])
-    x_flipped = np.concatenate([a.mean[::-1] / scale, np.sqrt(a.m2 / a.count)[::-1] / scale])
-    y = np.concatenate([b.mean / scale, np.ones(3)])
+    lattices = [_lattices(s) for s in (mine, other)]
+    pixels = [
+        ((mean - low) / step, std / step)
+        for (mean, std), (step, low) in zip(moments, lattices, strict=True)
+        if step is not None and low is not None and len(step) == 3
+    ]
     straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
     flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)
     return {
-        "flipped_distance_ratio": _quotient(float(np.linalg.norm(x - y)), float(np.linalg.norm(x_flipped - y))),
+        "flipped_distance_ratio": _flip_ratio(*moments),
+        "flipped_pixel_ratio": _flip_ratio(*pixels) if len(pixels) == 2 else None,
         "flipped_feature_ratio": _quotient(straight, flipped),
     }
+
+
+def _flip_ratio(mine: ChannelMoments, other: ChannelMoments) -> float | None:
+    """Distance of mean and deviation per channel, as they are over that with the channels reversed."""
+    (mean, std), (other_mean, scale) = mine, other
+    y = np.concatenate([other_mean / scale, np.ones(len(scale))])
+    straight = np.concatenate([mean / scale, std / scale])
+    flipped = np.concatenate([mean[::-1] / scale, std[::-1] / scale])
+    return _quotient(float(np.linalg.norm(straight - y)), float(np.linalg.norm(flipped - y)))
 
 
 def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatistics) -> float | None:
@@ -469,19 +484,29 @@ def _saturation(samples: NDArray[Any]) -> float | None:
     """Mean share of elements at the largest value, of the samples that are not blank."""
     if not len(samples):
         return None
-    saturated = samples["saturated"][~_blank(samples)]
+    saturated = samples["saturated"][~_blank(samples, _whole_deviation(samples))]
     return float(saturated.mean()) if saturated.size else None
 
 
-def _blank_share(samples: NDArray[Any]) -> float | None:
-    return float(_blank(samples).mean()) if len(samples) else None
+def _blank_share(samples: NDArray[Any], validation: SetStatistics | None) -> float | None:
+    """Share of blank samples; a set of little else is held against the validation set."""
+    if not len(samples):
+        return None
+    whole = max(_whole_deviation(s) for s in (samples, *([validation.samples] if validation is not None else [])))
+    return float(_blank(samples, whole).mean())
 
 
-def _blank(samples: NDArray[Any]) -> NDArray[np.bool_]:
-    """Samples whose deviation is next to nothing against that of the whole set."""
+def _blank(samples: NDArray[Any], whole: float) -> NDArray[np.bool_]:
+    """Samples whose deviation is next to nothing against that of a whole set."""
+    return samples["deviation"] < BLANK * whole if whole > 0 else np.ones(len(samples), np.bool_)
+
+
+def _whole_deviation(samples: NDArray[Any]) -> float:
+    """Standard deviation over all elements of a set, from the moments of its samples; 0 without samples."""
+    if not len(samples):
+        return 0.0
     deviation = samples["deviation"].astype(np.float64)
-    whole = math.sqrt(float((deviation**2).mean()) + float(samples["mean"].astype(np.float64).var()))
-    return deviation < BLANK * whole if whole > 0 else np.ones(len(samples), np.bool_)
+    return math.sqrt(float((deviation**2).mean()) + float(samples["mean"].astype(np.float64).var()))
 
 
 def _clipped_share(tensors: tuple[TensorFacts, ...], role: Role) -> float | None:

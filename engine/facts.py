@@ -238,6 +238,10 @@ class WeightFacts(Facts):
         "are not judged",
         "ratio",
     )
+    widest_outlier_ratio: float | None = fact(
+        "outlier_ratio of the widest channel: 1 to 6 where it is wide throughout, more where few weights make it so",
+        "ratio",
+    )
     input_channel_range_ratio: float | None = fact(
         "widest / narrowest absmax of the weights that meet one input channel; those under 1e-6 of the widest are left "
         "out",
@@ -448,6 +452,11 @@ class RelationFacts(Facts):
         "> 1: reversed fits better",
         "ratio",
     )
+    flipped_pixel_ratio: float | None = fact(
+        "flipped_distance_ratio in pixels, (value - lowest lattice point) / lattice step, where both sets lie on one "
+        "lattice per channel",
+        "ratio",
+    )
     flipped_feature_ratio: float | None = fact(
         "distance of the float network's mean features to the validation set's as stored / with the channels reversed",
         "ratio",
@@ -473,7 +482,10 @@ class DatasetFacts(Facts):
     samples: int | None = fact("samples read")
     labelled: bool | None = fact("labels were given")
     unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
-    blank_share: float | None = fact("share of samples whose deviation is under 5e-3 of the set's", "share")
+    blank_share: float | None = fact(
+        "share of samples whose deviation is under 5e-3 of the set's, or of the validation set's where that is larger",
+        "share",
+    )
     saturated_share: float | None = fact("mean share of elements of a sample that equal its largest value", "share")
     nonfinite_samples: int | None = fact("samples with a NaN or infinite element")
     min: float | None = fact("smallest input value", "value")
