@@ -1,0 +1,173 @@
+"""The fault zoo: known faults put into known networks, to measure how often quantmedic names the right one.
+
+Each case is a small network (see ``train_zoo.py``) that is quantized with one fault, with two, or with none. A fault is
+used only if it hurts (a proven drop of accuracy, or fewer than nine answers in ten the same) and heals when undone;
+what does not is counted and left out. The cases fall into two fixed parts: ``tuning``, on which thresholds of the rules
+may be tuned, and ``reporting``, which holds networks or kinds of fault that tuning never saw.
+
+How to run, from the repository root::
+
+    python benchmarks/fault_zoo.py                      # build and score the reporting part
+    python benchmarks/fault_zoo.py --part all --jobs 2 --keep /tmp/zoo --json zoo.json
+    python benchmarks/fault_zoo.py --only 'csp/*' --part all
+    python benchmarks/fault_zoo.py --list
+
+With ``--keep`` the built cases and their measurements are kept, and a rerun only judges anew.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import fnmatch
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from zoo.cases import Built, Spec, all_specs, build
+from zoo.score import brier, both_named, false_alarms, gain_errors, line, render
+from zoo.verdict import Answer, ask
+
+PARTS = ("tuning", "reporting", "all")
+
+
+def chosen(part: str, pattern: str) -> list[Spec]:
+    """Specs of a part whose name matches one of some patterns, separated by commas."""
+    patterns = pattern.split(",")
+    return [
+        spec
+        for spec in all_specs()
+        if (part == "all" or spec.tuning == (part == "tuning"))
+        and any(fnmatch.fnmatch(spec.name, p) or fnmatch.fnmatch(spec.group, p) for p in patterns)
+    ]
+
+
+def work(task: tuple[Spec, Path, bool]) -> tuple[Built, Answer | None]:
+    """Build one case and have it diagnosed."""
+    spec, root, fresh = task
+    built = build(spec, root)
+    return built, ask(built, _rules(), fresh=fresh) if built.usable else None
+
+
+_RULES: list[Any] = []
+
+
+def _rules() -> Any:
+    if not _RULES:
+        import quantmedic
+
+        _RULES.append(quantmedic.load_rulebase())
+    return _RULES[0]
+
+
+def results(specs: list[Spec], root: Path, jobs: int, fresh: bool = False) -> Iterator[tuple[Built, Answer | None]]:
+    """All cases, built and answered; cases of one network stay in one process."""
+    tasks = [(spec, root, fresh) for spec in specs]
+    if jobs == 1:
+        yield from map(work, tasks)
+        return
+    # Doubles need the singles they are made of: build those first, so that no two processes make the same case.
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        singles = [task for task in tasks if task[0].group != "double"]
+        doubles = [task for task in tasks if task[0].group == "double"]
+        parts = {Spec(d[0].network, (kind,)) for d in doubles for kind in d[0].kinds}
+        missing = [(spec, root) for spec in sorted(parts - {t[0] for t in singles}, key=lambda s: s.name)]
+        yield from pool.map(work, singles, chunksize=4)
+        list(pool.map(_build_only, missing))
+        yield from pool.map(work, doubles, chunksize=2)
+
+
+def _build_only(task: tuple[Spec, Path]) -> None:
+    build(*task)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, default="reporting")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="names like network/kind, or single, double, control")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--json", type=Path, help="write all answers here")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
+    parser.add_argument("--fresh", action="store_true", help="measure anew, although collectors are the same")
+    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument("--verbose", action="store_true", help="one line per case")
+    arguments = parser.parse_args()
+    specs = chosen(arguments.part, arguments.only)
+    if arguments.list:
+        for spec in specs:
+            print(f"{'tuning   ' if spec.tuning else 'reporting'}  {spec.family:11s}  {spec.name}")
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        return report(specs, arguments.keep or Path(temporary), arguments)
+
+
+def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
+    started = time.perf_counter()
+    found: list[tuple[Built, Answer]] = []
+    left_out: list[Built] = []
+    for built, answer in results(specs, root, arguments.jobs, arguments.fresh):
+        if arguments.verbose:
+            said = ", ".join(answer.names[:3]) if answer else ""
+            print(f"{built.status:12s} {built.spec.name:40s} {built.reason}  {said} {answer.error if answer else ''}", flush=True)
+        if answer is None:
+            left_out.append(built)
+        else:
+            found.append((built, answer))
+    print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
+    print(render(found))
+    print_left_out(left_out)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(summary(found, left_out), indent=1, default=str))
+    return 0
+
+
+def print_left_out(left_out: list[Built]) -> None:
+    counts = Counter(built.status for built in left_out)
+    print(f"\nleft out: {', '.join(f'{n} {status}' for status, n in counts.items()) or 'nothing'}")
+    for built in left_out:
+        if built.status != "inapplicable":
+            print(f"  {built.status:9s} {built.spec.name}: {built.reason}")
+
+
+def summary(found: list[tuple[Built, Answer]], left_out: list[Built]) -> dict[str, Any]:
+    singles = [r for r in found if r[0].spec.group == "single"]
+    score, count, stated, right = brier(found)
+    alarms, peer_alarms, controls = false_alarms(found)
+    missed, doubles = both_named(found)
+    return {
+        "single": asdict(line("all", singles)),
+        "controls": {"count": controls, "false_alarms": alarms, "peer_false_alarms": peer_alarms},
+        "doubles": {"count": doubles, "missed": missed},
+        "confidence": {"brier": score, "count": count, "stated": stated, "right": right},
+        "gains": gain_errors(found),
+        "cases": [
+            {
+                "name": built.spec.name,
+                "part": "tuning" if built.spec.tuning else "reporting",
+                "family": built.spec.family,
+                "expected": built.spec.expected,
+                "recovery_db": built.recovery_db,
+                "recovery_worst_column_db": built.recovery_worst_db,
+                "before": asdict(built.before) if built.before else None,
+                "healed": asdict(built.healed) if built.healed else None,
+                **asdict(answer),
+            }
+            for built, answer in found
+        ],
+        "left_out": [{"name": b.spec.name, "status": b.status, "reason": b.reason} for b in left_out],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

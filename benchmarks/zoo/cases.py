@@ -1,0 +1,236 @@
+"""The cases of the zoo: which there are, how one is built, and whether it hurts and heals."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from . import faults_activations, faults_data, faults_graph, faults_weights
+from .controls import CONTROLS
+from .fault import FAULTS
+from .networks import NETWORKS
+from .patient import Patient, healthy
+from .quantizing import Standing, compare, run
+from .surgery import Inapplicable
+
+assert all((faults_activations, faults_data, faults_graph, faults_weights))
+
+#: Bump to rebuild cached cases.
+RECIPE_VERSION = 1
+
+#: Thresholds may be tuned on these kinds of fault on these networks, and on nothing else.
+TUNING_NETWORKS = frozenset({"demo", "mobile", "vit"})
+TUNING_KINDS = frozenset(
+    {
+        *("not-normalized", "divided-by-255-twice", "channels-reversed", "one-image-repeated", "four-samples"),
+        *("blank-images", "uniform-noise", "line-drawings"),
+        *("one-wide-channel", "one-heavy-tail", "four-bit-weights", "weights-rounded-down"),
+        *("outlier-channel", "broken-samples", "percentile-too-low", "wide-ranges", "negatives-cut-off"),
+        *("class-mask", "swish-in-pieces", "relu6-lost", "no-range"),
+        *("wide-branch", "cancelled-offset", "two-bit-last-layer", "coarse-output"),
+        *("half-quantized", "nan-in-quantized", "codes-as-output"),
+    }
+)
+TUNING_CONTROLS = frozenset(
+    {
+        *("per-channel", "percentile", "symmetric", "qoperator", "sixteen-bit", "kept-activations", "large-scales"),
+        *("slightly-wide-ranges", "enough-with-sixty", "jpeg-like"),
+    }
+)
+
+#: Pairs of kinds that do not touch the same thing.
+PAIRS = (
+    ("not-normalized", "two-bit-last-layer"),
+    ("one-image-repeated", "wide-branch"),
+    ("uniform-noise", "one-heavy-tail"),
+    ("broken-samples", "two-bit-last-layer"),
+    ("raw-pixels", "unfolded-batch-norm"),
+    ("outlier-channel", "two-bit-last-layer"),
+    ("wide-addend", "four-bit-weights"),
+    ("night-images", "coarse-output"),
+    ("class-mask", "four-bit-weights"),
+    ("boxes-and-scores", "one-wide-channel"),
+    ("cancelled-offset", "two-bit-last-layer"),
+    ("narrow-range", "two-bit-last-layer"),
+    ("heavy-tails", "coarse-output"),
+    ("wide-branch", "two-bit-last-layer"),
+    ("blank-images", "wide-addend"),
+    ("normalized-twice", "heavy-tails"),
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One case: a network with one fault, with two, or with none."""
+
+    network: str
+    kinds: tuple[str, ...] = ()
+    control: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.network}/{self.control or '+'.join(self.kinds)}"
+
+    @property
+    def group(self) -> str:
+        return "control" if self.control else "double" if len(self.kinds) == 2 else "single"
+
+    @property
+    def family(self) -> str:
+        return "control" if self.control else FAULTS[self.kinds[0]].family if len(self.kinds) == 1 else "double"
+
+    @property
+    def tuning(self) -> bool:
+        seen = self.control in TUNING_CONTROLS if self.control else set(self.kinds) <= TUNING_KINDS
+        return self.network in TUNING_NETWORKS and seen
+
+    @property
+    def expected(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(FAULTS[kind].expected for kind in self.kinds)
+
+
+def all_specs() -> Iterator[Spec]:
+    for network in NETWORKS:
+        yield from (Spec(network, (kind,)) for kind in FAULTS)
+    for network in NETWORKS:
+        yield from (Spec(network, pair) for pair in PAIRS)
+    for network in NETWORKS:
+        yield from (Spec(network, control=name) for name in CONTROLS)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A case on disk.
+
+    Attributes:
+        status: ``fault``, ``control``, or why it is left out: inapplicable, harmless, unhealed, harmed, broken.
+        reason: In words.
+        before: The quantized model against the float model.
+        healed: The same after the remedy.
+    """
+
+    spec: Spec
+    folder: Path
+    status: str
+    reason: str = ""
+    before: Standing | None = None
+    healed: Standing | None = None
+    metric: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        return self.status in ("fault", "control")
+
+    @property
+    def recovery_db(self) -> float | None:
+        """Output SQNR after healing minus before, all outputs pooled."""
+        return self.healed.sqnr_db - self.before.sqnr_db if self.healed and self.before else None
+
+    @property
+    def recovery_worst_db(self) -> float | None:
+        """The same for the worst column."""
+        return self.healed.worst_column_db - self.before.worst_column_db if self.healed and self.before else None
+
+
+def build(spec: Spec, root: Path) -> Built:
+    """The case on disk, made if it is not there yet."""
+    folder = root / spec.network / (spec.control or "+".join(spec.kinds))
+    if spec.control:
+        folder = root / spec.network / f"control-{spec.control}"
+    record = folder / "case.json"
+    if record.is_file():
+        stored = json.loads(record.read_text())
+        if stored.pop("version") == RECIPE_VERSION:
+            standings = {k: Standing(**v) if (v := stored.pop(k)) else None for k in ("before", "healed")}
+            return Built(spec, folder, **stored, **standings)
+    folder.mkdir(parents=True, exist_ok=True)
+    made = _made(spec, folder, root)
+    content: dict[str, Any] = {k: v for k, v in asdict(made).items() if k not in ("spec", "folder")}
+    record.write_text(json.dumps({"version": RECIPE_VERSION, **content}, indent=1))
+    return made
+
+
+def _made(spec: Spec, folder: Path, root: Path) -> Built:
+    if not NETWORKS[spec.network].available:
+        return Built(spec, folder, "inapplicable", "the network is not installed")
+    if spec.group == "double":
+        for kind in spec.kinds:
+            alone = build(Spec(spec.network, (kind,)), root)
+            if alone.status != "fault":
+                return Built(spec, folder, alone.status, f"{kind} alone: {alone.reason}")
+    try:
+        return _judged(spec, folder)
+    except Inapplicable as error:
+        return Built(spec, folder, "inapplicable", str(error))
+    except Exception as error:
+        return Built(spec, folder, "broken", f"{type(error).__name__}: {error}"[:300])
+
+
+def _judged(spec: Spec, folder: Path) -> Built:
+    sound = _healthy(spec.network)
+    patient = sound
+    for kind in spec.kinds:
+        patient = FAULTS[kind].apply(patient)
+    if spec.control:
+        patient = CONTROLS[spec.control](patient)
+    quantized = patient.quantized()
+    before = standing(patient, quantized)
+    _write(patient, quantized, folder)
+    common = {"before": before, "metric": patient.task.metric}
+    if spec.control:
+        return Built(spec, folder, "harmed" if before.hurts else "control", _words(before), **common)
+    healed = _healed(spec, sound, patient)
+    words = f"{_words(before)}; healed: {_words(healed)}"
+    if all(not FAULTS[kind].harms for kind in spec.kinds):
+        return Built(spec, folder, "fault", words, healed=healed, **common)
+    if not before.hurts:
+        return Built(spec, folder, "harmless", words, healed=healed, **common)
+    heals = not healed.hurts and healed.sqnr_db > before.sqnr_db + 1
+    return Built(spec, folder, "fault" if heals else "unhealed", words, healed=healed, **common)
+
+
+def _words(standing: Standing) -> str:
+    return f"{standing.sqnr_db:.1f} dB, agreement {standing.agreement:.2f}, score {standing.float_score:.3f} -> {standing.score:.3f}"
+
+
+@cache
+def _healthy(network: str) -> Patient:
+    return healthy(NETWORKS[network])
+
+
+def _healed(spec: Spec, sound: Patient, ill: Patient) -> Standing:
+    """After the remedy: the fault's own for a single one, the sound quantization otherwise."""
+    heal = FAULTS[spec.kinds[0]].heal if len(spec.kinds) == 1 else None
+    return standing(heal(ill)) if heal else _sound_standing(spec.network)
+
+
+@cache
+def _sound_standing(network: str) -> Standing:
+    return standing(_healthy(network))
+
+
+def standing(patient: Patient, quantized: onnx.ModelProto | None = None) -> Standing:
+    """How a patient does."""
+    quantized = quantized or patient.quantized()
+    reference = run(patient.network, patient.shown_float or patient.model, patient.validation)
+    outputs = run(patient.network, quantized, patient.validation)
+    return compare(patient.task, reference, outputs, patient.labels)
+
+
+def _write(patient: Patient, quantized: onnx.ModelProto, folder: Path) -> None:
+    float_model = patient.shown_float or patient.model
+    onnx.save(float_model, str(folder / "float.onnx"))
+    onnx.save(quantized, str(folder / "quantized.onnx"))
+    name = float_model.graph.input[0].name
+    shown = patient.calibration if patient.shown is None else patient.shown
+    network = patient.network
+    np.savez(folder / "representative.npz", **{name: shown, **network.columns(shown)})
+    validation = {name: patient.validation, **network.columns(patient.validation), "labels": patient.labels}
+    np.savez(folder / "validation.npz", **validation)
+    for option, arrays in patient.options.items():
+        np.savez(folder / f"{option}.npz", **arrays)

@@ -1,0 +1,42 @@
+"""What a fault is, and the list of all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .patient import Patient
+
+FAMILIES = ("sanity", "data", "weights", "activations", "graph", "precision", "runtime")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault.
+
+    Attributes:
+        kind: Its name.
+        family: Family of the rules that should find it.
+        expected: Names of the causes of which any counts as right; the first is the best name.
+        apply: Makes a patient ill; raises ``Inapplicable`` where the network has no place for it.
+        heal: Carries out the remedy on the ill patient; None: the fault is undone.
+        harms: False for faults that cost no accuracy, such as a model that is not quantized.
+    """
+
+    kind: str
+    family: str
+    expected: tuple[str, ...]
+    apply: Callable[[Patient], Patient]
+    heal: Callable[[Patient], Patient] | None = None
+    harms: bool = True
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(kind: str, family: str, *expected: str, heal: Callable[[Patient], Patient] | None = None, harms: bool = True):
+    """Register a function as a fault."""
+
+    def register(apply: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
+        FAULTS[kind] = Fault(kind, family, expected, apply, heal, harms)
+        return apply
+
+    return register

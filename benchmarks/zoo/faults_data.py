@@ -1,0 +1,195 @@
+"""Faults of the representative set: the network and its weights are sound, the ranges are not."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .fault import fault
+from .patient import Patient
+from .pixels import Preprocessing
+from .quantizing import run
+from .surgery import Inapplicable
+
+
+def _images(patient: Patient) -> tuple[NDArray, Preprocessing]:
+    network = patient.network
+    if network.preprocessing is None:
+        raise Inapplicable("no images")
+    return network.pixels("calibration")[0][: len(patient.calibration)], network.preprocessing
+
+
+@fault("raw-pixels", "data", "preprocessing-mismatch")
+def raw_pixels(patient: Patient) -> Patient:
+    """0 … 255 instead of what the network wants."""
+    return patient.with_(calibration=_images(patient)[0].astype(np.float32))
+
+
+@fault("not-normalized", "data", "preprocessing-mismatch")
+def not_normalized(patient: Patient) -> Patient:
+    """0 … 1, mean and deviation forgotten."""
+    pixels, spec = _images(patient)
+    if spec.std == (1.0,):
+        raise Inapplicable("wants 0 … 1 itself")
+    return patient.with_(calibration=Preprocessing(255.0).apply(pixels))
+
+
+@fault("normalized-twice", "data", "preprocessing-mismatch")
+def normalized_twice(patient: Patient) -> Patient:
+    pixels, spec = _images(patient)
+    if spec.std == (1.0,):
+        return patient.with_(calibration=spec.apply(spec.apply(pixels)))
+    again = Preprocessing(1.0, spec.mean, spec.std)
+    return patient.with_(calibration=again.apply(spec.apply(pixels)))
+
+
+@fault("mean-forgotten", "data", "preprocessing-mismatch")
+def mean_forgotten(patient: Patient) -> Patient:
+    pixels, spec = _images(patient)
+    if not any(spec.mean):
+        raise Inapplicable("subtracts no mean")
+    return patient.with_(calibration=Preprocessing(255.0, (0.0,), spec.std).apply(pixels))
+
+
+@fault("divided-by-255-twice", "data", "preprocessing-mismatch")
+def divided_twice(patient: Patient) -> Patient:
+    pixels, spec = _images(patient)
+    return patient.with_(calibration=spec.apply(pixels.astype(np.float32) / 255))
+
+
+@fault("audio-as-integers", "data", "preprocessing-mismatch")
+def audio_as_integers(patient: Patient) -> Patient:
+    """16-bit samples instead of -1 … 1."""
+    if patient.network.preprocessing is not None:
+        raise Inapplicable("no audio")
+    return patient.with_(calibration=np.round(patient.calibration * 32767).astype(np.float32))
+
+
+@fault("channels-reversed", "data", "channel-order-mismatch")
+def channels_reversed(patient: Patient) -> Patient:
+    pixels, spec = _images(patient)
+    if pixels.shape[1] != 3:
+        raise Inapplicable("no colours")
+    return patient.with_(calibration=spec.apply(pixels[:, ::-1]))
+
+
+@fault("layout-mixed-up", "data", "layout-mismatch")
+def layout_mixed_up(patient: Patient) -> Patient:
+    """Channels last, read as if they came first."""
+    pixels, spec = _images(patient)
+    if pixels.shape[1] != 3:
+        raise Inapplicable("no colours")
+    inputs = spec.apply(pixels)
+    return patient.with_(calibration=np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)).reshape(inputs.shape))
+
+
+@fault("one-image-repeated", "data", "duplicate-samples")
+def one_image_repeated(patient: Patient) -> Patient:
+    inputs = patient.calibration
+    spread = inputs.reshape(len(inputs), -1).std(1)
+    chosen = np.argsort(spread)[len(inputs) // 10]
+    return patient.with_(calibration=np.repeat(inputs[chosen : chosen + 1], len(inputs), 0))
+
+
+@fault("few-images-repeated", "data", "duplicate-samples")
+def few_images_repeated(patient: Patient) -> Patient:
+    """A loader that never gets beyond its first, dull batch."""
+    inputs = patient.calibration
+    spread = inputs.reshape(len(inputs), -1).std(1)
+    chosen = np.argsort(spread)[: max(len(inputs) // 50, 2)]
+    return patient.with_(calibration=np.tile(inputs[chosen], (50, 1, 1, 1)[: inputs.ndim])[: len(inputs)])
+
+
+@fault("four-samples", "data", "too-few-samples")
+def four_samples(patient: Patient) -> Patient:
+    return patient.with_(calibration=patient.calibration[:4])
+
+
+@fault("two-samples", "data", "too-few-samples")
+def two_samples(patient: Patient) -> Patient:
+    return patient.with_(calibration=patient.calibration[5:7])
+
+
+@fault("one-class", "data", "low-diversity")
+def one_class(patient: Patient) -> Patient:
+    """Only what the float network takes for the class with the faintest images."""
+    if patient.labels.dtype.kind != "i":
+        raise Inapplicable("no classes")
+    pixels = patient.network.pixels("calibration")[0]
+    inputs = patient.network.preprocessing.apply(pixels)
+    classes = run(patient.network, patient.network.model(), inputs)[0].argmax(1)
+    power = pixels.reshape(len(pixels), -1).astype(float).mean(1)
+    faintest = min(set(classes), key=lambda c: power[classes == c].mean())
+    return patient.with_(calibration=inputs[classes == faintest])
+
+
+@fault("blank-images", "data", "blank-samples")
+def blank_images(patient: Patient) -> Patient:
+    """Lens cap on, mostly: black images and a few that are nearly black."""
+    pixels, spec = _images(patient)
+    black = np.zeros_like(pixels)
+    black[::20] = pixels[::20] // 16
+    return patient.with_(calibration=spec.apply(black))
+
+
+@fault("silence", "data", "blank-samples")
+def silence(patient: Patient) -> Patient:
+    if patient.network.preprocessing is not None:
+        raise Inapplicable("no audio")
+    quiet = np.zeros_like(patient.calibration)
+    quiet[::8] = patient.calibration[::8] / 50
+    return patient.with_(calibration=quiet)
+
+
+@fault("uniform-noise", "data", "random-data")
+def uniform_noise(patient: Patient) -> Patient:
+    """Random numbers over the whole range of the inputs."""
+    low, high = patient.calibration.min(), patient.calibration.max()
+    noise = patient.random("noise").uniform(low, high, patient.calibration.shape)
+    return patient.with_(calibration=noise.astype(np.float32))
+
+
+@fault("normal-noise", "data", "random-data")
+def normal_noise(patient: Patient) -> Patient:
+    """A tenth of a standard normal distribution: what a dummy loader yields."""
+    noise = patient.random("normal").standard_normal(patient.calibration.shape) / 10
+    return patient.with_(calibration=noise.astype(np.float32))
+
+
+@fault("coarse-resampling", "data", "resampling-mismatch")
+def coarse_resampling(patient: Patient) -> Patient:
+    """Made from thumbnails: every 7 x 7 block is one colour."""
+    pixels, spec = _images(patient)
+    n, c, h, w = pixels.shape
+    small = pixels.reshape(n, c, h // 7, 7, w // 7, 7).mean((3, 5), keepdims=True)
+    return patient.with_(calibration=spec.apply(np.broadcast_to(small, (n, c, h // 7, 7, w // 7, 7)).reshape(n, c, h, w).round()))
+
+
+@fault("line-drawings", "data", "domain-shift")
+def line_drawings(patient: Patient) -> Patient:
+    """Faint outlines instead of photographs."""
+    pixels, spec = _images(patient)
+    grey = pixels.astype(np.float32)
+    edges = np.abs(np.diff(grey, axis=3, append=0)) / 4 + np.abs(np.diff(grey, axis=2, append=0)) / 4
+    return patient.with_(calibration=spec.apply(edges.round().clip(0, 255)))
+
+
+@fault("night-images", "data", "domain-shift")
+def night_images(patient: Patient) -> Patient:
+    """The same scenes, underexposed."""
+    pixels, spec = _images(patient)
+    return patient.with_(calibration=spec.apply(((pixels / 255.0) ** 2 * 40).round()))
+
+
+@fault("stale-ranges", "data", "stale-calibration")
+def stale_ranges(patient: Patient) -> Patient:
+    """Thresholds of last year's data, although today's set is shown."""
+    pixels, spec = _images(patient)
+    return patient.with_(calibration=spec.apply((pixels / 3.0).round()), shown=patient.calibration)
+
+
+@fault("stale-audio-ranges", "data", "stale-calibration")
+def stale_audio_ranges(patient: Patient) -> Patient:
+    if patient.network.preprocessing is not None:
+        raise Inapplicable("no audio")
+    return patient.with_(calibration=patient.calibration / 20, shown=patient.calibration)
+
+

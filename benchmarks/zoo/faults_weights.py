@@ -1,0 +1,292 @@
+"""Faults of weights: ranges that one scale cannot serve, biases that do not fit, too few bits."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from .fault import fault
+from .patient import Patient, pick
+from .surgery import Inapplicable, Linear, Surgeon
+
+
+def dead_inputs(patient: Patient, surgeon: Surgeon, share: float = 0.6) -> list[tuple[Linear, int]]:
+    """Silence the least important channel of some tensors; each is given with the layer that reads it.
+
+    A channel that is always zero may have any weights behind it: they change nothing.
+    """
+    found = []
+    for linear in surgeon.linears():
+        tensor = linear.node.input[0]
+        if linear.depthwise or tensor == surgeon.input or len(surgeon.consumers(tensor)) != 1:
+            continue
+        if surgeon.constant(linear.weight).shape[linear.into] != surgeon.channels(tensor):
+            continue
+        found.append((linear, tensor))
+    if not found:
+        raise Inapplicable("no layer with one reader")
+    found = found[-max(1, int(share * len(found))) :]
+    values = patient.values(*(tensor for _, tensor in found))
+    chosen = []
+    for (linear, tensor), x in zip(found, values, strict=True):
+        axis = surgeon.channel_axis(tensor)
+        power = np.abs(x).mean(tuple(i for i in range(x.ndim) if i != axis))
+        weight = np.abs(surgeon.constant(linear.weight))
+        reach = weight.sum(tuple(i for i in range(weight.ndim) if i != linear.into))
+        channel = int(np.argmin(power * reach))
+        factor = np.ones(len(power), np.float32)
+        factor[channel] = 0
+        surgeon._multiply_at_source(tensor, factor)
+        chosen.append((linear, channel))
+    return chosen
+
+
+def _huge(patient: Patient, factor: float, rows: slice) -> Surgeon:
+    surgeon = patient.surgeon()
+    for linear, channel in dead_inputs(patient, surgeon):
+        weight = surgeon.constant(linear.weight).copy()
+        view = np.moveaxis(weight, (linear.out, linear.into), (0, 1))
+        peak = np.abs(view).max(axis=tuple(i for i in range(view.ndim) if i != 0))
+        block = view[rows, channel]
+        block[...] = 0
+        block.reshape(len(block), -1)[:, 0] = factor * peak[rows]
+        surgeon.put(surgeon._own(linear, 1), weight)
+    return surgeon
+
+
+@fault(
+    "one-wide-channel",
+    "weights",
+    "channel-range-imbalance",
+    heal=lambda p: p.with_(recipe=replace(p.recipe, per_channel=True)),
+)
+def one_wide_channel(patient: Patient) -> Patient:
+    """One output channel with weights 200 times as large, behind an input that is always zero; one scale for all."""
+    surgeon = _huge(patient, 200, slice(0, 1))
+    return patient.with_(model=surgeon.model, recipe=replace(patient.recipe, per_channel=False))
+
+
+@fault("heavy-tails", "weights", "heavy-tailed-weights")
+def heavy_tails(patient: Patient) -> Patient:
+    """One huge weight in every output channel, behind an input that is always zero."""
+    return patient.with_(model=_huge(patient, 120, slice(None)).model)
+
+
+@fault("one-heavy-tail", "weights", "heavy-tailed-weights")
+def one_heavy_tail(patient: Patient) -> Patient:
+    """The same in a single layer."""
+    surgeon = patient.surgeon()
+    linear, channel = dead_inputs(patient, surgeon, 0.01)[-1]
+    weight = surgeon.constant(linear.weight).copy()
+    view = np.moveaxis(weight, (linear.out, linear.into), (0, 1))
+    peak = np.abs(view).max()
+    block = view[:, channel]
+    block[...] = 0
+    block.reshape(len(block), -1)[:, 0] = 400 * peak
+    surgeon.put(surgeon._own(linear, 1), weight)
+    return patient.with_(model=surgeon.model)
+
+
+def _constant_channels(patient: Patient, shrink: float, level: float) -> Surgeon:
+    """Some channels that carry (nearly) nothing but their bias; what they add downstream is taken off again."""
+    surgeon = patient.surgeon()
+    changed = 0
+    for linear in surgeon.linears():
+        reader = _sole_reader(surgeon, linear)
+        if linear.bias is None or reader is None:
+            continue
+        weight, bias = surgeon.constant(linear.weight).copy(), surgeon.constant(linear.bias).copy()
+        after = surgeon.constant(reader.weight)
+        reach = np.abs(after).sum(tuple(i for i in range(after.ndim) if i != reader.into))
+        count = max(1, len(bias) // 8)
+        for channel in np.argsort(reach)[:count]:
+            view = np.moveaxis(weight, linear.out, 0)
+            view[channel] *= shrink
+            extra = level * float(np.abs(bias).max() or 1.0)
+            bias[channel] = extra
+            through = np.take(after, channel, reader.into)
+            total = through.reshape(len(through), -1).sum(1) if not reader.depthwise else through.sum().reshape(1)
+            offset = surgeon.constant(reader.bias).copy()
+            if reader.depthwise:
+                offset[channel] -= total[0] * extra
+            else:
+                offset -= (total * extra).astype(np.float32)
+            surgeon.put(surgeon._own(reader, 2), offset)
+            reader.bias = reader.node.input[2]
+        surgeon.put(surgeon._own(linear, 1), weight)
+        surgeon.put(surgeon._own(linear, 2), bias)
+        changed += 1
+        if changed == 2:
+            return surgeon
+    if not changed:
+        raise Inapplicable("no two layers with biases in a row")
+    return surgeon
+
+
+def _sole_reader(surgeon: Surgeon, linear: Linear) -> Linear | None:
+    """The layer that reads this one's output, through nothing but a ReLU, with a bias of its own."""
+    tensor = linear.node.output[0]
+    for _ in range(3):
+        readers = surgeon.consumers(tensor)
+        if len(readers) != 1:
+            return None
+        found = surgeon.linear(readers[0])
+        if found:
+            return found if found.bias else None
+        if readers[0].op_type not in ("Relu", "GlobalAveragePool", "Flatten"):
+            return None
+        tensor = readers[0].output[0]
+    return None
+
+
+@fault("bias-overflow", "weights", "bias-overflow", "dead-channels")
+def bias_overflow(patient: Patient) -> Patient:
+    """Channels with tiny weights and an ordinary bias: on a scale per channel the bias leaves int32."""
+    surgeon = _constant_channels(patient, 1e-8, 1.0)
+    recipe = replace(patient.recipe, extra={**patient.recipe.extra, "QDQDisableWeightAdjustForInt32Bias": True})
+    return patient.with_(model=surgeon.model, recipe=recipe)
+
+
+@fault("four-bit-weights", "weights", "too-few-weight-bits")
+def four_bit_weights(patient: Patient) -> Patient:
+    """All weights in four bits, one scale per tensor."""
+    return patient.with_(recipe=replace(patient.recipe, weight="QInt4", per_channel=False))
+
+
+@fault("two-bit-layers", "weights", "too-few-weight-bits")
+def two_bit_layers(patient: Patient) -> Patient:
+    """The second and third layers with weights of two bits."""
+    linears = patient.surgeon().linears()
+    if len(linears) < 5:
+        raise Inapplicable("too few layers")
+    names = [linear.weight for linear in linears[1:3]]
+    return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2))
+
+
+def _requantized(patient: Patient, quantized: onnx.ModelProto, names: list[str], kind: int) -> onnx.ModelProto:
+    """Weights of named layers on a coarser grid, one scale per channel as before; their biases follow."""
+    surgeon, source = Surgeon(quantized), patient.surgeon()
+    bits = {TensorProto.INT2: 2, TensorProto.INT4: 4}[kind]
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    for name in names:
+        codes_name, scale_name, zero_name = (f"{name}_{part}" for part in ("quantized", "scale", "zero_point"))
+        old_scale = surgeon.constant(scale_name)
+        if old_scale is None:
+            raise Inapplicable(f"{name} is not quantized")
+        weight = source.constant(name)
+        axis = next(linear.out for linear in source.linears() if linear.weight == name)
+        shape = [1] * weight.ndim
+        over = None
+        if old_scale.size > 1:
+            shape[axis] = -1
+            over = tuple(i for i in range(weight.ndim) if i != axis)
+        scale = (np.abs(weight).max(over) / (high + 0.5)).astype(np.float32).reshape(old_scale.shape)
+        scale = np.maximum(scale, 1e-12)
+        codes = np.clip(np.rint(weight / scale.reshape(shape)), low, high).astype(np.int64)
+        _store(surgeon, codes_name, kind, codes)
+        _store(surgeon, zero_name, kind, np.zeros(old_scale.shape, np.int64))
+        surgeon.put(scale_name, scale)
+        _follow_bias(surgeon, name, old_scale, scale, bits)
+    return with_opset(surgeon.model, 25 if kind == TensorProto.INT2 else 21)
+
+
+def _store(surgeon: Surgeon, name: str, kind: int, codes: np.ndarray) -> None:
+    tensor = helper.make_tensor(name, kind, codes.shape, codes.flatten().tolist())
+    next(old for old in surgeon.graph.initializer if old.name == name).CopyFrom(tensor)
+
+
+def _follow_bias(surgeon: Surgeon, name: str, old: np.ndarray, new: np.ndarray, bits: int) -> None:
+    """The bias of the layer that reads a weight, on its new scale."""
+    reader = next(n for n in surgeon.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == f"{name}_quantized")
+    for node in surgeon.consumers(reader.output[0]):
+        if len(node.input) < 3:
+            continue
+        bias = surgeon.producer(node.input[2])
+        if bias is None or bias.op_type != "DequantizeLinear":
+            continue
+        codes, scale = surgeon.constant(bias.input[0]), surgeon.constant(bias.input[1])
+        if bits < 4:  # onnxruntime would fuse the layer and then find no kernel for it
+            node.input[2] = surgeon.put(f"{node.input[2]}_float", (codes * scale).astype(np.float32))
+            continue
+        wanted = (scale * (new / old)).astype(np.float32).reshape(scale.shape)
+        limit = np.iinfo(np.int32)
+        moved = np.clip(np.rint(codes.astype(np.float64) * scale / wanted), limit.min, limit.max)
+        surgeon.put(bias.input[0], moved.astype(np.int32))
+        surgeon.put(bias.input[1], wanted)
+
+
+def with_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx") and entry.version < opset:
+            entry.version = opset
+    model.ir_version = max(model.ir_version, 13 if opset >= 25 else 10)
+    return model
+
+
+@fault("weights-rounded-down", "weights", "weight-induced-bias-shift")
+def weights_rounded_down(patient: Patient) -> Patient:
+    """Codes cut off instead of rounded, as a careless converter does: every layer is shifted to one side."""
+
+    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
+        surgeon, source = Surgeon(quantized), p.surgeon()
+        for linear in source.linears():
+            codes, scale = (surgeon.constant(f"{linear.weight}_{part}") for part in ("quantized", "scale"))
+            if codes is None or codes.dtype != np.int8:
+                continue
+            weight = source.constant(linear.weight)
+            shape = [1] * weight.ndim
+            if scale.size > 1:
+                shape[linear.out] = -1
+            floor = np.clip(np.floor(weight / scale.reshape(shape)), -128, 127).astype(np.int8)
+            surgeon.put(f"{linear.weight}_quantized", floor)
+        return surgeon.model
+
+    return patient.edited(edit)
+
+
+@fault("wrong-axis", "weights", "wrong-channel-axis", "channel-range-imbalance")
+def wrong_axis(patient: Patient) -> Patient:
+    """Scales along the input channels although the output channels differ: the rows of a quantizer with a bad axis."""
+    surgeon = _huge(patient, 200, slice(0, 1))
+    overrides = dict(patient.recipe.overrides)
+    count = 0
+    for linear in surgeon.linears():
+        weight = surgeon.constant(linear.weight)
+        if linear.node.op_type != "MatMul" or weight.shape[linear.into] < 2:
+            continue
+        overrides[linear.weight] = [{"axis": linear.into, "quant_type": None}]
+        count += 1
+    if not count:
+        raise Inapplicable("no MatMul")
+    raise Inapplicable("not built yet")
+
+
+@fault("unfolded-batch-norm", "weights", "batch-norm-blow-up", "batch-norm-not-folded")
+def unfolded_batch_norm(patient: Patient) -> Patient:
+    """Batch norms left in the graph whose variances differ by a factor of a million between channels."""
+    surgeon = patient.surgeon()
+    convs = [linear for linear in surgeon.linears() if linear.node.op_type == "Conv"]
+    if len(convs) < 2:
+        raise Inapplicable("no convolutions")
+    for i, linear in enumerate(convs[1:5]):
+        channels = surgeon.constant(linear.weight).shape[linear.out]
+        gain = np.exp2(patient.random(f"bn{i}").uniform(0, 10, channels)).astype(np.float32)
+        surgeon.scale_weights(linear, linear.out, 1 / gain, bias=True)
+        tensor = linear.node.output[0]
+        variance = (1 / gain) ** 2
+        extra = [
+            surgeon.put(f"{tensor}_bn_{name}", value.astype(np.float32))
+            for name, value in (
+                ("gamma", np.ones(channels)),
+                ("beta", np.zeros(channels)),
+                ("mean", np.zeros(channels)),
+                ("variance", variance),
+            )
+        ]
+        surgeon.insert_after(tensor, "BatchNormalization", extra, f"{tensor}_bn", epsilon=1e-12)
+    return patient.with_(model=surgeon.model)
+
+
+def as_array(model: onnx.ModelProto, name: str) -> np.ndarray | None:
+    return next((numpy_helper.to_array(t) for t in model.graph.initializer if t.name == name), None)

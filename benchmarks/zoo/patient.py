@@ -1,0 +1,109 @@
+"""A patient: a network, how it is quantized and with which data. Faults take one and return a sicker one."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from .networks import Network, Task
+from .quantizing import Recipe, quantize, run
+from .surgery import Inapplicable, Surgeon
+
+Array = NDArray[Any]
+
+#: Operators whose output has the grid of their input: not a place for a range of its own.
+MOVERS = frozenset(
+    {"Reshape", "Transpose", "Flatten", "MaxPool", "Slice", "Gather", "Split", "Squeeze", "Unsqueeze", "Identity"}
+)
+QUANTIZED_BY_DEFAULT = frozenset(
+    {"Conv", "Gemm", "MatMul", "Add", "Mul", "Relu", "Clip", "Sigmoid", "LeakyRelu", "GlobalAveragePool", "Concat"}
+    | {"Softmax", "LayerNormalization", "AveragePool"}
+)
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What is needed to quantize a network and to have it diagnosed.
+
+    Attributes:
+        calibration: What the quantizer saw.
+        shown: What the expert is told that it saw; None for the same.
+        shown_float: The float model that the expert is given; None for the one that was quantized.
+        edits: Changes to the quantized model, in order.
+        options: Further arguments of ``quantmedic.diagnose``.
+    """
+
+    network: Network
+    model: onnx.ModelProto
+    recipe: Recipe
+    calibration: Array
+    validation: Array
+    labels: Array
+    task: Task
+    shown: Array | None = None
+    shown_float: onnx.ModelProto | None = None
+    edits: tuple[Callable[["Patient", onnx.ModelProto], onnx.ModelProto], ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def quantized(self) -> onnx.ModelProto:
+        model = quantize(self.network, self.model, self.recipe, self.calibration)
+        for edit in self.edits:
+            model = edit(self, model)
+        return model
+
+    def values(self, *tensors: str, samples: int = 64) -> list[Array]:
+        """Float activations of clean calibration inputs."""
+        return run(self.network, self.model, self.network_inputs[:samples], tensors=tensors)
+
+    @property
+    def network_inputs(self) -> Array:
+        """Validation inputs stand for what the network really meets."""
+        return self.validation
+
+    def random(self, salt: str) -> np.random.Generator:
+        return np.random.default_rng(zlib.crc32(f"{self.network.name}/{salt}".encode()))
+
+    def surgeon(self) -> Surgeon:
+        return Surgeon(self.model)
+
+    def with_(self, **changes: Any) -> "Patient":
+        return replace(self, **changes)
+
+    def edited(self, edit: Callable[["Patient", onnx.ModelProto], onnx.ModelProto]) -> "Patient":
+        return replace(self, edits=(*self.edits, edit))
+
+    def activations(self, *kinds: str) -> list[str]:
+        """Tensors that get a quantizer of their own, in order, the network's output left out."""
+        surgeon = self.surgeon()
+        allowed = set(self.recipe.op_types or self.network.op_types or QUANTIZED_BY_DEFAULT)
+        found = []
+        for node in surgeon.graph.node:
+            tensor = node.output[0]
+            readers = surgeon.consumers(tensor)
+            if node.op_type not in allowed - MOVERS or not readers or node.name in self.recipe.exclude:
+                continue
+            if any(reader.op_type in ("Relu", "Clip") for reader in readers) or (kinds and node.op_type not in kinds):
+                continue
+            if not any(reader.op_type in allowed | MOVERS for reader in readers):
+                continue
+            found.append(tensor)
+        return found
+
+
+def healthy(network: Network) -> Patient:
+    """The network as it should be quantized."""
+    validation, labels = network.validation()
+    return Patient(
+        network, network.model(), Recipe(), network.calibration(), validation, labels, network.task
+    )
+
+
+def pick(found: list[Any], *shares: float) -> list[Any]:
+    """Some of a list, by their place in it."""
+    if not found:
+        raise Inapplicable("nothing to choose from")
+    return list(dict.fromkeys(found[min(int(share * len(found)), len(found) - 1)] for share in shares))

@@ -1,0 +1,166 @@
+"""Quantize a network, run it, and compare its outputs with the float model's: with onnxruntime alone."""
+
+import contextlib
+import io
+import logging
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+from .networks import Network, Task
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of ``quantize_static``; ``ranges`` and ``types`` override single tensors."""
+
+    per_channel: bool = True
+    activation: str = "QInt8"
+    weight: str = "QInt8"
+    method: str = "MinMax"
+    percentile: float | None = None
+    qoperator: bool = False
+    symmetric: bool = False
+    op_types: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    overrides: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def with_override(self, tensor: str, **values: Any) -> "Recipe":
+        return replace(self, overrides={**self.overrides, tensor: [values]})
+
+    def with_range(self, tensor: str, low: float, high: float) -> "Recipe":
+        return self.with_override(tensor, rmin=np.float32(low), rmax=np.float32(high))
+
+    def options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"ActivationSymmetric": self.symmetric, **self.extra}
+        if self.percentile is not None:
+            options |= {"CalibPercentile": self.percentile, "CalibTensorRangeSymmetric": False}
+        if self.overrides:
+            options["TensorQuantOverrides"] = {k: [dict(v) for v in values] for k, values in self.overrides.items()}
+        return options
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, network: Network, name: str, inputs: Array) -> None:
+        size = min(network.batch, 32)
+        self._feeds = iter([network.feed(name, inputs[i : i + size]) for i in range(0, len(inputs), size)])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._feeds, None)
+
+
+def quantize(network: Network, model: onnx.ModelProto, recipe: Recipe, calibration: Array) -> onnx.ModelProto:
+    """The quantized model."""
+    logging.getLogger().setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+        onnx.save(model, str(source))
+        op_types = recipe.op_types or network.op_types
+        quantize_static(
+            str(source),
+            str(target),
+            _Reader(network, model.graph.input[0].name, calibration),
+            quant_format=QuantFormat.QOperator if recipe.qoperator else QuantFormat.QDQ,
+            op_types_to_quantize=list(op_types) if op_types else None,
+            per_channel=recipe.per_channel,
+            activation_type=QuantType[recipe.activation],
+            weight_type=QuantType[recipe.weight],
+            nodes_to_exclude=list(recipe.exclude),
+            calibrate_method=CalibrationMethod[recipe.method],
+            extra_options=recipe.options(),
+        )
+        return onnx.load(str(target))
+
+
+def run(network: Network, model: onnx.ModelProto, inputs: Array, *, tensors: tuple[str, ...] = ()) -> list[Array]:
+    """All outputs (or the named tensors) over all inputs."""
+    if tensors:
+        shown = onnx.ModelProto()
+        shown.CopyFrom(model)
+        del shown.graph.output[:]
+        shown.graph.output.extend([onnx.ValueInfoProto(name=name) for name in tensors])
+        model = shown
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model.SerializeToString(), options)
+    name = model.graph.input[0].name
+    names = list(tensors) or None
+    parts = [
+        session.run(names, network.feed(name, inputs[i : i + network.batch]))
+        for i in range(0, len(inputs), network.batch)
+    ]
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a quantized model does against its float model on the validation inputs."""
+
+    sqnr_db: float
+    worst_column_db: float
+    agreement: float
+    float_score: float
+    score: float
+    proven_drop: bool
+
+    @property
+    def hurts(self) -> bool:
+        """A proven drop of more than 1.5 points, or fewer than nine answers in ten the same."""
+        drop = self.float_score - self.score
+        return self.agreement < 0.9 or (self.proven_drop and drop > 0.015)
+
+
+def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Array) -> Standing:
+    given, wanted = task.answers(outputs), task.answers(reference)
+    right, float_right = task.right(given, labels), task.right(wanted, labels)
+    lost, won = int((float_right & ~right).sum()), int((right & ~float_right).sum())
+    return Standing(
+        sqnr_db=_sqnr(reference, outputs),
+        worst_column_db=_worst_column(reference, outputs),
+        agreement=float(task.same(given, wanted).mean()),
+        float_score=float(float_right.mean()),
+        score=float(right.mean()),
+        proven_drop=_sign_test(lost, won) < 0.025,
+    )
+
+
+def _sqnr(reference: list[Array], outputs: list[Array]) -> float:
+    """SQNR of all outputs pooled, in dB, between -30 and 120; NaN counts as -30."""
+    signal = sum(float(np.square(x, dtype=np.float64).sum()) for x in reference)
+    noise = sum(
+        float(np.square(np.asarray(y, np.float64) - x).sum()) for x, y in zip(reference, outputs, strict=True)
+    )
+    if not np.isfinite(noise) or signal == 0:
+        return -30.0
+    return float(np.clip(10 * np.log10(signal / noise), -30, 120)) if noise else 120.0
+
+
+def _worst_column(reference: list[Array], outputs: list[Array]) -> float:
+    """The lowest SQNR of a column of the last axis; columns without power are left out."""
+    found = [
+        _sqnr([x[..., i]], [y[..., i]])
+        for x, y in zip(reference, outputs, strict=True)
+        if x.ndim > 1 and x.shape[-1] <= 64 and x.shape == y.shape
+        for i in range(x.shape[-1])
+        if np.square(x[..., i], dtype=np.float64).sum() > 0
+    ]
+    return min(found, default=_sqnr(reference, outputs))
+
+
+def _sign_test(lost: int, won: int) -> float:
+    """One-sided probability of at least so many losses among the samples that changed, if both were as likely."""
+    from math import comb
+
+    changed = lost + won
+    return sum(comb(changed, k) for k in range(lost, changed + 1)) / 2**changed if changed else 1.0

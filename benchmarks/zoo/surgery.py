@@ -1,0 +1,254 @@
+"""Cuts at float ONNX graphs, most of which keep the function: a channel larger here, its readers' weights smaller."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper, shape_inference
+
+Array = NDArray[np.float32]
+
+#: Operators through which a positive factor of a channel passes unchanged.
+_HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Flatten", "Identity"})
+
+
+class Inapplicable(Exception):
+    """The network has no place for this cut."""
+
+
+@dataclass(eq=False)
+class Linear:
+    """An operator with constant weights: ``out`` and ``into`` are the axes of its output and input channels."""
+
+    node: onnx.NodeProto
+    weight: str
+    bias: str | None
+    out: int
+    into: int
+    depthwise: bool
+
+
+class Surgeon:
+    """A model with its constants at hand; works on a copy."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        self.graph = self.model.graph
+        self._shapes: dict[str, list[int | None]] | None = None
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def constant(self, name: str) -> NDArray | None:
+        for tensor in self.graph.initializer:
+            if tensor.name == name:
+                return numpy_helper.to_array(tensor)
+        return None
+
+    def put(self, name: str, value: NDArray) -> str:
+        """Set or add a constant."""
+        tensor = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        for old in self.graph.initializer:
+            if old.name == name:
+                old.CopyFrom(tensor)
+                return name
+        self.graph.initializer.append(tensor)
+        return name
+
+    def producer(self, tensor: str) -> onnx.NodeProto | None:
+        return next((node for node in self.graph.node if tensor in node.output), None)
+
+    def consumers(self, tensor: str) -> list[onnx.NodeProto]:
+        return [node for node in self.graph.node if tensor in node.input]
+
+    def shape(self, tensor: str) -> list[int | None]:
+        if self._shapes is None:
+            inferred = shape_inference.infer_shapes(self.model).graph
+            values = [*inferred.value_info, *inferred.input, *inferred.output]
+            self._shapes = {
+                v.name: [d.dim_value if d.HasField("dim_value") else None for d in v.type.tensor_type.shape.dim]
+                for v in values
+            }
+        return self._shapes.get(tensor, [])
+
+    def nodes(self, *kinds: str) -> list[onnx.NodeProto]:
+        return [node for node in self.graph.node if node.op_type in kinds]
+
+    def linear(self, node: onnx.NodeProto) -> Linear | None:
+        """The weights of a Conv, Gemm or MatMul; None for anything else."""
+        if node.op_type not in ("Conv", "Gemm", "MatMul") or len(node.input) < 2:
+            return None
+        weight = self.constant(node.input[1])
+        if weight is None:
+            return None
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        bias = node.input[2] if len(node.input) > 2 else None
+        if node.op_type == "Conv":
+            group = attributes.get("group", 1)
+            return Linear(node, node.input[1], bias, 0, 0 if group > 1 else 1, group > 1)
+        turned = node.op_type == "Gemm" and attributes.get("transB", 0)
+        return Linear(node, node.input[1], bias, 0 if turned else 1, 1 if turned else 0, False)
+
+    def linears(self) -> list[Linear]:
+        return [found for node in self.graph.node if (found := self.linear(node))]
+
+    @property
+    def output(self) -> str:
+        return self.graph.output[0].name
+
+    @property
+    def input(self) -> str:
+        return self.graph.input[0].name
+
+    # --- cutting -----------------------------------------------------------------------------------------------------
+
+    def add(self, op: str, inputs: Sequence[str], output: str, after: onnx.NodeProto | None = None, **attributes) -> str:
+        node = helper.make_node(op, list(inputs), [output], name=output, **attributes)
+        place = list(self.graph.node).index(after) + 1 if after is not None else len(self.graph.node)
+        self.graph.node.insert(place, node)
+        self._shapes = None
+        return output
+
+    def reroute(self, old: str, new: str, but: Iterable[str] = ()) -> None:
+        """Let the readers of one tensor read another."""
+        for node in self.graph.node:
+            if node.output and node.output[0] not in but:
+                for i, name in enumerate(node.input):
+                    if name == old:
+                        node.input[i] = new
+        self._shapes = None
+
+    def insert_after(self, tensor: str, op: str, extra: Sequence[str] = (), name: str = "", **attributes) -> str:
+        """Put an operator behind a tensor; all its readers, the graph's output included, see the result.
+
+        A graph output keeps its name: the tensor before it gets a new one.
+        """
+        producer = self.producer(tensor)
+        new = name or f"{tensor}_{op.lower()}"
+        if tensor in [value.name for value in self.graph.output]:
+            inner = f"{tensor}_inner"
+            producer.output[list(producer.output).index(tensor)] = inner
+            self.reroute(tensor, inner)
+            return self.add(op, [inner, *extra], tensor, producer, **attributes)
+        self.reroute(tensor, new)
+        if producer is None:
+            node = helper.make_node(op, [tensor, *extra], [new], name=new, **attributes)
+            self.graph.node.insert(0, node)
+            return new
+        return self.add(op, [tensor, *extra], new, producer, **attributes)
+
+    def scale_weights(self, linear: Linear, axis: int, factor: Array, *, bias: bool) -> None:
+        weight = self.constant(linear.weight)
+        shape = [1] * weight.ndim
+        shape[axis] = -1
+        self.put(self._own(linear, 1), (weight * factor.reshape(shape)).astype(np.float32))
+        linear.weight = linear.node.input[1]
+        if bias and linear.bias:
+            self.put(self._own(linear, 2), (self.constant(linear.bias) * factor).astype(np.float32))
+
+    def _own(self, linear: Linear, place: int) -> str:
+        """Name of a constant that this node alone reads: shared ones are copied first."""
+        name = linear.node.input[place]
+        if len(self.consumers(name)) > 1:
+            copy = f"{linear.node.name}_{place}_own"
+            self.put(copy, self.constant(name))
+            linear.node.input[place] = name = copy
+        return name
+
+    def channel_axis(self, tensor: str) -> int:
+        rank = len(self.shape(tensor))
+        if rank not in (2, 3, 4):
+            raise Inapplicable(f"{tensor} has rank {rank}")
+        return 1 if rank == 4 else rank - 1
+
+    def channels(self, tensor: str) -> int:
+        size = self.shape(tensor)[self.channel_axis(tensor)] if self.shape(tensor) else None
+        if not size:
+            raise Inapplicable(f"channels of {tensor} are unknown")
+        return size
+
+    def amplify(self, tensor: str, factor: Array) -> None:
+        """Make each channel of a tensor ``factor`` times as large, and its readers' weights smaller by as much.
+
+        Raises:
+            Inapplicable: A reader is not linear, so that the function would change.
+        """
+        self._divide_in_readers(tensor, factor.astype(np.float32))
+        self._multiply_at_source(tensor, factor.astype(np.float32))
+
+    def _divide_in_readers(self, tensor: str, factor: Array) -> None:
+        if tensor in [value.name for value in self.graph.output]:
+            raise Inapplicable(f"{tensor} is an output")
+        for node in self.consumers(tensor):
+            linear = self.linear(node)
+            if linear and node.input[0] == tensor:
+                self._check_size(linear, factor)
+                self.scale_weights(linear, linear.into, 1 / factor, bias=False)
+            elif node.op_type in _HOMOGENEOUS and (node.op_type != "Flatten" or self._one_pixel(tensor)):
+                self._divide_in_readers(node.output[0], factor)
+            elif node.op_type == "ReduceMean":
+                self._divide_in_readers(node.output[0], factor)
+            elif node.op_type == "Concat":
+                self._divide_in_readers(node.output[0], self._joined(node, tensor, factor))
+            else:
+                raise Inapplicable(f"{node.op_type} reads {tensor}")
+
+    def _check_size(self, linear: Linear, factor: Array) -> None:
+        if self.constant(linear.weight).shape[linear.into] != len(factor):
+            raise Inapplicable(f"channels of {linear.node.name} do not match")
+
+    def _one_pixel(self, tensor: str) -> bool:
+        return all(size == 1 for size in self.shape(tensor)[2:])
+
+    def _joined(self, node: onnx.NodeProto, tensor: str, factor: Array) -> Array:
+        if list(node.input).count(tensor) != 1:
+            raise Inapplicable("an operand occurs twice")
+        return np.concatenate([factor if name == tensor else np.ones(self.channels(name)) for name in node.input]).astype(
+            np.float32
+        )
+
+    def _multiply_at_source(self, tensor: str, factor: Array) -> None:
+        node = self.producer(tensor)
+        linear = self.linear(node) if node is not None else None
+        if linear:
+            self.scale_weights(linear, linear.out, factor, bias=True)
+        elif node is not None and node.op_type == "LayerNormalization":
+            for name in node.input[1:]:
+                self.put(name, (self.constant(name) * factor).astype(np.float32))
+        elif node is not None and node.op_type == "Relu" and len(self.consumers(node.input[0])) == 1:
+            self._multiply_at_source(node.input[0], factor)
+        elif node is not None and node.op_type == "Add" and self._constant_operand(node):
+            constant, other = self._constant_operand(node)
+            self.put(constant, (self.constant(constant) * factor).astype(np.float32))
+            self._multiply_at_source(other, factor)
+        else:
+            self.insert_scale(tensor, factor)
+
+    def _constant_operand(self, node: onnx.NodeProto) -> tuple[str, str] | None:
+        for constant, other in (node.input, reversed(node.input)):
+            value = self.constant(constant)
+            if value is not None and value.ndim == 1 and len(self.consumers(other)) == 1:
+                return constant, other
+        return None
+
+    def insert_scale(self, tensor: str, factor: Array) -> str:
+        """A Mul by a constant per channel."""
+        rank, axis = len(self.shape(tensor)), self.channel_axis(tensor)
+        shape = [1] * rank
+        shape[axis] = -1
+        name = self.put(f"{tensor}_factor", factor.reshape(shape))
+        return self.insert_after(tensor, "Mul", [name], f"{tensor}_scaled")
+
+    def amplifiable(self) -> list[str]:
+        """Tensors whose channels can be made larger without changing the function, in order."""
+        found = []
+        for node in self.graph.node:
+            tensor = node.output[0]
+            try:
+                Surgeon(self.model).amplify(tensor, np.full(self.channels(tensor), 2.0, np.float32))
+            except Inapplicable:
+                continue
+            found.append(tensor)
+        return found
