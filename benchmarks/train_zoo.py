@@ -254,7 +254,24 @@ def export(network, channels, path):
             opset_version=20,
             dynamo=False,
         )
-    onnx.checker.check_model(str(path), full_check=True)
+    tidy(path)
+
+
+def tidy(path):
+    """Constant nodes and copies of constants become initializers."""
+    model = onnx.load(str(path))
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in list(graph.node):
+        value = node.attribute[0].t if node.op_type == "Constant" else constants.get(next(iter(node.input), ""))
+        if node.op_type not in ("Constant", "Identity") or value is None:
+            continue
+        copy = onnx.TensorProto.FromString(value.SerializeToString())
+        copy.name = node.output[0]
+        graph.initializer.append(copy)
+        graph.node.remove(node)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, str(path))
 
 
 def accuracy(path, inputs, labels):

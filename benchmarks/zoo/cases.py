@@ -21,7 +21,7 @@ from .surgery import Inapplicable
 assert all((faults_activations, faults_data, faults_graph, faults_weights))
 
 #: Bump to rebuild cached cases.
-RECIPE_VERSION = 1
+RECIPE_VERSION = 3
 
 #: Thresholds may be tuned on these kinds of fault on these networks, and on nothing else.
 TUNING_NETWORKS = frozenset({"demo", "mobile", "vit"})
@@ -190,7 +190,8 @@ def _judged(spec: Spec, folder: Path) -> Built:
         return Built(spec, folder, "fault", words, healed=healed, **common)
     if not before.hurts:
         return Built(spec, folder, "harmless", words, healed=healed, **common)
-    heals = not healed.hurts and healed.sqnr_db > before.sqnr_db + 1
+    better = max(healed.sqnr_db - before.sqnr_db, healed.worst_column_db - before.worst_column_db) > 1
+    heals = not healed.hurts and (better or spec.group == "double")
     return Built(spec, folder, "fault" if heals else "unhealed", words, healed=healed, **common)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .faults_activations import with_scaled_ranges
 from .patient import Patient, pick
-from .surgery import Inapplicable
+from .surgery import Inapplicable, Surgeon
 
 CONTROLS: dict[str, Callable[[Patient], Patient]] = {}
 
@@ -44,16 +44,22 @@ def control(name: str):
 def large_scales(patient: Patient) -> Patient:
     """All channels of some tensors a thousand times as large: the numbers are huge, the shapes are the same."""
     surgeon = patient.surgeon()
-    for tensor in pick(surgeon.amplifiable(), 0.2, 0.5, 0.8):
+    for tensor in pick(_apart(surgeon), 0.2, 0.5, 0.8):
         surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1000.0, np.float32))
     return patient.with_(model=surgeon.model)
+
+
+def _apart(surgeon: Surgeon) -> list[str]:
+    """Tensors that no Concat joins with others."""
+    followed = ("Concat", "MaxPool", "Relu", "Clip")
+    return [t for t in surgeon.amplifiable() if all(n.op_type not in followed for n in surgeon.consumers(t))]
 
 
 @control("small-scales")
 def small_scales(patient: Patient) -> Patient:
     """The same a thousand times as small."""
     surgeon = patient.surgeon()
-    for tensor in pick(surgeon.amplifiable(), 0.3, 0.6):
+    for tensor in pick(_apart(surgeon), 0.3, 0.6):
         surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1e-3, np.float32))
     return patient.with_(model=surgeon.model)
 

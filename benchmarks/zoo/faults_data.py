@@ -85,7 +85,7 @@ def layout_mixed_up(patient: Patient) -> Patient:
 def one_image_repeated(patient: Patient) -> Patient:
     inputs = patient.calibration
     spread = inputs.reshape(len(inputs), -1).std(1)
-    chosen = np.argsort(spread)[len(inputs) // 10]
+    chosen = int(np.argsort(spread)[0])
     return patient.with_(calibration=np.repeat(inputs[chosen : chosen + 1], len(inputs), 0))
 
 
@@ -100,12 +100,18 @@ def few_images_repeated(patient: Patient) -> Patient:
 
 @fault("four-samples", "data", "too-few-samples")
 def four_samples(patient: Patient) -> Patient:
-    return patient.with_(calibration=patient.calibration[:4])
+    """The first four of a set that is sorted by contrast."""
+    return patient.with_(calibration=_dullest(patient, 4))
 
 
 @fault("two-samples", "data", "too-few-samples")
 def two_samples(patient: Patient) -> Patient:
-    return patient.with_(calibration=patient.calibration[5:7])
+    return patient.with_(calibration=_dullest(patient, 2))
+
+
+def _dullest(patient: Patient, count: int) -> NDArray:
+    inputs = patient.calibration
+    return inputs[np.argsort(inputs.reshape(len(inputs), -1).std(1))[:count]]
 
 
 @fault("one-class", "data", "low-diversity")
@@ -156,11 +162,11 @@ def normal_noise(patient: Patient) -> Patient:
 
 @fault("coarse-resampling", "data", "resampling-mismatch")
 def coarse_resampling(patient: Patient) -> Patient:
-    """Made from thumbnails: every 7 x 7 block is one colour."""
+    """Made from thumbnails: every 14 x 14 block is one colour."""
     pixels, spec = _images(patient)
     n, c, h, w = pixels.shape
-    small = pixels.reshape(n, c, h // 7, 7, w // 7, 7).mean((3, 5), keepdims=True)
-    return patient.with_(calibration=spec.apply(np.broadcast_to(small, (n, c, h // 7, 7, w // 7, 7)).reshape(n, c, h, w).round()))
+    small = pixels.reshape(n, c, h // 14, 14, w // 14, 14).mean((3, 5), keepdims=True)
+    return patient.with_(calibration=spec.apply(np.broadcast_to(small, (n, c, h // 14, 14, w // 14, 14)).reshape(n, c, h, w).round()))
 
 
 @fault("line-drawings", "data", "domain-shift")

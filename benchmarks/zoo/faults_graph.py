@@ -35,7 +35,13 @@ def wide_branch(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model)
 
 
-@fault("boxes-and-scores", "graph", "unbalanced-concatenation")
+def _apart(patient: Patient) -> Patient:
+    """The joining left in float, so that both parts keep grids of their own."""
+    joints = tuple(node.name for node in patient.surgeon().nodes("Concat") if "boxes" in node.input)
+    return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *joints)))
+
+
+@fault("boxes-and-scores", "graph", "unbalanced-concatenation", heal=_apart)
 def boxes_and_scores(patient: Patient) -> Patient:
     """Four box coordinates of 0 … 640 before the scores of 0 … 1, in one output."""
     surgeon = patient.surgeon()
@@ -133,12 +139,12 @@ def coarse_output(patient: Patient) -> Patient:
     if surgeon.producer(surgeon.output).op_type not in ("Gemm", "Conv", "MatMul"):
         raise Inapplicable("the output is not quantized")
     (low, high), = extremes(patient, surgeon.output)
-    return patient.with_(recipe=patient.recipe.with_range(surgeon.output, low * 20, high * 20))
+    return patient.with_(recipe=patient.recipe.with_range(surgeon.output, low * 120, high * 120))
 
 
-@fault("four-bit-output", "precision", "coarse-output")
-def four_bit_output(patient: Patient) -> Patient:
-    """The logits on sixteen codes of their own, over a range that fits."""
+@fault("few-output-codes", "precision", "coarse-output")
+def few_output_codes(patient: Patient) -> Patient:
+    """The logits in four bits, over a range five times as wide as they need."""
     surgeon = patient.surgeon()
     if surgeon.producer(surgeon.output).op_type not in ("Gemm", "Conv", "MatMul"):
         raise Inapplicable("the output is not quantized")
@@ -150,7 +156,7 @@ def four_bit_output(patient: Patient) -> Patient:
             raise Inapplicable("the output is not quantized")
         scale = q.constant(last.input[1])
         zero = q.constant(last.input[2]).astype(np.int64)
-        coarse = q.put("coarse_scale", (scale * 17).astype(np.float32))
+        coarse = q.put("coarse_scale", (scale * 90).astype(np.float32))
         code = int(np.clip(round((zero + 128) / 17), 0, 15))
         q.graph.initializer.append(helper.make_tensor("coarse_zero", TensorProto.UINT4, [], [code]))
         before = q.producer(last.input[0])
@@ -174,9 +180,9 @@ def not_quantized(patient: Patient) -> Patient:
 
 @fault("half-quantized", "sanity", "partly-quantized", harms=False)
 def half_quantized(patient: Patient) -> Patient:
-    """Half of the layers are left out by an exclude list that matches too much."""
-    linears = patient.surgeon().linears()
-    names = tuple(linear.node.name for linear in linears[:: 2])
+    """The first half of the network is left out by an exclude list that matches too much."""
+    nodes = [node.name for node in patient.model.graph.node]
+    names = tuple(nodes[: len(nodes) * 6 // 10])
     return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *names)))
 
 

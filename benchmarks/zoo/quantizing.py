@@ -52,7 +52,8 @@ class Recipe:
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, network: Network, name: str, inputs: Array) -> None:
-        size = min(network.batch, 32)
+        # Equal batches: onnxruntime's histogram calibrators fail on a last one of another size.
+        size = max(n for n in range(1, min(network.batch, 32) + 1) if len(inputs) % n == 0)
         self._feeds = iter([network.feed(name, inputs[i : i + size]) for i in range(0, len(inputs), size)])
 
     def get_next(self) -> dict[str, Array] | None:
@@ -116,9 +117,9 @@ class Standing:
 
     @property
     def hurts(self) -> bool:
-        """A proven drop of more than 1.5 points, or fewer than nine answers in ten the same."""
+        """A proven drop of more than 1.5 points, fewer than nine answers in ten the same, or more noise than signal."""
         drop = self.float_score - self.score
-        return self.agreement < 0.9 or (self.proven_drop and drop > 0.015)
+        return self.sqnr_db < 0 or self.agreement < 0.9 or (self.proven_drop and drop > 0.015)
 
 
 def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Array) -> Standing:

@@ -105,11 +105,17 @@ class Surgeon:
     # --- cutting -----------------------------------------------------------------------------------------------------
 
     def add(self, op: str, inputs: Sequence[str], output: str, after: onnx.NodeProto | None = None, **attributes) -> str:
-        node = helper.make_node(op, list(inputs), [output], name=output, **attributes)
+        taken = {node.name for node in self.graph.node}
+        name = next(n for n in (output, *(f"{output}_{i}" for i in range(9))) if n not in taken)
+        node = helper.make_node(op, list(inputs), [output], name=name, **attributes)
         place = list(self.graph.node).index(after) + 1 if after is not None else len(self.graph.node)
         self.graph.node.insert(place, node)
         self._shapes = None
         return output
+
+    def _unused(self, name: str) -> str:
+        taken = {output for node in self.graph.node for output in node.output}
+        return next(n for n in (name, *(f"{name}_{i}" for i in range(9))) if n not in taken)
 
     def reroute(self, old: str, new: str, but: Iterable[str] = ()) -> None:
         """Let the readers of one tensor read another."""
@@ -128,7 +134,7 @@ class Surgeon:
         producer = self.producer(tensor)
         new = name or f"{tensor}_{op.lower()}"
         if tensor in [value.name for value in self.graph.output]:
-            inner = f"{tensor}_inner"
+            inner = self._unused(f"{tensor}_inner")
             producer.output[list(producer.output).index(tensor)] = inner
             self.reroute(tensor, inner)
             return self.add(op, [inner, *extra], tensor, producer, **attributes)
