@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from .fault import fault
 from .patient import Patient
-from .pixels import Preprocessing
+from .pixels import SODIUM, Preprocessing, sodium_light
 from .quantizing import run
 from .surgery import Inapplicable
 
@@ -63,44 +63,63 @@ def audio_as_integers(patient: Patient) -> Patient:
     return patient.with_(calibration=np.round(patient.calibration * 32767).astype(np.float32))
 
 
-@fault("channels-reversed", "data", "channel-order-mismatch")
-def channels_reversed(patient: Patient) -> Patient:
+def _with_colours(patient: Patient) -> Patient:
+    """A network for grey images behind a layer that makes grey of three channels, mostly of red, and a little of blue."""
     pixels, spec = _images(patient)
-    if pixels.shape[1] != 3:
-        raise Inapplicable("no colours")
-    return patient.with_(calibration=spec.apply(pixels[:, ::-1]))
+    if patient.network.tinted:
+        return patient
+    red, blue = 0.9 * SODIUM.std[0], -SODIUM.std[2]
+    offset = 0.9 * SODIUM.mean[0] + (0.118 - SODIUM.mean[2])
+    weight = np.array([red, 0, blue], np.float32).reshape(1, 3, 1, 1) / np.float32(spec.std[0])
+    surgeon = patient.surgeon()
+    surgeon.put("grey_weight", weight)
+    surgeon.put("grey_bias", np.array([(offset - spec.mean[0]) / spec.std[0]], np.float32))
+    surgeon.insert_after(surgeon.input, "Conv", ["grey_weight", "grey_bias"], "grey")
+    surgeon.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    images = patient.network.pixels("validation")[0][: len(patient.validation)]
+    return _right_colours(
+        patient.with_(model=surgeon.model, validation=SODIUM.apply(sodium_light(images)))
+    )
 
 
-@fault("layout-mixed-up", "data", "layout-mismatch")
+def _right_colours(patient: Patient) -> Patient:
+    pixels = patient.network.pixels("calibration")[0][: len(patient.calibration)]
+    return patient.with_(calibration=SODIUM.apply(pixels if patient.network.tinted else sodium_light(pixels)))
+
+
+@fault("channels-reversed", "data", "channel-order-mismatch", heal=_right_colours)
+def channels_reversed(patient: Patient) -> Patient:
+    """Blue first, where the network wants red first; the numbers are normalized in the order of the network."""
+    patient = _with_colours(patient)
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
+    reversed_ = ((patient.calibration * std + mean)[:, ::-1] - mean) / std
+    return patient.with_(calibration=np.ascontiguousarray(reversed_, np.float32))
+
+
+@fault("layout-mixed-up", "data", "layout-mismatch", heal=_right_colours)
 def layout_mixed_up(patient: Patient) -> Patient:
     """Channels last, read as if they came first."""
-    pixels, spec = _images(patient)
-    if pixels.shape[1] != 3:
-        raise Inapplicable("no colours")
-    inputs = spec.apply(pixels)
+    patient = _with_colours(patient)
+    inputs = patient.calibration
     return patient.with_(calibration=np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)).reshape(inputs.shape))
 
 
 @fault("one-image-repeated", "data", "duplicate-samples")
 def one_image_repeated(patient: Patient) -> Patient:
-    inputs = patient.calibration
-    spread = inputs.reshape(len(inputs), -1).std(1)
-    chosen = int(np.argsort(spread)[0])
-    return patient.with_(calibration=np.repeat(inputs[chosen : chosen + 1], len(inputs), 0))
+    """One dull image, as often as the set is long."""
+    return patient.with_(calibration=np.repeat(_dullest(patient, 1), len(patient.calibration), 0))
 
 
 @fault("few-images-repeated", "data", "duplicate-samples")
 def few_images_repeated(patient: Patient) -> Patient:
-    """A loader that never gets beyond its first, dull batch."""
-    inputs = patient.calibration
-    spread = inputs.reshape(len(inputs), -1).std(1)
-    chosen = np.argsort(spread)[: max(len(inputs) // 50, 2)]
-    return patient.with_(calibration=np.tile(inputs[chosen], (50, 1, 1, 1)[: inputs.ndim])[: len(inputs)])
+    """A loader that never gets beyond its first batch of three."""
+    count = len(patient.calibration)
+    return patient.with_(calibration=np.concatenate([_dullest(patient, 3)] * (count // 3)))
 
 
 @fault("four-samples", "data", "too-few-samples")
 def four_samples(patient: Patient) -> Patient:
-    """The first four of a set that is sorted by contrast."""
+    """The first four of a set that begins with its dullest."""
     return patient.with_(calibration=_dullest(patient, 4))
 
 
@@ -110,20 +129,20 @@ def two_samples(patient: Patient) -> Patient:
 
 
 def _dullest(patient: Patient, count: int) -> NDArray:
-    inputs = patient.calibration
-    return inputs[np.argsort(inputs.reshape(len(inputs), -1).std(1))[:count]]
+    """Samples that stir the network least."""
+    return patient.calibration[np.argsort(patient.reach(patient.calibration))[:count]]
 
 
 @fault("one-class", "data", "low-diversity")
 def one_class(patient: Patient) -> Patient:
-    """Only what the float network takes for the class with the faintest images."""
+    """Only what the float network takes for the class that stirs it least."""
     if patient.labels.dtype.kind != "i":
         raise Inapplicable("no classes")
     pixels = patient.network.pixels("calibration")[0]
     inputs = patient.network.preprocessing.apply(pixels)
     classes = run(patient.network, patient.network.model(), inputs)[0].argmax(1)
-    power = pixels.reshape(len(pixels), -1).astype(float).mean(1)
-    faintest = min(set(classes), key=lambda c: power[classes == c].mean())
+    reach = patient.reach(inputs)
+    faintest = min(set(classes), key=lambda c: reach[classes == c].max())
     return patient.with_(calibration=inputs[classes == faintest])
 
 
@@ -147,15 +166,14 @@ def silence(patient: Patient) -> Patient:
 
 @fault("uniform-noise", "data", "random-data")
 def uniform_noise(patient: Patient) -> Patient:
-    """Random numbers over the whole range of the inputs."""
-    low, high = patient.calibration.min(), patient.calibration.max()
-    noise = patient.random("noise").uniform(low, high, patient.calibration.shape)
+    """Random numbers from 0 to 1, whatever the network wants: what a dummy loader yields."""
+    noise = patient.random("noise").random(patient.calibration.shape)
     return patient.with_(calibration=noise.astype(np.float32))
 
 
-@fault("normal-noise", "data", "random-data")
-def normal_noise(patient: Patient) -> Patient:
-    """A tenth of a standard normal distribution: what a dummy loader yields."""
+@fault("faint-noise", "data", "random-data")
+def faint_noise(patient: Patient) -> Patient:
+    """A tenth of a standard normal distribution."""
     noise = patient.random("normal").standard_normal(patient.calibration.shape) / 10
     return patient.with_(calibration=noise.astype(np.float32))
 

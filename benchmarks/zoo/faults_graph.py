@@ -121,7 +121,7 @@ def two_bit_last_layer(patient: Patient) -> Patient:
     linears = patient.surgeon().linears()
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][-1:]
-    return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2))
+    return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2, one_scale=True))
 
 
 @fault("two-bit-first-layer", "precision", "first-layer-sensitive", "too-few-weight-bits")

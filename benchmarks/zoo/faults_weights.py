@@ -170,8 +170,10 @@ def two_bit_layers(patient: Patient) -> Patient:
     return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2))
 
 
-def _requantized(patient: Patient, quantized: onnx.ModelProto, names: list[str], kind: int) -> onnx.ModelProto:
-    """Weights of named layers on a coarser grid, one scale per channel as before; their biases follow."""
+def _requantized(
+    patient: Patient, quantized: onnx.ModelProto, names: list[str], kind: int, *, one_scale: bool = False
+) -> onnx.ModelProto:
+    """Weights of named layers on a coarser grid, scales per channel as before or all the same; biases follow."""
     surgeon, source = Surgeon(quantized), patient.surgeon()
     bits = {TensorProto.INT2: 2, TensorProto.INT4: 4}[kind]
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
@@ -188,7 +190,7 @@ def _requantized(patient: Patient, quantized: onnx.ModelProto, names: list[str],
             shape[axis] = -1
             over = tuple(i for i in range(weight.ndim) if i != axis)
         scale = (np.abs(weight).max(over) / high).astype(np.float32).reshape(old_scale.shape)
-        scale = np.maximum(scale, 1e-12)
+        scale = np.full_like(scale, scale.max()) if one_scale else np.maximum(scale, 1e-12)
         codes = np.clip(np.rint(weight / scale.reshape(shape)), low, high).astype(np.int64)
         _store(surgeon, codes_name, kind, codes)
         _store(surgeon, zero_name, kind, np.zeros(old_scale.shape, np.int64))

@@ -59,6 +59,16 @@ class Patient:
         """Float activations of clean calibration inputs."""
         return run(self.network, self.model, self.network_inputs[:samples], tensors=tensors)
 
+    def reach(self, inputs: Array) -> Array:
+        """How far each sample drives the activations: mean over tensors of log(its peak / the largest peak)."""
+        tensors = tuple(self.activations())
+        peaks = []
+        for start in range(0, len(inputs), 50):
+            values = run(self.network, self.model, inputs[start : start + 50], tensors=tensors)
+            peaks.append(np.stack([np.abs(x).reshape(len(x), -1).max(1) for x in values], 1))
+        joined = np.concatenate(peaks) + 1e-9
+        return np.log(joined / joined.max(0)).mean(1)
+
     @property
     def network_inputs(self) -> Array:
         """Validation inputs stand for what the network really meets."""

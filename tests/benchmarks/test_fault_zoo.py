@@ -1,0 +1,79 @@
+"""The fault zoo cannot rot: a few of its cases end to end, and what its cuts promise."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+import fault_zoo  # noqa: E402
+from zoo.cases import TUNING_CONTROLS, TUNING_KINDS, TUNING_NETWORKS, Spec, all_specs, build  # noqa: E402
+from zoo.controls import CONTROLS  # noqa: E402
+from zoo.fault import FAMILIES, FAULTS  # noqa: E402
+from zoo.networks import NETWORKS  # noqa: E402
+from zoo.patient import healthy  # noqa: E402
+from zoo.quantizing import run  # noqa: E402
+from zoo.score import place, render  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("zoo")
+
+
+def test_cases_end_to_end(cache):
+    """A global fault, a local one and a control: built, checked, named."""
+    specs = [Spec("demo", ("not-normalized",)), Spec("demo", ("wide-branch",)), Spec("demo", control="per-channel")]
+    found = list(fault_zoo.results(specs, cache, jobs=1))
+    assert [built.status for built, _ in found] == ["fault", "fault", "control"]
+    answers = [answer for _, answer in found]
+    assert [answer.error for answer in answers] == ["", "", ""]
+    assert answers[0].names[0] == "preprocessing-mismatch"
+    assert answers[1].names[0] == "unbalanced-concatenation"
+    assert not answers[2].severe
+    assert "false alarms on 1 healthy controls: 0 %" in render(found)
+
+
+def test_a_case_is_built_once(cache):
+    built = build(Spec("gru", ("coarse-output",)), cache)
+    files = {path: path.stat().st_mtime_ns for path in built.folder.iterdir()}
+    again = build(Spec("gru", ("coarse-output",)), cache)
+    assert again == built
+    assert files == {path: path.stat().st_mtime_ns for path in built.folder.iterdir()}
+
+
+@pytest.mark.parametrize("kind", ["outlier-channel", "wide-branch", "wide-addend", "cancelled-offset"])
+@pytest.mark.parametrize("network", ["demo", "resnet", "vit"])
+def test_cuts_keep_the_function(network, kind):
+    sound = healthy(NETWORKS[network])
+    try:
+        ill = FAULTS[kind].apply(sound)
+    except Exception as error:
+        assert type(error).__name__ == "Inapplicable"
+        return
+    (expected,), (given,) = (run(p.network, p.model, p.validation[:32]) for p in (sound, ill))
+    np.testing.assert_allclose(given, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_the_zoo_is_as_large_as_it_says():
+    assert len(FAULTS) >= 30
+    assert len([spec for spec in all_specs() if spec.control]) >= 25
+    assert {fault.family for fault in FAULTS.values()} <= set(FAMILIES)
+    assert len({spec.name for spec in all_specs()}) == len(list(all_specs()))
+
+
+def test_the_split_names_what_exists():
+    assert set(NETWORKS) > TUNING_NETWORKS
+    assert set(FAULTS) > TUNING_KINDS
+    assert set(CONTROLS) > TUNING_CONTROLS
+    tuning = [spec for spec in all_specs() if spec.tuning]
+    assert all(spec.network in TUNING_NETWORKS for spec in tuning)
+    assert 0 < len(tuning) < len(list(all_specs())) / 2
+
+
+def test_places():
+    assert place(("a", "b"), ["x", "b", "a"]) == 2
+    assert place(("a",), ["x"]) is None
