@@ -248,13 +248,13 @@ def relu6_lost(patient: Patient) -> Patient:
 
 
 def _bounded(patient: Patient, surgeon: Surgeon) -> list[onnx.NodeProto]:
-    """ReLU turned into ReLU6, rescaled so that the bound cuts off the top tenth."""
+    """ReLU turned into ReLU6, rescaled so that the bound cuts off the top of their values."""
     relus = [n for n in surgeon.nodes("Relu") if n.output[0] in surgeon.amplifiable()]
     if not relus:
         raise Inapplicable("no ReLU")
     values = patient.values(*(n.output[0] for n in relus))
     for node, x in zip(relus, values, strict=True):
-        top = float(np.quantile(x, 0.9))
+        top = float(np.quantile(x, 0.97))
         if top <= 0:
             continue
         surgeon.amplify(node.output[0], np.full(surgeon.channels(node.output[0]), 6 / top, np.float32))

@@ -1,5 +1,7 @@
 """Faults of the representative set: the network and its weights are sound, the ranges are not."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,28 +106,38 @@ def layout_mixed_up(patient: Patient) -> Patient:
     return patient.with_(calibration=np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)).reshape(inputs.shape))
 
 
-@fault("one-image-repeated", "data", "duplicate-samples")
+@fault("one-image-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p))
 def one_image_repeated(patient: Patient) -> Patient:
     """One dull image, as often as the set is long."""
-    return patient.with_(calibration=np.repeat(_dullest(patient, 1), len(patient.calibration), 0))
+    return _by_histogram(patient, np.repeat(_dullest(patient, 1), len(patient.calibration), 0))
 
 
-@fault("few-images-repeated", "data", "duplicate-samples")
+def _by_histogram(patient: Patient, calibration: NDArray) -> Patient:
+    """Histogram calibration, which is sound on all samples, sees less of the range on few."""
+    recipe = replace(patient.recipe, method="Percentile", percentile=99.95)
+    return patient.with_(calibration=calibration, recipe=recipe)
+
+
+def _all_samples(patient: Patient) -> Patient:
+    return patient.with_(calibration=patient.network.calibration())
+
+
+@fault("few-images-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p))
 def few_images_repeated(patient: Patient) -> Patient:
     """A loader that never gets beyond its first batch of three."""
     count = len(patient.calibration)
-    return patient.with_(calibration=np.concatenate([_dullest(patient, 3)] * (count // 3)))
+    return _by_histogram(patient, np.concatenate([_dullest(patient, 3)] * (count // 3)))
 
 
-@fault("four-samples", "data", "too-few-samples")
+@fault("four-samples", "data", "too-few-samples", heal=lambda p: _all_samples(p))
 def four_samples(patient: Patient) -> Patient:
     """The first four of a set that begins with its dullest."""
-    return patient.with_(calibration=_dullest(patient, 4))
+    return _by_histogram(patient, _dullest(patient, 4))
 
 
-@fault("two-samples", "data", "too-few-samples")
+@fault("two-samples", "data", "too-few-samples", heal=lambda p: _all_samples(p))
 def two_samples(patient: Patient) -> Patient:
-    return patient.with_(calibration=_dullest(patient, 2))
+    return _by_histogram(patient, _dullest(patient, 2))
 
 
 def _dullest(patient: Patient, count: int) -> NDArray:
@@ -133,7 +145,7 @@ def _dullest(patient: Patient, count: int) -> NDArray:
     return patient.calibration[np.argsort(patient.reach(patient.calibration))[:count]]
 
 
-@fault("one-class", "data", "low-diversity")
+@fault("one-class", "data", "low-diversity", heal=lambda p: _all_samples(p))
 def one_class(patient: Patient) -> Patient:
     """Only what the float network takes for the class that stirs it least."""
     if patient.labels.dtype.kind != "i":
@@ -143,14 +155,14 @@ def one_class(patient: Patient) -> Patient:
     classes = run(patient.network, patient.network.model(), inputs)[0].argmax(1)
     reach = patient.reach(inputs)
     faintest = min(set(classes), key=lambda c: reach[classes == c].max())
-    return patient.with_(calibration=inputs[classes == faintest])
+    return _by_histogram(patient, inputs[classes == faintest])
 
 
 @fault("blank-images", "data", "blank-samples")
 def blank_images(patient: Patient) -> Patient:
-    """Lens cap on, mostly: black images and a few that are nearly black."""
+    """Lens cap on, mostly: black images with a trace of noise, and a few that are nearly black."""
     pixels, spec = _images(patient)
-    black = np.zeros_like(pixels)
+    black = (patient.random("cap").random(pixels.shape) < 0.01).astype(np.uint8)
     black[::20] = pixels[::20] // 16
     return patient.with_(calibration=spec.apply(black))
 

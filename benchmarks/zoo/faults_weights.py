@@ -139,7 +139,8 @@ def _sole_reader(surgeon: Surgeon, linear: Linear) -> Linear | None:
             return None
         found = surgeon.linear(readers[0])
         if found:
-            return found if found.bias else None
+            padded = any(size > 1 for size in surgeon.constant(found.weight).shape[2:])
+            return found if found.bias and not padded else None
         if readers[0].op_type not in ("Relu", "GlobalAveragePool", "Flatten"):
             return None
         tensor = readers[0].output[0]
