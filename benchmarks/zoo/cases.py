@@ -27,7 +27,7 @@ RECIPE_VERSION = 3
 TUNING_NETWORKS = frozenset({"demo", "mobile", "vit"})
 TUNING_KINDS = frozenset(
     {
-        *("not-normalized", "divided-by-255-twice", "channels-reversed", "one-image-repeated", "four-samples"),
+        *("not-normalized", "divided-by-255-twice", "channels-reversed", "one-image-repeated", "one-sample"),
         *("blank-images", "uniform-noise", "line-drawings"),
         *("one-wide-channel", "one-heavy-tail", "four-bit-weights", "weights-rounded-down"),
         *("outlier-channel", "broken-samples", "percentile-too-low", "wide-ranges", "negatives-cut-off"),

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from .fault import fault
 from .patient import Patient
 from .pixels import SODIUM, Preprocessing, sodium_light
-from .quantizing import run
 from .surgery import Inapplicable
 
 
@@ -100,10 +99,12 @@ def channels_reversed(patient: Patient) -> Patient:
 
 @fault("layout-mixed-up", "data", "layout-mismatch", heal=_right_colours)
 def layout_mixed_up(patient: Patient) -> Patient:
-    """Channels last, read as if they came first."""
+    """Channels last, read as if they came first, and normalized after that."""
     patient = _with_colours(patient)
-    inputs = patient.calibration
-    return patient.with_(calibration=np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)).reshape(inputs.shape))
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
+    raw = patient.calibration * std + mean
+    mixed = np.ascontiguousarray(raw.transpose(0, 2, 3, 1)).reshape(raw.shape)
+    return patient.with_(calibration=((mixed - mean) / std).astype(np.float32))
 
 
 @fault("one-image-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p))
@@ -129,10 +130,10 @@ def few_images_repeated(patient: Patient) -> Patient:
     return _by_histogram(patient, np.concatenate([_dullest(patient, 3)] * (count // 3)))
 
 
-@fault("four-samples", "data", "too-few-samples", heal=lambda p: _all_samples(p))
-def four_samples(patient: Patient) -> Patient:
-    """The first four of a set that begins with its dullest."""
-    return _by_histogram(patient, _dullest(patient, 4))
+@fault("one-sample", "data", "too-few-samples", heal=lambda p: _all_samples(p))
+def one_sample(patient: Patient) -> Patient:
+    """The set begins with its dullest sample and ends with it."""
+    return _by_histogram(patient, _dullest(patient, 1))
 
 
 @fault("two-samples", "data", "too-few-samples", heal=lambda p: _all_samples(p))
@@ -145,17 +146,15 @@ def _dullest(patient: Patient, count: int) -> NDArray:
     return patient.calibration[np.argsort(patient.reach(patient.calibration))[:count]]
 
 
-@fault("one-class", "data", "low-diversity", heal=lambda p: _all_samples(p))
-def one_class(patient: Patient) -> Patient:
-    """Only what the float network takes for the class that stirs it least."""
-    if patient.labels.dtype.kind != "i":
-        raise Inapplicable("no classes")
-    pixels = patient.network.pixels("calibration")[0]
-    inputs = patient.network.preprocessing.apply(pixels)
-    classes = run(patient.network, patient.network.model(), inputs)[0].argmax(1)
-    reach = patient.reach(inputs)
-    faintest = min(set(classes), key=lambda c: reach[classes == c].max())
-    return _by_histogram(patient, inputs[classes == faintest])
+@fault("one-scene", "data", "low-diversity", heal=lambda p: _all_samples(p))
+def one_scene(patient: Patient) -> Patient:
+    """Frames of a camera that looks at one dull thing: no two are equal, and none is new."""
+    pixels, spec = _images(patient)
+    chosen = pixels[np.argsort(patient.reach(spec.apply(pixels)))[:1]].astype(np.float32)
+    rng = patient.random("scene")
+    light = rng.uniform(0.85, 1, (len(pixels), 1, 1, 1))
+    frames = chosen * light + rng.normal(0, 1.5, pixels.shape)
+    return _by_histogram(patient, spec.apply(frames.round().clip(0, 255)))
 
 
 @fault("blank-images", "data", "blank-samples")

@@ -163,11 +163,11 @@ def four_bit_weights(patient: Patient) -> Patient:
 
 @fault("two-bit-layers", "weights", "too-few-weight-bits")
 def two_bit_layers(patient: Patient) -> Patient:
-    """The second and third layers with weights of two bits."""
+    """Early layers with weights of two bits."""
     linears = patient.surgeon().linears()
     if len(linears) < 5:
         raise Inapplicable("too few layers")
-    names = [linear.weight for linear in linears[1:3]]
+    names = [linear.weight for linear in linears[1 : 1 + max(2, len(linears) // 4)]]
     return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2))
 
 

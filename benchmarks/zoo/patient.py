@@ -94,7 +94,10 @@ class Patient:
         for node in surgeon.graph.node:
             tensor = node.output[0]
             readers = surgeon.consumers(tensor)
-            if node.op_type not in allowed - MOVERS or not readers or node.name in self.recipe.exclude:
+            asked = node.op_type in kinds and any(surgeon.linear(reader) for reader in readers)
+            if node.op_type not in allowed - MOVERS and not asked:
+                continue
+            if not readers or node.name in self.recipe.exclude:
                 continue
             if any(reader.op_type in ("Relu", "Clip") for reader in readers) or (kinds and node.op_type not in kinds):
                 continue
