@@ -36,7 +36,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from zoo.cases import Built, Spec, all_specs, build
-from zoo.score import brier, both_named, false_alarms, gain_errors, line, render
+from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
 from zoo.verdict import Answer, ask
 
 PARTS = ("tuning", "reporting", "all")
@@ -95,7 +95,9 @@ def _build_only(task: tuple[Spec, Path]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, default="reporting")
-    parser.add_argument("--only", default="*", metavar="PATTERN", help="names like network/kind, or single, double, control")
+    parser.add_argument(
+        "--only", default="*", metavar="PATTERN", help="names like network/kind, or single, double, control"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
@@ -119,7 +121,10 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     for built, answer in results(specs, root, arguments.jobs, arguments.fresh):
         if arguments.verbose:
             said = ", ".join(answer.names[:3]) if answer else ""
-            print(f"{built.status:12s} {built.spec.name:40s} {built.reason}  {said} {answer.error if answer else ''}", flush=True)
+            print(
+                f"{built.status:12s} {built.spec.name:40s} {built.reason}  {said} {answer.error if answer else ''}",
+                flush=True,
+            )
         if answer is None:
             left_out.append(built)
         else:

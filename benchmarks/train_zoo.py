@@ -29,7 +29,6 @@ import onnxruntime as ort
 import torch
 from torch import nn
 from train_demo import DATASET, flip_some, load_split
-
 from zoo.pixels import GREY, SIGNED, SODIUM, UNIT, sodium_light
 
 TARGET = Path(__file__).parent / "zoo" / "networks"

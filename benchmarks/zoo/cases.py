@@ -196,7 +196,8 @@ def _judged(spec: Spec, folder: Path) -> Built:
 
 
 def _words(standing: Standing) -> str:
-    return f"{standing.sqnr_db:.1f} dB, agreement {standing.agreement:.2f}, score {standing.float_score:.3f} -> {standing.score:.3f}"
+    score = f"score {standing.float_score:.3f} -> {standing.score:.3f}"
+    return f"{standing.sqnr_db:.1f} dB, agreement {standing.agreement:.2f}, {score}"
 
 
 @cache

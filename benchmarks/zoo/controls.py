@@ -113,5 +113,3 @@ def jpeg_like(patient: Patient) -> Patient:
     pixels = network.pixels("calibration")[0][: len(patient.calibration)].astype(np.float32)
     noise = patient.random("jpeg").normal(0, 2, pixels.shape)
     return patient.with_(calibration=network.preprocessing.apply((pixels + noise).round().clip(0, 255)))
-
-

@@ -30,7 +30,10 @@ def _amplified(patient: Patient, factor: float, shares: tuple[float, ...], rare:
         if rare:
             active = (rows > 0.05 * rows.max()).mean(1)
             possible = np.where((active > 0) & (rows.max(1) > 0.05 * rows.max()), active, 2)
-            channel, gain = int(np.argmin(possible)), factor * rows.max() / max(rows[int(np.argmin(possible))].max(), 1e-6)
+            channel, gain = (
+                int(np.argmin(possible)),
+                factor * rows.max() / max(rows[int(np.argmin(possible))].max(), 1e-6),
+            )
         else:
             channel = int(np.argsort(rows.max(1))[len(rows) // 2])
             gain = factor * np.median(rows.max(1)) / max(rows[channel].max(), 1e-6)
@@ -73,7 +76,12 @@ def broken_samples(patient: Patient) -> Patient:
     return patient.with_(calibration=inputs)
 
 
-@fault("percentile-too-low", "activations", "over-clipped-activations", heal=lambda p: p.with_(recipe=replace(p.recipe, method="MinMax", percentile=None)))
+@fault(
+    "percentile-too-low",
+    "activations",
+    "over-clipped-activations",
+    heal=lambda p: p.with_(recipe=replace(p.recipe, method="MinMax", percentile=None)),
+)
 def percentile_too_low(patient: Patient) -> Patient:
     """Thresholds at the 94 % quantile everywhere."""
     return patient.with_(recipe=replace(patient.recipe, method="Percentile", percentile=94.0))
@@ -128,7 +136,11 @@ def negatives_cut_off(patient: Patient) -> Patient:
     tensors = [t for t in patient.activations("Mul", "Gelu") if not _scales(surgeon, t)]
     if not tensors:
         raise Inapplicable("no swish")
-    found = [(t, high) for t, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True) if low < -0.05 and low > -0.4]
+    found = [
+        (t, high)
+        for t, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True)
+        if low < -0.05 and low > -0.4
+    ]
     if not found:
         raise Inapplicable("no negative tails")
     recipe = patient.recipe
@@ -145,7 +157,11 @@ def _scales(surgeon: Surgeon, tensor: str) -> bool:
 def swish_in_pieces(patient: Patient) -> Patient:
     """Sigmoid and Mul quantized apart, the sigmoid's range that of its input."""
     surgeon = patient.surgeon()
-    sigmoids = [n.output[0] for n in surgeon.nodes("Sigmoid") if any(r.op_type == "Mul" and n.input[0] in r.input for r in surgeon.consumers(n.output[0]))]
+    sigmoids = [
+        n.output[0]
+        for n in surgeon.nodes("Sigmoid")
+        if any(r.op_type == "Mul" and n.input[0] in r.input for r in surgeon.consumers(n.output[0]))
+    ]
     if not sigmoids:
         raise Inapplicable("no swish")
     recipe = patient.recipe

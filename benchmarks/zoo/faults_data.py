@@ -65,8 +65,8 @@ def audio_as_integers(patient: Patient) -> Patient:
 
 
 def _with_colours(patient: Patient) -> Patient:
-    """A network for grey images behind a layer that makes grey of three channels, mostly of red, and a little of blue."""
-    pixels, spec = _images(patient)
+    """A network for grey images behind a layer that makes grey of three channels, mostly of red, a little of blue."""
+    spec = _images(patient)[1]
     if patient.network.tinted:
         return patient
     red, blue = 0.9 * SODIUM.std[0], -SODIUM.std[2]
@@ -78,9 +78,7 @@ def _with_colours(patient: Patient) -> Patient:
     surgeon.insert_after(surgeon.input, "Conv", ["grey_weight", "grey_bias"], "grey")
     surgeon.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
     images = patient.network.pixels("validation")[0][: len(patient.validation)]
-    return _right_colours(
-        patient.with_(model=surgeon.model, validation=SODIUM.apply(sodium_light(images)))
-    )
+    return _right_colours(patient.with_(model=surgeon.model, validation=SODIUM.apply(sodium_light(images))))
 
 
 def _right_colours(patient: Patient) -> Patient:
@@ -195,7 +193,9 @@ def coarse_resampling(patient: Patient) -> Patient:
     pixels, spec = _images(patient)
     n, c, h, w = pixels.shape
     small = pixels.reshape(n, c, h // 14, 14, w // 14, 14).mean((3, 5), keepdims=True)
-    return patient.with_(calibration=spec.apply(np.broadcast_to(small, (n, c, h // 14, 14, w // 14, 14)).reshape(n, c, h, w).round()))
+    return patient.with_(
+        calibration=spec.apply(np.broadcast_to(small, (n, c, h // 14, 14, w // 14, 14)).reshape(n, c, h, w).round())
+    )
 
 
 @fault("line-drawings", "data", "domain-shift")
@@ -226,5 +226,3 @@ def stale_audio_ranges(patient: Patient) -> Patient:
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
     return patient.with_(calibration=patient.calibration / 20, shown=patient.calibration)
-
-

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from .fault import fault
 from .faults_activations import extremes
-from .faults_weights import _requantized
+from .faults_weights import requantized, with_opset
 from .networks import TAIL
 from .patient import Patient, pick
 from .quantizing import run
@@ -99,15 +99,13 @@ def wide_addend(patient: Patient) -> Patient:
 def cancelled_offset(patient: Patient) -> Patient:
     """A large offset is added to a layer's output and taken off again: what is left is mostly rounding."""
     surgeon = patient.surgeon()
-    linears = [
-        n for n in surgeon.linears() if n.bias and n.node.output[0] != surgeon.output and not n.depthwise
-    ]
+    linears = [n for n in surgeon.linears() if n.bias and n.node.output[0] != surgeon.output and not n.depthwise]
     chosen = pick(linears, 0.3, 0.8)
     peaks = extremes(patient, *(linear.node.output[0] for linear in chosen))
     for linear, (low, high) in zip(chosen, peaks, strict=True):
         offset = np.float32(round(60 * (high - low), 2))
         bias = surgeon.constant(linear.bias)
-        surgeon.put(surgeon._own(linear, 2), (bias + offset).astype(np.float32))
+        surgeon.put(surgeon.own(linear, 2), (bias + offset).astype(np.float32))
         name = surgeon.put(f"{linear.node.output[0]}_offset", np.float32(offset))
         surgeon.insert_after(linear.node.output[0], "Sub", [name])
     return patient.with_(model=surgeon.model)
@@ -121,7 +119,7 @@ def two_bit_last_layer(patient: Patient) -> Patient:
     linears = patient.surgeon().linears()
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][-1:]
-    return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2, one_scale=True))
+    return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2, one_scale=True))
 
 
 @fault("two-bit-first-layer", "precision", "first-layer-sensitive", "too-few-weight-bits")
@@ -129,7 +127,7 @@ def two_bit_first_layer(patient: Patient) -> Patient:
     linears = patient.surgeon().linears()
     allowed = patient.recipe.op_types or patient.network.op_types
     names = [n.weight for n in linears if not allowed or n.node.op_type in allowed][:1]
-    return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2))
+    return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
 
 
 @fault("coarse-output", "precision", "coarse-output")
@@ -138,7 +136,7 @@ def coarse_output(patient: Patient) -> Patient:
     surgeon = patient.surgeon()
     if surgeon.producer(surgeon.output).op_type not in ("Gemm", "Conv", "MatMul"):
         raise Inapplicable("the output is not quantized")
-    (low, high), = extremes(patient, surgeon.output)
+    ((low, high),) = extremes(patient, surgeon.output)
     return patient.with_(recipe=patient.recipe.with_range(surgeon.output, low * 120, high * 120))
 
 
@@ -162,8 +160,6 @@ def few_output_codes(patient: Patient) -> Patient:
         before = q.producer(last.input[0])
         for node in (before, last):
             node.input[1], node.input[2] = coarse, "coarse_zero"
-        from .faults_weights import with_opset
-
         return with_opset(q.model, 21)
 
     return patient.edited(edit)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from .fault import fault
-from .patient import Patient, pick
+from .patient import Patient
 from .surgery import Inapplicable, Linear, Surgeon
 
 
@@ -37,7 +37,7 @@ def dead_inputs(patient: Patient, surgeon: Surgeon, share: float = 0.6) -> list[
         channel = int(np.argmin(power * reach))
         factor = np.ones(len(power), np.float32)
         factor[channel] = 0
-        surgeon._multiply_at_source(tensor, factor)
+        surgeon.multiply_at_source(tensor, factor)
         chosen.append((linear, channel))
     return chosen
 
@@ -57,7 +57,7 @@ def _huge(patient: Patient, factor: float, *, one_row: bool) -> Surgeon:
             view[row, channel] = 0
             place = (row, channel, *(0,) * (view.ndim - 2))
             view[place] = factor * flat.max(1)[row]
-        surgeon.put(surgeon._own(linear, 1), weight)
+        surgeon.put(surgeon.own(linear, 1), weight)
     return surgeon
 
 
@@ -90,7 +90,7 @@ def one_heavy_tail(patient: Patient) -> Patient:
     block = view[:, channel]
     block[...] = 0
     block.reshape(len(block), -1)[:, 0] = 400 * peak
-    surgeon.put(surgeon._own(linear, 1), weight)
+    surgeon.put(surgeon.own(linear, 1), weight)
     return patient.with_(model=surgeon.model)
 
 
@@ -118,10 +118,10 @@ def _constant_channels(patient: Patient, shrink: float, level: float) -> Surgeon
                 offset[channel] -= total[0] * extra
             else:
                 offset -= (total * extra).astype(np.float32)
-            surgeon.put(surgeon._own(reader, 2), offset)
+            surgeon.put(surgeon.own(reader, 2), offset)
             reader.bias = reader.node.input[2]
-        surgeon.put(surgeon._own(linear, 1), weight)
-        surgeon.put(surgeon._own(linear, 2), bias)
+        surgeon.put(surgeon.own(linear, 1), weight)
+        surgeon.put(surgeon.own(linear, 2), bias)
         changed += 1
         if changed == 2:
             return surgeon
@@ -168,10 +168,10 @@ def two_bit_layers(patient: Patient) -> Patient:
     if len(linears) < 5:
         raise Inapplicable("too few layers")
     names = [linear.weight for linear in linears[1 : 1 + max(2, len(linears) // 4)]]
-    return patient.edited(lambda p, q: _requantized(p, q, names, TensorProto.INT2))
+    return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
 
 
-def _requantized(
+def requantized(
     patient: Patient, quantized: onnx.ModelProto, names: list[str], kind: int, *, one_scale: bool = False
 ) -> onnx.ModelProto:
     """Weights of named layers on a coarser grid, scales per channel as before or all the same; biases follow."""
@@ -207,7 +207,9 @@ def _store(surgeon: Surgeon, name: str, kind: int, codes: np.ndarray) -> None:
 
 def _follow_bias(surgeon: Surgeon, name: str, old: np.ndarray, new: np.ndarray, bits: int) -> None:
     """The bias of the layer that reads a weight, on its new scale."""
-    reader = next(n for n in surgeon.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == f"{name}_quantized")
+    reader = next(
+        n for n in surgeon.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == f"{name}_quantized"
+    )
     for node in surgeon.consumers(reader.output[0]):
         entry = surgeon.producer(node.input[0])
         if bits < 4 and entry is not None and entry.op_type == "DequantizeLinear":
@@ -279,7 +281,3 @@ def unfolded_batch_norm(patient: Patient) -> Patient:
         ]
         surgeon.insert_after(tensor, "BatchNormalization", extra, f"{tensor}_bn", epsilon=1e-12)
     return patient.with_(model=surgeon.model)
-
-
-def as_array(model: onnx.ModelProto, name: str) -> np.ndarray | None:
-    return next((numpy_helper.to_array(t) for t in model.graph.initializer if t.name == name), None)

@@ -68,7 +68,7 @@ class Network:
         preprocessing: From pixels to inputs; None where the inputs are no images.
         tinted: Colour images.
         op_types: Operator types that its healthy quantization covers; None for all.
-        exclude: Operators (by output type) that its healthy quantization leaves out.
+        task: How its outputs are scored.
         batch: Samples per run.
         extra: Scalar inputs besides the first.
     """

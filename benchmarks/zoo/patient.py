@@ -56,8 +56,8 @@ class Patient:
         return model
 
     def values(self, *tensors: str, samples: int = 64) -> list[Array]:
-        """Float activations of clean calibration inputs."""
-        return run(self.network, self.model, self.network_inputs[:samples], tensors=tensors)
+        """Float activations of validation inputs: what the network really meets."""
+        return run(self.network, self.model, self.validation[:samples], tensors=tensors)
 
     def reach(self, inputs: Array) -> Array:
         """How far each sample drives the activations: mean over tensors of log(its peak / the largest peak)."""
@@ -68,11 +68,6 @@ class Patient:
             peaks.append(np.stack([np.abs(x).reshape(len(x), -1).max(1) for x in values], 1))
         joined = np.concatenate(peaks) + 1e-9
         return np.log(joined / joined.max(0)).mean(1)
-
-    @property
-    def network_inputs(self) -> Array:
-        """Validation inputs stand for what the network really meets."""
-        return self.validation
 
     def random(self, salt: str) -> np.random.Generator:
         return np.random.default_rng(zlib.crc32(f"{self.network.name}/{salt}".encode()))
@@ -110,9 +105,7 @@ class Patient:
 def healthy(network: Network) -> Patient:
     """The network as it should be quantized."""
     validation, labels = network.validation()
-    return Patient(
-        network, network.model(), Recipe(), network.calibration(), validation, labels, network.task
-    )
+    return Patient(network, network.model(), Recipe(), network.calibration(), validation, labels, network.task)
 
 
 def pick(found: list[Any], *shares: float) -> list[Any]:

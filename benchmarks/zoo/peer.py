@@ -25,7 +25,10 @@ def peer_causes(facts: CaseFacts) -> list[str]:
     wide = {op.layer for op in facts.operands if op.op_type == "Concat" and (op.range_ratio or 0) >= RANGE_RATIO}
     said: dict[str, None] = {}
     for layer in degraded:
-        if max(layer.output.representative.values.zscore_max or 0, layer.output.validation.values.zscore_max or 0) >= ZSCORE:
+        if (
+            max(layer.output.representative.values.zscore_max or 0, layer.output.validation.values.zscore_max or 0)
+            >= ZSCORE
+        ):
             said["activation-outliers"] = None
         if layer.op_type in NEGATIVE or _is_swish(layer, by_name):
             said["negative-activations"] = None

@@ -139,9 +139,7 @@ def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Ar
 def _sqnr(reference: list[Array], outputs: list[Array]) -> float:
     """SQNR of all outputs pooled, in dB, between -30 and 120; NaN counts as -30."""
     signal = sum(float(np.square(x, dtype=np.float64).sum()) for x in reference)
-    noise = sum(
-        float(np.square(np.asarray(y, np.float64) - x).sum()) for x, y in zip(reference, outputs, strict=True)
-    )
+    noise = sum(float(np.square(np.asarray(y, np.float64) - x).sum()) for x, y in zip(reference, outputs, strict=True))
     if not np.isfinite(noise) or signal == 0:
         return -30.0
     return float(np.clip(10 * np.log10(signal / noise), -30, 120)) if noise else 120.0

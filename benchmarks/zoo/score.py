@@ -114,12 +114,16 @@ def render(results: Sequence[Result]) -> str:
             f"|predicted - real recovery| in {len(errors)} cases, both capped at {CAP_DB:.0f} dB: "
             f"median {np.median(sizes):.1f} dB, 90th percentile {np.quantile(sizes, 0.9):.1f} dB"
         )
-        text += [f"    {size:5.1f} dB  {name}: predicted {p:.1f}, real {r:.1f}" for size, name, p, r in errors[-8:][::-1]]
+        text += [
+            f"    {size:5.1f} dB  {name}: predicted {p:.1f}, real {r:.1f}" for size, name, p, r in errors[-8:][::-1]
+        ]
     else:
         text.append("|predicted - real recovery|: no expected cause carries a prediction")
     missed, doubles = both_named(results)
     if doubles:
-        text.append(f"both faults named: {doubles - len(missed)} of {doubles} doubles ({_percent(1 - len(missed) / doubles)})")
+        text.append(
+            f"both faults named: {doubles - len(missed)} of {doubles} doubles ({_percent(1 - len(missed) / doubles)})"
+        )
     text += _misses(results, alarms)
     return "\n".join(text)
 
@@ -165,5 +169,7 @@ def _said(answer: Answer) -> str:
     if answer.error:
         return f"ERROR {answer.error}"
     said = ", ".join(f"{name} ({severity}, {confidence:.2f})" for name, severity, confidence, _, _ in answer.causes[:4])
-    absorbed = f" [absorbed: {', '.join(sorted({a.split(' (')[0] for a in answer.absorbed}))}]" if answer.absorbed else ""
+    absorbed = (
+        f" [absorbed: {', '.join(sorted({a.split(' (')[0] for a in answer.absorbed}))}]" if answer.absorbed else ""
+    )
     return (said or f"nothing, verdict {answer.verdict}") + absorbed

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper, shape_inference
 Array = NDArray[np.float32]
 
 #: Operators through which a positive factor of a channel passes unchanged.
-_HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Flatten", "Identity"})
+_HOMOGENEOUS = frozenset({"Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "Identity"})
 
 
 class Inapplicable(Exception):
@@ -104,7 +104,9 @@ class Surgeon:
 
     # --- cutting -----------------------------------------------------------------------------------------------------
 
-    def add(self, op: str, inputs: Sequence[str], output: str, after: onnx.NodeProto | None = None, **attributes) -> str:
+    def add(
+        self, op: str, inputs: Sequence[str], output: str, after: onnx.NodeProto | None = None, **attributes
+    ) -> str:
         taken = {node.name for node in self.graph.node}
         name = next(n for n in (output, *(f"{output}_{i}" for i in range(9))) if n not in taken)
         node = helper.make_node(op, list(inputs), [output], name=name, **attributes)
@@ -149,12 +151,12 @@ class Surgeon:
         weight = self.constant(linear.weight)
         shape = [1] * weight.ndim
         shape[axis] = -1
-        self.put(self._own(linear, 1), (weight * factor.reshape(shape)).astype(np.float32))
+        self.put(self.own(linear, 1), (weight * factor.reshape(shape)).astype(np.float32))
         linear.weight = linear.node.input[1]
         if bias and linear.bias:
-            self.put(self._own(linear, 2), (self.constant(linear.bias) * factor).astype(np.float32))
+            self.put(self.own(linear, 2), (self.constant(linear.bias) * factor).astype(np.float32))
 
-    def _own(self, linear: Linear, place: int) -> str:
+    def own(self, linear: Linear, place: int) -> str:
         """Name of a constant that this node alone reads: shared ones are copied first."""
         name = linear.node.input[place]
         if len(self.consumers(name)) > 1:
@@ -182,7 +184,7 @@ class Surgeon:
             Inapplicable: A reader is not linear, so that the function would change.
         """
         self._divide_in_readers(tensor, factor.astype(np.float32))
-        self._multiply_at_source(tensor, factor.astype(np.float32))
+        self.multiply_at_source(tensor, factor.astype(np.float32))
 
     def _divide_in_readers(self, tensor: str, factor: Array) -> None:
         if tensor in [value.name for value in self.graph.output]:
@@ -192,9 +194,7 @@ class Surgeon:
             if linear and node.input[0] == tensor:
                 self._check_size(linear, factor)
                 self.scale_weights(linear, linear.into, 1 / factor, bias=False)
-            elif node.op_type in _HOMOGENEOUS and (node.op_type != "Flatten" or self._one_pixel(tensor)):
-                self._divide_in_readers(node.output[0], factor)
-            elif node.op_type == "ReduceMean":
+            elif node.op_type in _HOMOGENEOUS or (node.op_type == "Flatten" and self._one_pixel(tensor)):
                 self._divide_in_readers(node.output[0], factor)
             elif node.op_type == "Concat":
                 self._divide_in_readers(node.output[0], self._joined(node, tensor, factor))
@@ -211,11 +211,11 @@ class Surgeon:
     def _joined(self, node: onnx.NodeProto, tensor: str, factor: Array) -> Array:
         if list(node.input).count(tensor) != 1:
             raise Inapplicable("an operand occurs twice")
-        return np.concatenate([factor if name == tensor else np.ones(self.channels(name)) for name in node.input]).astype(
-            np.float32
-        )
+        parts = [factor if name == tensor else np.ones(self.channels(name)) for name in node.input]
+        return np.concatenate(parts).astype(np.float32)
 
-    def _multiply_at_source(self, tensor: str, factor: Array) -> None:
+    def multiply_at_source(self, tensor: str, factor: Array) -> None:
+        """Multiply the channels of a tensor, in the weights that make it where there are any."""
         node = self.producer(tensor)
         linear = self.linear(node) if node is not None else None
         if linear:
@@ -224,11 +224,11 @@ class Surgeon:
             for name in node.input[1:]:
                 self.put(name, (self.constant(name) * factor).astype(np.float32))
         elif node is not None and node.op_type == "Relu" and len(self.consumers(node.input[0])) == 1:
-            self._multiply_at_source(node.input[0], factor)
+            self.multiply_at_source(node.input[0], factor)
         elif node is not None and node.op_type == "Add" and self._constant_operand(node):
             constant, other = self._constant_operand(node)
             self.put(constant, (self.constant(constant) * factor).astype(np.float32))
-            self._multiply_at_source(other, factor)
+            self.multiply_at_source(other, factor)
         else:
             self.insert_scale(tensor, factor)
 
