@@ -12,7 +12,8 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py --only 'csp/*' --part all
     python benchmarks/fault_zoo.py --list
 
-With ``--keep`` the built cases and their measurements are kept, and a rerun only judges anew.
+With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
+same, and with ``--quick`` also after rules have changed.
 """
 
 import os
@@ -55,9 +56,9 @@ def chosen(part: str, pattern: str) -> list[Spec]:
 
 def work(task: tuple[Spec, Path, bool]) -> tuple[Built, Answer | None]:
     """Build one case and have it diagnosed."""
-    spec, root, fresh = task
+    spec, root, quick = task
     built = build(spec, root)
-    return built, ask(built, _rules(), fresh=fresh) if built.usable else None
+    return built, ask(built, _rules(), quick=quick) if built.usable else None
 
 
 _RULES: list[Any] = []
@@ -71,9 +72,9 @@ def _rules() -> Any:
     return _RULES[0]
 
 
-def results(specs: list[Spec], root: Path, jobs: int, fresh: bool = False) -> Iterator[tuple[Built, Answer | None]]:
+def results(specs: list[Spec], root: Path, jobs: int, quick: bool = False) -> Iterator[tuple[Built, Answer | None]]:
     """All cases, built and answered; cases of one network stay in one process."""
-    tasks = [(spec, root, fresh) for spec in specs]
+    tasks = [(spec, root, quick) for spec in specs]
     if jobs == 1:
         yield from map(work, tasks)
         return
@@ -101,7 +102,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
-    parser.add_argument("--fresh", action="store_true", help="measure anew, although collectors are the same")
+    parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="one line per case")
     arguments = parser.parse_args()
@@ -118,7 +119,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     found: list[tuple[Built, Answer]] = []
     left_out: list[Built] = []
-    for built, answer in results(specs, root, arguments.jobs, arguments.fresh):
+    for built, answer in results(specs, root, arguments.jobs, arguments.quick):
         if arguments.verbose:
             said = ", ".join(answer.names[:3]) if answer else ""
             print(

@@ -23,6 +23,9 @@ assert all((faults_activations, faults_data, faults_graph, faults_weights))
 #: Bump to rebuild cached cases.
 RECIPE_VERSION = 3
 
+#: How much worse a graded fault is made, in turn, until it hurts.
+STRENGTHS = (1.0, 3.0, 10.0)
+
 #: Thresholds may be tuned on these kinds of fault on these networks, and on nothing else.
 TUNING_NETWORKS = frozenset({"demo", "mobile", "vit"})
 TUNING_KINDS = frozenset(
@@ -112,6 +115,8 @@ class Built:
         reason: In words.
         before: The quantized model against the float model.
         healed: The same after the remedy.
+        metric: Task metric that quantmedic is given; None for its default.
+        strength: Of a graded fault.
     """
 
     spec: Spec
@@ -121,6 +126,7 @@ class Built:
     before: Standing | None = None
     healed: Standing | None = None
     metric: str | None = None
+    strength: float = 1.0
 
     @property
     def usable(self) -> bool:
@@ -164,24 +170,36 @@ def _made(spec: Spec, folder: Path, root: Path) -> Built:
             if alone.status != "fault":
                 return Built(spec, folder, alone.status, f"{kind} alone: {alone.reason}")
     try:
-        return _judged(spec, folder)
+        return _graded(spec, folder, root)
     except Inapplicable as error:
         return Built(spec, folder, "inapplicable", str(error))
     except Exception as error:
         return Built(spec, folder, "broken", f"{type(error).__name__}: {error}"[:300])
 
 
-def _judged(spec: Spec, folder: Path) -> Built:
+def _graded(spec: Spec, folder: Path, root: Path) -> Built:
+    """A case of a single fault that can be made worse is made worse until it hurts; doubles take what hurt alone."""
+    if len(spec.kinds) == 2:
+        return _judged(spec, folder, tuple(build(Spec(spec.network, (kind,)), root).strength for kind in spec.kinds))
+    graded = len(spec.kinds) == 1 and FAULTS[spec.kinds[0]].graded
+    for strength in STRENGTHS if graded else STRENGTHS[:1]:
+        built = _judged(spec, folder, (strength,))
+        if built.status != "harmless":
+            break
+    return built
+
+
+def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...]) -> Built:
     sound = _healthy(spec.network)
     patient = sound
-    for kind in spec.kinds:
-        patient = FAULTS[kind].apply(patient)
+    for kind, strength in zip(spec.kinds, strengths, strict=False):
+        patient = FAULTS[kind].apply(patient.with_(strength=strength))
     if spec.control:
         patient = CONTROLS[spec.control](patient)
     quantized = patient.quantized()
     before = standing(patient, quantized)
     _write(patient, quantized, folder)
-    common = {"before": before, "metric": patient.task.metric}
+    common = {"before": before, "metric": patient.task.metric, "strength": strengths[0]}
     if spec.control:
         return Built(spec, folder, "harmed" if before.hurts else "control", _words(before), **common)
     healed = _healed(spec, sound, patient)

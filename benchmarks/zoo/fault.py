@@ -19,6 +19,7 @@ class Fault:
         apply: Makes a patient ill; raises ``Inapplicable`` where the network has no place for it.
         heal: Carries out the remedy on the ill patient; None: the fault is undone.
         harms: False for faults that cost no accuracy, such as a model that is not quantized.
+        graded: It can be made worse (``Patient.strength``) where a robust network does not mind it.
     """
 
     kind: str
@@ -27,16 +28,24 @@ class Fault:
     apply: Callable[[Patient], Patient]
     heal: Callable[[Patient], Patient] | None = None
     harms: bool = True
+    graded: bool = False
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(kind: str, family: str, *expected: str, heal: Callable[[Patient], Patient] | None = None, harms: bool = True):
+def fault(
+    kind: str,
+    family: str,
+    *expected: str,
+    heal: Callable[[Patient], Patient] | None = None,
+    harms: bool = True,
+    graded: bool = False,
+):
     """Register a function as a fault."""
 
     def register(apply: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
-        FAULTS[kind] = Fault(kind, family, expected, apply, heal, harms)
+        FAULTS[kind] = Fault(kind, family, expected, apply, heal, harms, graded)
         return apply
 
     return register

@@ -50,29 +50,29 @@ def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
     return [t for t in places if all(node.op_type not in followed for node in surgeon.consumers(t))] or places
 
 
-@fault("outlier-channel", "activations", "channel-outliers")
+@fault("outlier-channel", "activations", "channel-outliers", graded=True)
 def outlier_channel(patient: Patient) -> Patient:
     """One channel 300 times as wide as its neighbours, in two tensors; the readers' weights make up for it."""
-    return _amplified(patient, 300, (0.3, 0.7))
+    return _amplified(patient, 300 * patient.strength, (0.3, 0.7))
 
 
-@fault("massive-channel", "activations", "channel-outliers", "massive-activations")
+@fault("massive-channel", "activations", "channel-outliers", "massive-activations", graded=True)
 def massive_channel(patient: Patient) -> Patient:
     """One channel 3000 times as wide, in one tensor."""
-    return _amplified(patient, 3000, (0.5,))
+    return _amplified(patient, 3000 * patient.strength, (0.5,))
 
 
-@fault("rare-giants", "activations", "activation-outliers", "massive-activations", "channel-outliers")
+@fault("rare-giants", "activations", "activation-outliers", "massive-activations", "channel-outliers", graded=True)
 def rare_giants(patient: Patient) -> Patient:
     """A channel that is hardly ever active, but then 500 times as strong."""
-    return _amplified(patient, 500, (0.4, 0.8), rare=True)
+    return _amplified(patient, 500 * patient.strength, (0.4, 0.8), rare=True)
 
 
-@fault("broken-samples", "activations", "activation-outliers")
+@fault("broken-samples", "activations", "activation-outliers", graded=True)
 def broken_samples(patient: Patient) -> Patient:
     """Two calibration samples of two hundred are forty times too bright: a failed decoder."""
     inputs = patient.calibration.copy()
-    inputs[:: len(inputs) // 2] *= 40
+    inputs[:: len(inputs) // 2] *= 40 * patient.strength
     return patient.with_(calibration=inputs)
 
 
@@ -81,43 +81,46 @@ def broken_samples(patient: Patient) -> Patient:
     "activations",
     "over-clipped-activations",
     heal=lambda p: p.with_(recipe=replace(p.recipe, method="MinMax", percentile=None)),
+    graded=True,
 )
 def percentile_too_low(patient: Patient) -> Patient:
     """Thresholds at the 94 % quantile everywhere."""
-    return patient.with_(recipe=replace(patient.recipe, method="Percentile", percentile=94.0))
+    return patient.with_(
+        recipe=replace(patient.recipe, method="Percentile", percentile=100 - 6 * min(patient.strength, 4))
+    )
 
 
-@fault("narrow-range", "activations", "over-clipped-activations")
+@fault("narrow-range", "activations", "over-clipped-activations", graded=True)
 def narrow_range(patient: Patient) -> Patient:
     """Two tensors with a fifth of the range that they need."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.25, 0.6), 0.12)
+    return with_scaled_ranges(patient, pick(patient.activations(), 0.25, 0.6), 0.12 / patient.strength)
 
 
-@fault("narrow-late-range", "activations", "over-clipped-activations")
+@fault("narrow-late-range", "activations", "over-clipped-activations", graded=True)
 def narrow_late_range(patient: Patient) -> Patient:
     """A late tensor with a tenth of its range."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.85), 0.08)
+    return with_scaled_ranges(patient, pick(patient.activations(), 0.85), 0.08 / patient.strength)
 
 
-@fault("wide-ranges", "activations", "poor-threshold")
+@fault("wide-ranges", "activations", "poor-threshold", graded=True)
 def wide_ranges(patient: Patient) -> Patient:
     """Ranges 24 times wider than the values, everywhere."""
-    return with_scaled_ranges(patient, patient.activations(), 24)
+    return with_scaled_ranges(patient, patient.activations(), 24 * patient.strength)
 
 
-@fault("one-wide-range", "activations", "poor-threshold")
+@fault("one-wide-range", "activations", "poor-threshold", graded=True)
 def one_wide_range(patient: Patient) -> Patient:
     """One tensor with a range 150 times too wide."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.5), 150)
+    return with_scaled_ranges(patient, pick(patient.activations(), 0.5), 150 * patient.strength)
 
 
-@fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold")
+@fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold", graded=True)
 def power_of_two(patient: Patient) -> Patient:
     """Symmetric thresholds at a power of two, four bits too high."""
     recipe = replace(patient.recipe, symmetric=True)
     tensors = patient.activations()
     for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
-        threshold = 2.0 ** (np.ceil(np.log2(max(-low, high, 1e-6))) + 4)
+        threshold = 2.0 ** (np.ceil(np.log2(max(-low, high, 1e-6) * patient.strength)) + 4)
         step = np.float32(threshold / 128)
         recipe = recipe.with_override(tensor, scale=np.array(step, np.float32), zero_point=np.array(0, np.int8))
     return patient.with_(recipe=recipe)
@@ -153,7 +156,7 @@ def _scales(surgeon: Surgeon, tensor: str) -> bool:
     return any(surgeon.constant(name) is not None for name in surgeon.producer(tensor).input)
 
 
-@fault("swish-in-pieces", "activations", "decomposed-swish", "fixed-range-output")
+@fault("swish-in-pieces", "activations", "decomposed-swish", "fixed-range-output", graded=True)
 def swish_in_pieces(patient: Patient) -> Patient:
     """Sigmoid and Mul quantized apart, the sigmoid's range that of its input."""
     surgeon = patient.surgeon()
@@ -166,11 +169,11 @@ def swish_in_pieces(patient: Patient) -> Patient:
         raise Inapplicable("no swish")
     recipe = patient.recipe
     for tensor in sigmoids:
-        recipe = recipe.with_range(tensor, -20, 20)
+        recipe = recipe.with_range(tensor, -20 * patient.strength, 20 * patient.strength)
     return patient.with_(recipe=recipe)
 
 
-@fault("gate-range", "activations", "fixed-range-output")
+@fault("gate-range", "activations", "fixed-range-output", graded=True)
 def gate_range(patient: Patient) -> Patient:
     """Softmax or the gates of a recurrent cell on a range of 0 … 32."""
     surgeon = patient.surgeon()
@@ -183,7 +186,7 @@ def gate_range(patient: Patient) -> Patient:
         raise Inapplicable("no gates")
     recipe = patient.recipe
     for tensor in gates:
-        recipe = recipe.with_range(tensor, 0, 32)
+        recipe = recipe.with_range(tensor, 0, 32 * patient.strength)
     return patient.with_(recipe=recipe)
 
 

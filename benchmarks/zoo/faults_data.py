@@ -105,7 +105,7 @@ def layout_mixed_up(patient: Patient) -> Patient:
     return patient.with_(calibration=((mixed - mean) / std).astype(np.float32))
 
 
-@fault("one-image-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p))
+@fault("one-image-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p), graded=True)
 def one_image_repeated(patient: Patient) -> Patient:
     """One dull image, as often as the set is long."""
     return _by_histogram(patient, np.repeat(_dullest(patient, 1), len(patient.calibration), 0))
@@ -113,7 +113,7 @@ def one_image_repeated(patient: Patient) -> Patient:
 
 def _by_histogram(patient: Patient, calibration: NDArray) -> Patient:
     """Histogram calibration, which is sound on all samples, sees less of the range on few."""
-    recipe = replace(patient.recipe, method="Percentile", percentile=99.95)
+    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.05 * patient.strength)
     return patient.with_(calibration=calibration, recipe=recipe)
 
 
@@ -121,20 +121,20 @@ def _all_samples(patient: Patient) -> Patient:
     return patient.with_(calibration=patient.network.calibration())
 
 
-@fault("few-images-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p))
+@fault("few-images-repeated", "data", "duplicate-samples", heal=lambda p: _all_samples(p), graded=True)
 def few_images_repeated(patient: Patient) -> Patient:
     """A loader that never gets beyond its first batch of three."""
     count = len(patient.calibration)
     return _by_histogram(patient, np.concatenate([_dullest(patient, 3)] * (count // 3)))
 
 
-@fault("one-sample", "data", "too-few-samples", heal=lambda p: _all_samples(p))
+@fault("one-sample", "data", "too-few-samples", heal=lambda p: _all_samples(p), graded=True)
 def one_sample(patient: Patient) -> Patient:
     """The set begins with its dullest sample and ends with it."""
     return _by_histogram(patient, _dullest(patient, 1))
 
 
-@fault("two-samples", "data", "too-few-samples", heal=lambda p: _all_samples(p))
+@fault("two-samples", "data", "too-few-samples", heal=lambda p: _all_samples(p), graded=True)
 def two_samples(patient: Patient) -> Patient:
     return _by_histogram(patient, _dullest(patient, 2))
 
@@ -144,7 +144,7 @@ def _dullest(patient: Patient, count: int) -> NDArray:
     return patient.calibration[np.argsort(patient.reach(patient.calibration))[:count]]
 
 
-@fault("one-scene", "data", "low-diversity", heal=lambda p: _all_samples(p))
+@fault("one-scene", "data", "low-diversity", heal=lambda p: _all_samples(p), graded=True)
 def one_scene(patient: Patient) -> Patient:
     """Frames of a camera that looks at one dull thing: no two are equal, and none is new."""
     pixels, spec = _images(patient)
@@ -155,21 +155,21 @@ def one_scene(patient: Patient) -> Patient:
     return _by_histogram(patient, spec.apply(frames.round().clip(0, 255)))
 
 
-@fault("blank-images", "data", "blank-samples")
+@fault("blank-images", "data", "blank-samples", graded=True)
 def blank_images(patient: Patient) -> Patient:
     """Lens cap on, mostly: black images with a trace of noise, and a few that are nearly black."""
     pixels, spec = _images(patient)
     black = (patient.random("cap").random(pixels.shape) < 0.01).astype(np.uint8)
-    black[::20] = pixels[::20] // 16
+    black[::20] = pixels[::20] // int(16 * patient.strength)
     return patient.with_(calibration=spec.apply(black))
 
 
-@fault("silence", "data", "blank-samples")
+@fault("silence", "data", "blank-samples", graded=True)
 def silence(patient: Patient) -> Patient:
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
     quiet = np.zeros_like(patient.calibration)
-    quiet[::8] = patient.calibration[::8] / 50
+    quiet[::8] = patient.calibration[::8] / (50 * patient.strength)
     return patient.with_(calibration=quiet)
 
 
@@ -180,10 +180,10 @@ def uniform_noise(patient: Patient) -> Patient:
     return patient.with_(calibration=noise.astype(np.float32))
 
 
-@fault("faint-noise", "data", "random-data")
+@fault("faint-noise", "data", "random-data", graded=True)
 def faint_noise(patient: Patient) -> Patient:
     """A tenth of a standard normal distribution."""
-    noise = patient.random("normal").standard_normal(patient.calibration.shape) / 10
+    noise = patient.random("normal").standard_normal(patient.calibration.shape) / (10 * patient.strength)
     return patient.with_(calibration=noise.astype(np.float32))
 
 
@@ -198,31 +198,31 @@ def coarse_resampling(patient: Patient) -> Patient:
     )
 
 
-@fault("line-drawings", "data", "domain-shift")
+@fault("line-drawings", "data", "domain-shift", graded=True)
 def line_drawings(patient: Patient) -> Patient:
     """Faint outlines instead of photographs."""
     pixels, spec = _images(patient)
     grey = pixels.astype(np.float32)
-    edges = np.abs(np.diff(grey, axis=3, append=0)) / 4 + np.abs(np.diff(grey, axis=2, append=0)) / 4
-    return patient.with_(calibration=spec.apply(edges.round().clip(0, 255)))
+    edges = np.abs(np.diff(grey, axis=3, append=0)) + np.abs(np.diff(grey, axis=2, append=0))
+    return patient.with_(calibration=spec.apply((edges / (4 * patient.strength)).round().clip(0, 255)))
 
 
-@fault("night-images", "data", "domain-shift")
+@fault("night-images", "data", "domain-shift", graded=True)
 def night_images(patient: Patient) -> Patient:
     """The same scenes, underexposed."""
     pixels, spec = _images(patient)
-    return patient.with_(calibration=spec.apply(((pixels / 255.0) ** 2 * 40).round()))
+    return patient.with_(calibration=spec.apply(((pixels / 255.0) ** 2 * 40 / patient.strength).round()))
 
 
-@fault("stale-ranges", "data", "stale-calibration")
+@fault("stale-ranges", "data", "stale-calibration", graded=True)
 def stale_ranges(patient: Patient) -> Patient:
     """Thresholds of last year's data, although today's set is shown."""
     pixels, spec = _images(patient)
-    return patient.with_(calibration=spec.apply((pixels / 3.0).round()), shown=patient.calibration)
+    return patient.with_(calibration=spec.apply((pixels / (3.0 * patient.strength)).round()), shown=patient.calibration)
 
 
-@fault("stale-audio-ranges", "data", "stale-calibration")
+@fault("stale-audio-ranges", "data", "stale-calibration", graded=True)
 def stale_audio_ranges(patient: Patient) -> Patient:
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
-    return patient.with_(calibration=patient.calibration / 20, shown=patient.calibration)
+    return patient.with_(calibration=patient.calibration / (20 * patient.strength), shown=patient.calibration)

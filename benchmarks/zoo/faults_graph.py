@@ -15,7 +15,7 @@ from .quantizing import run
 from .surgery import Inapplicable, Surgeon
 
 
-@fault("wide-branch", "graph", "unbalanced-concatenation")
+@fault("wide-branch", "graph", "unbalanced-concatenation", graded=True)
 def wide_branch(patient: Patient) -> Patient:
     """One branch of a Concat 200 times as wide; its readers make up for it."""
     surgeon = patient.surgeon()
@@ -25,7 +25,7 @@ def wide_branch(patient: Patient) -> Patient:
             if surgeon.consumers(tensor) != [node] or surgeon.constant(tensor) is not None or tensor == surgeon.input:
                 continue
             try:
-                surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 200.0, np.float32))
+                surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 200.0 * patient.strength, np.float32))
             except Inapplicable:
                 continue
             done += 1
@@ -67,7 +67,7 @@ def boxes_and_scores(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model, task=TAIL)
 
 
-@fault("wide-addend", "graph", "unbalanced-addition")
+@fault("wide-addend", "graph", "unbalanced-addition", graded=True)
 def wide_addend(patient: Patient) -> Patient:
     """The features of the head are added to something 400 times as wide that the head does not see."""
     surgeon = patient.surgeon()
@@ -84,7 +84,7 @@ def wide_addend(patient: Patient) -> Patient:
     rng = patient.random("addend")
     direction = rng.standard_normal(len(unseen)) @ unseen
     source = rng.standard_normal(values.shape[1])
-    strength = 400 * np.ptp(values) / max(np.ptp(np.outer(values @ source, direction)), 1e-9)
+    strength = 400 * patient.strength * np.ptp(values) / max(np.ptp(np.outer(values @ source, direction)), 1e-9)
     surgeon.put("addend_weight", (np.outer(source, direction) * strength).astype(np.float32))
     at = surgeon.producer(features)
     if at is None:
@@ -95,7 +95,7 @@ def wide_addend(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model)
 
 
-@fault("cancelled-offset", "graph", "error-amplifier")
+@fault("cancelled-offset", "graph", "error-amplifier", graded=True)
 def cancelled_offset(patient: Patient) -> Patient:
     """A large offset is added to a layer's output and taken off again: what is left is mostly rounding."""
     surgeon = patient.surgeon()
@@ -103,7 +103,7 @@ def cancelled_offset(patient: Patient) -> Patient:
     chosen = pick(linears, 0.3, 0.8)
     peaks = extremes(patient, *(linear.node.output[0] for linear in chosen))
     for linear, (low, high) in zip(chosen, peaks, strict=True):
-        offset = np.float32(round(60 * (high - low), 2))
+        offset = np.float32(round(60 * patient.strength * (high - low), 2))
         bias = surgeon.constant(linear.bias)
         surgeon.put(surgeon.own(linear, 2), (bias + offset).astype(np.float32))
         name = surgeon.put(f"{linear.node.output[0]}_offset", np.float32(offset))
@@ -130,17 +130,19 @@ def two_bit_first_layer(patient: Patient) -> Patient:
     return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
 
 
-@fault("coarse-output", "precision", "coarse-output")
+@fault("coarse-output", "precision", "coarse-output", graded=True)
 def coarse_output(patient: Patient) -> Patient:
     """The logits have to do with a handful of codes."""
     surgeon = patient.surgeon()
     if surgeon.producer(surgeon.output).op_type not in ("Gemm", "Conv", "MatMul"):
         raise Inapplicable("the output is not quantized")
     ((low, high),) = extremes(patient, surgeon.output)
-    return patient.with_(recipe=patient.recipe.with_range(surgeon.output, low * 120, high * 120))
+    return patient.with_(
+        recipe=patient.recipe.with_range(surgeon.output, low * 120 * patient.strength, high * 120 * patient.strength)
+    )
 
 
-@fault("few-output-codes", "precision", "coarse-output")
+@fault("few-output-codes", "precision", "coarse-output", graded=True)
 def few_output_codes(patient: Patient) -> Patient:
     """The logits in four bits, over a range five times as wide as they need."""
     surgeon = patient.surgeon()
@@ -154,7 +156,7 @@ def few_output_codes(patient: Patient) -> Patient:
             raise Inapplicable("the output is not quantized")
         scale = q.constant(last.input[1])
         zero = q.constant(last.input[2]).astype(np.int64)
-        coarse = q.put("coarse_scale", (scale * 90).astype(np.float32))
+        coarse = q.put("coarse_scale", (scale * 90 * patient.strength).astype(np.float32))
         code = int(np.clip(round((zero + 128) / 17), 0, 15))
         q.graph.initializer.append(helper.make_tensor("coarse_zero", TensorProto.UINT4, [], [code]))
         before = q.producer(last.input[0])

@@ -66,20 +66,21 @@ def _huge(patient: Patient, factor: float, *, one_row: bool) -> Surgeon:
     "weights",
     "channel-range-imbalance",
     heal=lambda p: p.with_(recipe=replace(p.recipe, per_channel=True)),
+    graded=True,
 )
 def one_wide_channel(patient: Patient) -> Patient:
     """One output channel with weights 200 times as large, behind an input that is always zero; one scale for all."""
-    surgeon = _huge(patient, 200, one_row=True)
+    surgeon = _huge(patient, 200 * patient.strength, one_row=True)
     return patient.with_(model=surgeon.model, recipe=replace(patient.recipe, per_channel=False))
 
 
-@fault("heavy-tails", "weights", "heavy-tailed-weights")
+@fault("heavy-tails", "weights", "heavy-tailed-weights", graded=True)
 def heavy_tails(patient: Patient) -> Patient:
     """One huge weight in every output channel, behind an input that is always zero."""
-    return patient.with_(model=_huge(patient, 120, one_row=False).model)
+    return patient.with_(model=_huge(patient, 120 * patient.strength, one_row=False).model)
 
 
-@fault("one-heavy-tail", "weights", "heavy-tailed-weights")
+@fault("one-heavy-tail", "weights", "heavy-tailed-weights", graded=True)
 def one_heavy_tail(patient: Patient) -> Patient:
     """The same in a single layer."""
     surgeon = patient.surgeon()
@@ -89,7 +90,7 @@ def one_heavy_tail(patient: Patient) -> Patient:
     peak = np.abs(view).max()
     block = view[:, channel]
     block[...] = 0
-    block.reshape(len(block), -1)[:, 0] = 400 * peak
+    block.reshape(len(block), -1)[:, 0] = 400 * patient.strength * peak
     surgeon.put(surgeon.own(linear, 1), weight)
     return patient.with_(model=surgeon.model)
 
@@ -236,9 +237,11 @@ def with_opset(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     return model
 
 
-@fault("weights-rounded-down", "weights", "weight-induced-bias-shift")
+@fault("weights-rounded-down", "weights", "weight-induced-bias-shift", graded=True)
 def weights_rounded_down(patient: Patient) -> Patient:
     """Codes cut off instead of rounded and a zero point two codes off: every layer is shifted to one side."""
+
+    strength = patient.strength
 
     def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
         surgeon, source = Surgeon(quantized), p.surgeon()
@@ -250,14 +253,14 @@ def weights_rounded_down(patient: Patient) -> Patient:
             shape = [1] * weight.ndim
             if scale.size > 1:
                 shape[linear.out] = -1
-            floor = np.clip(np.floor(weight / scale.reshape(shape)) - 2, -128, 127).astype(np.int8)
+            floor = np.clip(np.floor(weight / scale.reshape(shape)) - 2 * strength, -128, 127).astype(np.int8)
             surgeon.put(f"{linear.weight}_quantized", floor)
         return surgeon.model
 
     return patient.edited(edit)
 
 
-@fault("unfolded-batch-norm", "weights", "batch-norm-blow-up", "batch-norm-not-folded")
+@fault("unfolded-batch-norm", "weights", "batch-norm-blow-up", "batch-norm-not-folded", graded=True)
 def unfolded_batch_norm(patient: Patient) -> Patient:
     """Batch norms left in the graph whose variances differ by a factor of a million between channels."""
     surgeon = patient.surgeon()
@@ -266,7 +269,7 @@ def unfolded_batch_norm(patient: Patient) -> Patient:
         raise Inapplicable("no convolutions")
     for i, linear in enumerate(convs[1:5]):
         channels = surgeon.constant(linear.weight).shape[linear.out]
-        gain = np.exp2(patient.random(f"bn{i}").uniform(0, 10, channels)).astype(np.float32)
+        gain = np.exp2(patient.random(f"bn{i}").uniform(0, 10 + np.log2(patient.strength), channels)).astype(np.float32)
         surgeon.scale_weights(linear, linear.out, 1 / gain, bias=True)
         tensor = linear.node.output[0]
         variance = (1 / gain) ** 2

@@ -35,6 +35,7 @@ class Patient:
         shown_float: The float model that the expert is given; None for the one that was quantized.
         edits: Changes to the quantized model, in order.
         options: Further arguments of ``quantmedic.diagnose``.
+        strength: How much worse than usual the next graded fault is to be.
     """
 
     network: Network
@@ -48,6 +49,7 @@ class Patient:
     shown_float: onnx.ModelProto | None = None
     edits: tuple[Callable[["Patient", onnx.ModelProto], onnx.ModelProto], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+    strength: float = 1.0
 
     def quantized(self) -> onnx.ModelProto:
         model = quantize(self.network, self.model, self.recipe, self.calibration)

@@ -4,11 +4,14 @@ import hashlib
 import inspect
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import quantmedic
-import quantmedic.collectors
+import quantmedic.collectors as collectors_
+import quantmedic.engine as engine_
+import quantmedic.rules as rules_
 from quantmedic.engine.derive import derive
 from quantmedic.engine.rule import RuleBase
 
@@ -44,11 +47,16 @@ class Answer:
         return [cause for cause in self.causes if cause[1] in SEVERE]
 
 
-def ask(built: Built, rules: RuleBase, *, fresh: bool = False) -> Answer:
-    """Have one case diagnosed; measurements are kept beside it, and used again while the collectors stay the same."""
+def ask(built: Built, rules: RuleBase, *, quick: bool = False) -> Answer:
+    """Have one case diagnosed.
+
+    Measurements are kept beside the case and used again while quantmedic stays the same. With ``quick`` only the
+    collectors have to be the same: changed rules judge old measurements, and what remedies recover is as it was
+    simulated for the causes suspected then.
+    """
     started = time.perf_counter()
     try:
-        case = _case(built, fresh)
+        case = _case(built, quick)
         diagnosis = quantmedic.judge(case, rules)
     except Exception as error:
         return Answer(built.spec.name, error=f"{type(error).__name__}: {error}"[:300])
@@ -65,10 +73,14 @@ def ask(built: Built, rules: RuleBase, *, fresh: bool = False) -> Answer:
     )
 
 
-def _case(built: Built, fresh: bool) -> Any:
-    stored = built.folder / f"{_collector_hash()}.case"
-    if stored.is_file() and not fresh:
+def _case(built: Built, quick: bool) -> Any:
+    measured, judged = _hashes()
+    stored = built.folder / f"{measured}-{judged}.case"
+    if stored.is_file():
         return quantmedic.load_case(stored)
+    alike = list(built.folder.glob(f"{measured}-*.case"))
+    if quick and alike:
+        return quantmedic.load_case(alike[0])
     for old in built.folder.glob("*.case"):
         old.unlink()
     case = quantmedic.collect(
@@ -94,7 +106,14 @@ def _options(folder: Path) -> dict[str, Any]:
     }
 
 
-def _collector_hash() -> str:
-    root = Path(next(iter(quantmedic.collectors.__path__)))
-    files = [*sorted(root.glob("*.py")), root.parent / "engine" / "case.py"]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files if path.is_file())).hexdigest()[:16]
+@cache
+def _hashes() -> tuple[str, str]:
+    """Of the collectors, and of engine and rules."""
+    collectors, engine, rules = (Path(next(iter(m.__path__))) for m in (collectors_, engine_, rules_))
+    measured = [*sorted(collectors.glob("*.py")), engine / "case.py"]
+    judged = [*sorted(engine.glob("*.py")), *sorted(rules.rglob("*.yaml"))]
+    return _hash(measured), _hash(judged)
+
+
+def _hash(files: list[Path]) -> str:
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
