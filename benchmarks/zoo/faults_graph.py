@@ -232,7 +232,7 @@ def codes_as_output(patient: Patient) -> Patient:
     return patient.edited(edit)
 
 
-@fault("other-float-model", "sanity", "float-export-differs")
+@fault("other-float-model", "sanity", "float-export-differs", "foreign-weights")
 def other_float_model(patient: Patient) -> Patient:
     """The float model at hand is an older checkpoint than the one that was quantized."""
     surgeon = patient.surgeon()
