@@ -50,7 +50,7 @@ def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
     return [t for t in places if all(node.op_type not in followed for node in surgeon.consumers(t))] or places
 
 
-@fault("outlier-channel", "activations", "channel-outliers", graded=True)
+@fault("outlier-channel", "activations", "channel-outliers", "massive-activations", graded=True)
 def outlier_channel(patient: Patient) -> Patient:
     """One channel 300 times as wide as its neighbours, in two tensors; the readers' weights make up for it."""
     return _amplified(patient, 300 * patient.strength, (0.3, 0.7))
@@ -90,16 +90,22 @@ def percentile_too_low(patient: Patient) -> Patient:
     )
 
 
+def _no_gates(patient: Patient) -> list[str]:
+    """Tensors but those whose range is known beforehand, which have faults of their own."""
+    surgeon = patient.surgeon()
+    return [t for t in patient.activations() if surgeon.producer(t).op_type not in ("Sigmoid", "Softmax")]
+
+
 @fault("narrow-range", "activations", "over-clipped-activations", graded=True)
 def narrow_range(patient: Patient) -> Patient:
     """Two tensors with a fifth of the range that they need."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.25, 0.6), 0.12 / patient.strength)
+    return with_scaled_ranges(patient, pick(_no_gates(patient), 0.25, 0.6), 0.12 / patient.strength)
 
 
 @fault("narrow-late-range", "activations", "over-clipped-activations", graded=True)
 def narrow_late_range(patient: Patient) -> Patient:
     """A late tensor with a tenth of its range."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.85), 0.08 / patient.strength)
+    return with_scaled_ranges(patient, pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
 
 
 @fault("wide-ranges", "activations", "poor-threshold", graded=True)
@@ -111,7 +117,7 @@ def wide_ranges(patient: Patient) -> Patient:
 @fault("one-wide-range", "activations", "poor-threshold", graded=True)
 def one_wide_range(patient: Patient) -> Patient:
     """One tensor with a range 150 times too wide."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.5), 150 * patient.strength)
+    return with_scaled_ranges(patient, pick(_no_gates(patient), 0.5), 150 * patient.strength)
 
 
 @fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold", graded=True)

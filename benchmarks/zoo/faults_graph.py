@@ -130,7 +130,7 @@ def two_bit_first_layer(patient: Patient) -> Patient:
     return patient.edited(lambda p, q: requantized(p, q, names, TensorProto.INT2))
 
 
-@fault("coarse-output", "precision", "coarse-output", graded=True)
+@fault("coarse-output", "precision", "coarse-output", "poor-threshold", graded=True)
 def coarse_output(patient: Patient) -> Patient:
     """The logits have to do with a handful of codes."""
     surgeon = patient.surgeon()
@@ -142,7 +142,7 @@ def coarse_output(patient: Patient) -> Patient:
     )
 
 
-@fault("few-output-codes", "precision", "coarse-output", graded=True)
+@fault("few-output-codes", "precision", "coarse-output", "poor-threshold", graded=True)
 def few_output_codes(patient: Patient) -> Patient:
     """The logits in four bits, over a range five times as wide as they need."""
     surgeon = patient.surgeon()
