@@ -179,8 +179,10 @@ def not_quantized(patient: Patient) -> Patient:
 @fault("half-quantized", "sanity", "partly-quantized", harms=False)
 def half_quantized(patient: Patient) -> Patient:
     """The first half of the network is left out by an exclude list that matches too much."""
+    allowed = patient.network.op_types
+    layers = [n.node.name for n in patient.surgeon().linears() if not allowed or n.node.op_type in allowed]
     nodes = [node.name for node in patient.model.graph.node]
-    names = tuple(nodes[: len(nodes) * 6 // 10])
+    names = tuple(nodes[: nodes.index(layers[len(layers) // 2]) + 1])
     return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *names)))
 
 
@@ -232,14 +234,14 @@ def codes_as_output(patient: Patient) -> Patient:
     return patient.edited(edit)
 
 
-@fault("other-float-model", "sanity", "float-export-differs", "foreign-weights")
+@fault("other-float-model", "sanity", "float-export-differs", "foreign-weights", graded=True)
 def other_float_model(patient: Patient) -> Patient:
     """The float model at hand is an older checkpoint than the one that was quantized."""
     surgeon = patient.surgeon()
     rng = patient.random("older")
     for linear in surgeon.linears():
         weight = surgeon.constant(linear.weight)
-        noise = rng.standard_normal(weight.shape) * weight.std() * 0.5
+        noise = rng.standard_normal(weight.shape) * weight.std() * 0.15 * patient.strength
         surgeon.put(linear.weight, (weight + noise).astype(np.float32))
     reference = run(patient.network, patient.model, patient.validation)
     names = [value.name for value in patient.model.graph.output]
