@@ -49,7 +49,7 @@ class Surgeon:
 
     def put(self, name: str, value: NDArray) -> str:
         """Set or add a constant."""
-        tensor = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        tensor = numpy_helper.from_array(np.asarray(value, order="C"), name)
         for old in self.graph.initializer:
             if old.name == name:
                 old.CopyFrom(tensor)
