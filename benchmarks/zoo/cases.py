@@ -13,7 +13,7 @@ import onnx
 from . import faults_activations, faults_data, faults_graph, faults_weights
 from .controls import CONTROLS
 from .fault import FAULTS
-from .networks import NETWORKS
+from .networks import NETWORKS, TAIL
 from .patient import Patient, healthy
 from .quantizing import Standing, compare, run
 from .surgery import Inapplicable
@@ -136,6 +136,11 @@ class Built:
     def recovery_db(self) -> float | None:
         """Output SQNR after healing minus before, all outputs pooled."""
         return self.healed.sqnr_db - self.before.sqnr_db if self.healed and self.before else None
+
+    @property
+    def gain_db(self) -> float | None:
+        """What healing recovers: pooled, but in the worst column where boxes hide the scores beside them."""
+        return self.recovery_worst_db if self.metric == TAIL.metric else self.recovery_db
 
     @property
     def recovery_worst_db(self) -> float | None:

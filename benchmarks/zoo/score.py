@@ -27,17 +27,29 @@ class Line:
     cases: int
     top1: float | None
     top3: float | None
+    brier: float | None
+    gain_error_db: float | None
     peer_top1: float | None
     peer_top3: float | None
 
 
-def line(title: str, results: Iterable[Result]) -> Line:
+def line(title: str, results: Sequence[Result]) -> Line:
     places, peer = [], []
     for built, answer in results:
         for expected in built.spec.expected:
             places.append(place(expected, answer.names))
             peer.append(place(expected, answer.peer))
-    return Line(title, len(places), _within(places, 1), _within(places, 3), _within(peer, 1), _within(peer, 3))
+    errors = [error for error, *_ in gain_errors(results)]
+    return Line(
+        title,
+        len(places),
+        _within(places, 1),
+        _within(places, 3),
+        brier(results)[0],
+        float(np.median(errors)) if errors else None,
+        _within(peer, 1),
+        _within(peer, 3),
+    )
 
 
 def _within(places: Sequence[int | None], limit: int) -> float | None:
@@ -67,18 +79,18 @@ def brier(results: Iterable[Result]) -> tuple[float | None, int, float | None, f
     return float(np.mean((stated - right) ** 2)), len(pairs), float(stated.mean()), float(right.mean())
 
 
-def gain_errors(results: Iterable[Result]) -> list[tuple[float, str, float, float]]:
+def gain_errors(results: Sequence[Result]) -> list[tuple[float, str, float, float]]:
     """|predicted - real recovery| in dB, both capped, for single faults whose expected cause carries a prediction."""
     found = []
     for built, answer in results:
-        if built.spec.group != "single" or built.recovery_db is None:
+        if built.spec.group != "single" or built.gain_db is None:
             continue
         (expected,) = built.spec.expected
         predicted = next((c[3] for c in answer.causes if c[0] in expected), None)
         if predicted is None:
             continue
-        real, stated = min(built.recovery_db, CAP_DB), min(predicted, CAP_DB)
-        found.append((abs(real - stated), answer.name, predicted, built.recovery_db))
+        real, stated = min(built.gain_db, CAP_DB), min(predicted, CAP_DB)
+        found.append((abs(real - stated), answer.name, predicted, built.gain_db))
     return sorted(found)
 
 
@@ -95,9 +107,12 @@ def render(results: Sequence[Result]) -> str:
     rows = [line("all single faults", singles)]
     rows += [line(f"  {key}", group) for key, group in _grouped(singles, lambda b: b.spec.family)]
     rows += [line(f"  on {key}", group) for key, group in _grouped(singles, lambda b: b.spec.network)]
-    text = [f"{'':24s}{'cases':>6s}{'top-1':>8s}{'top-3':>8s}   peer:{'top-1':>7s}{'top-3':>8s}"]
+    text = [
+        f"{'':24s}{'cases':>6s}{'top-1':>8s}{'top-3':>8s}{'Brier':>8s}{'gain dB':>9s}   peer:{'top-1':>7s}{'top-3':>8s}"
+    ]
     text += [
-        f"{r.title:24s}{r.cases:6d}{_percent(r.top1):>8s}{_percent(r.top3):>8s}        "
+        f"{r.title:24s}{r.cases:6d}{_percent(r.top1):>8s}{_percent(r.top3):>8s}{_number(r.brier, 3):>8s}"
+        f"{_number(r.gain_error_db, 1):>9s}        "
         f"{_percent(r.peer_top1):>7s}{_percent(r.peer_top3):>8s}"
         for r in rows
     ]
@@ -135,6 +150,10 @@ def _grouped(results: Iterable[Result], key) -> list[tuple[str, list[Result]]]:
     return list(groups.items())
 
 
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.0f} %"
 
@@ -161,7 +180,7 @@ def _misses(results: Sequence[Result], alarms: list[str]) -> list[str]:
 
 def _miss(built: Built, answer: Answer) -> str:
     wanted = " + ".join("|".join(e) for e in built.spec.expected)
-    recovery = f"{built.recovery_db:.0f} dB" if built.recovery_db is not None else "-"
+    recovery = f"{built.gain_db:.0f} dB" if built.gain_db is not None else "-"
     return f"{answer.name}: {wanted}; {recovery}; {_said(answer)}"
 
 
