@@ -1,0 +1,232 @@
+"""Small networks that work, the ways in which the field broke them, and what the expert says of each.
+
+The images are those of the embedded demo (Fashion-MNIST, 28 x 28), the labels of the calibration images are what the
+demo network reads there. Networks with random weights get a last layer fitted by least squares, so they do something
+that quantization can spoil.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from models import Array, Feed, Net, run
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+import quantmedic
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.rule import RuleBase
+
+DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
+MEAN, STD = 0.286, 0.353
+CLASSES = 10
+
+
+# --- data ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def pixels(role: str) -> NDArray[np.uint8]:
+    """The demo's images, 0 … 255: 500 representative ones or 512 for validation."""
+    name = {"representative": "representative_healthy", "validation": "validation"}[role]
+    with np.load(DEMO / f"{name}.npz") as stored:
+        return np.asarray(stored["image"])
+
+
+def normalized(x: Array) -> Array:
+    """Pixels as the demo network wants them."""
+    return ((x.astype(np.float32) / 255 - MEAN) / STD).astype(np.float32)
+
+
+@cache
+def images(role: str, n: int = 256) -> Array:
+    return normalized(pixels(role)[:n])
+
+
+@cache
+def labels(role: str, n: int = 256) -> Array:
+    """Class numbers: the true ones for validation, what the demo network says for the representative images."""
+    if role == "validation":
+        with np.load(DEMO / "validation.npz") as stored:
+            return np.asarray(stored["labels"][:n]).astype(np.int64)
+    return run(demo(), {"image": images(role, n)})["logits"].argmax(1)
+
+
+def split(model: onnx.ModelProto, n: int = 256) -> tuple[Feed, Feed]:
+    """Representative and labelled validation images for a model with one input."""
+    name = model.graph.input[0].name
+    validation = {name: images("validation", n), "labels": labels("validation", n)}
+    return {name: images("representative", n)}, validation
+
+
+# --- float networks --------------------------------------------------------------------------------------------------
+
+
+def demo() -> onnx.ModelProto:
+    """The demo's float network: trained, depthwise, one residual sum, one concatenation, swish and ReLU."""
+    return onnx.load(str(DEMO / "float.onnx"))
+
+
+def body(model: onnx.ModelProto, end: str) -> Net:
+    """A net that begins with the nodes of a model up to the tensor ``end``, to be built on."""
+    net = Net(model.opset_import[0].version, inputs=list(model.graph.input))
+    wanted = {end}
+    for node in reversed(model.graph.node):
+        if wanted & set(node.output):
+            net.nodes.insert(0, node)
+            wanted |= set(node.input)
+    net.constants |= {name: value for name, value in constants(model).items() if name in wanted}
+    return net
+
+
+def constants(model: onnx.ModelProto) -> dict[str, Array]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def set_constant(model: onnx.ModelProto, name: str, value: Array) -> None:
+    (tensor,) = [tensor for tensor in model.graph.initializer if tensor.name == name]
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value), name))
+
+
+def edit(model: onnx.ModelProto, name: str, change: Callable[[Array], Array]) -> None:
+    """Replace an initializer by a function of itself, in its own type."""
+    old = constants(model)[name]
+    set_constant(model, name, np.asarray(change(old.copy())).astype(old.dtype))
+
+
+def times(channels: Sequence[int], factor: float | Array, axis: int = 0) -> Callable[[Array], Array]:
+    """A change for ``edit``: some channels times a factor."""
+
+    def change(x: Array) -> Array:
+        along = np.moveaxis(x, axis, 0)
+        along[list(channels)] = (along[list(channels)].T * np.asarray(factor, np.float32)).T
+        return x
+
+    return change
+
+
+def scale_channels(
+    model: onnx.ModelProto, layer: str, consumer: str, channels: Sequence[int], factor: float, *, axis: int = 0
+) -> None:
+    """Scale a layer's channels up here and down in its consumer: the float function stays where a ReLU lies between.
+
+    Args:
+        layer: Name of the layer's parameters without ``.weight``.
+        consumer: The same of the layer that reads it, along ``axis`` of its weights (0: depthwise).
+    """
+    edit(model, f"{layer}.weight", times(channels, factor))
+    edit(model, f"{layer}.bias", times(channels, factor))
+    edit(model, f"{consumer}.weight", times(channels, 1 / factor, axis))
+
+
+def fit(features: Array, targets: Array, strength: float = 1.0) -> tuple[Array, Array]:
+    """Weights and bias of the ridge regression of targets on features (samples x features)."""
+    x = features.astype(np.float64)
+    mean, deviation = x.mean(0), x.std(0) + 1e-6
+    z = (x - mean) / deviation
+    y = targets.astype(np.float64)
+    gram = z.T @ z + strength * np.eye(z.shape[1])
+    weight = np.linalg.solve(gram, z.T @ (y - y.mean(0))) / deviation[:, None]
+    return weight.astype(np.float32), (y.mean(0) - mean @ weight).astype(np.float32)
+
+
+def with_head(net: Net, features: str, feed: Feed, classes: Array, *, strength: float = 3.0) -> onnx.ModelProto:
+    """The net with a fitted Gemm on top of a (samples x features) tensor that tells the classes apart."""
+    body = Net(net.opset, list(net.nodes), dict(net.constants), list(net.inputs))
+    body.output(features)
+    x = run(body.model(), feed)[features]
+    wanted = np.eye(int(classes.max()) + 1)[classes]
+    weight, bias = fit(x, 10 * wanted - 1, strength)
+    net.const("head.weight", weight)
+    net.const("head.bias", bias)
+    net.output(net.add("Gemm", features, "head.weight", "head.bias", out="logits"))
+    return net.model()
+
+
+def accuracy(model: onnx.ModelProto, data: Feed) -> float:
+    feed = {name: value for name, value in data.items() if name != "labels"}
+    return float((next(iter(run(model, feed).values())).argmax(1) == data["labels"]).mean())
+
+
+# --- quantizing ------------------------------------------------------------------------------------------------------
+
+
+class Reader(CalibrationDataReader):
+    def __init__(self, feed: Feed, batch: int = 64) -> None:
+        n = len(next(iter(feed.values())))
+        self._batches = iter([{k: v[i : i + batch] for k, v in feed.items()} for i in range(0, n, batch)])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._batches, None)
+
+
+def quantize(model: onnx.ModelProto, feed: Feed, folder: Path, **options: Any) -> onnx.ModelProto:
+    """What onnxruntime's static quantization makes of a model; uint8 activations and int8 weights by default."""
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(folder / "before.onnx"))
+    unlabelled = {name: value for name, value in feed.items() if name != "labels"}
+    quantize_static(folder / "before.onnx", folder / "after.onnx", Reader(unlabelled), **options)
+    return onnx.load(str(folder / "after.onnx"))
+
+
+def set_range(model: onnx.ModelProto, tensor: str, low: float, high: float) -> None:
+    """Give the quantizer of an activation another range, as another toolchain would have chosen it."""
+    stored = constants(model)
+    zero = stored[f"{tensor}_zero_point"]
+    info = np.iinfo(zero.dtype)
+    scale = np.float32((max(high, 0.0) - min(low, 0.0)) / (info.max - info.min))
+    set_constant(model, f"{tensor}_scale", scale)
+    set_constant(
+        model, f"{tensor}_zero_point", np.asarray(np.rint(info.min - min(low, 0.0) / scale)).astype(zero.dtype)
+    )
+
+
+def node_named(model: onnx.ModelProto, name: str) -> onnx.NodeProto:
+    (node,) = [node for node in model.graph.node if node.name == name]
+    return node
+
+
+# --- diagnosing ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def rules() -> RuleBase:
+    return quantmedic.load_rulebase()
+
+
+def diagnose(
+    float_model: onnx.ModelProto,
+    quantized: onnx.ModelProto,
+    representative: Any,
+    validation: Any,
+    folder: Path,
+    **options: Any,
+) -> Diagnosis:
+    """The expert's word on a pair of models that lie in memory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = folder / "float.onnx", folder / "quantized.onnx"
+    for path, model in zip(paths, (float_model, quantized), strict=True):
+        onnx.save(model, str(path))
+    return quantmedic.diagnose(
+        *paths, representative=representative, validation=validation, rules=rules(), threads=1, **options
+    )
+
+
+def serious(diagnosis: Diagnosis) -> list[str]:
+    """Causes of high or medium severity, best first."""
+    return [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+
+
+def named_layers(diagnosis: Diagnosis, cause: str) -> list[str]:
+    """Float names of the layers that a cause names, worst first."""
+    (found,) = [c for c in diagnosis.causes if c.cause == cause]
+    return [layer.float_name for layer in found.layers if layer.float_name]
+
+
+def assert_healthy(diagnosis: Diagnosis) -> None:
+    assert serious(diagnosis) == []
+    assert diagnosis.verdict == "healthy"
