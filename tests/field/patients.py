@@ -123,18 +123,21 @@ def scale_channels(
     edit(model, f"{consumer}.weight", times(channels, 1 / factor, axis))
 
 
-def fit(features: Array, targets: Array, strength: float = 1.0) -> tuple[Array, Array]:
-    """Weights and bias of the ridge regression of targets on features (samples x features)."""
+def fit(features: Array, targets: Array, strength: float = 0.1) -> tuple[Array, Array]:
+    """Weights and bias of the ridge regression of targets on features (samples x features).
+
+    ``strength`` is in units of the features' mean power. Rare features get no huge weights, as their power is small.
+    """
     x = features.astype(np.float64)
-    mean, deviation = x.mean(0), x.std(0) + 1e-6
-    z = (x - mean) / deviation
+    mean = x.mean(0)
+    gram = (x - mean).T @ (x - mean)
     y = targets.astype(np.float64)
-    gram = z.T @ z + strength * np.eye(z.shape[1])
-    weight = np.linalg.solve(gram, z.T @ (y - y.mean(0))) / deviation[:, None]
+    gram += strength * np.trace(gram) / len(gram) * np.eye(len(gram))
+    weight = np.linalg.solve(gram, (x - mean).T @ (y - y.mean(0)))
     return weight.astype(np.float32), (y.mean(0) - mean @ weight).astype(np.float32)
 
 
-def with_head(net: Net, features: str, feed: Feed, classes: Array, *, strength: float = 3.0) -> onnx.ModelProto:
+def with_head(net: Net, features: str, feed: Feed, classes: Array, strength: float = 0.3) -> onnx.ModelProto:
     """The net with a fitted Gemm on top of a (samples x features) tensor that tells the classes apart."""
     body = Net(net.opset, list(net.nodes), dict(net.constants), list(net.inputs))
     body.output(features)

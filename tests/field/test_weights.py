@@ -1,0 +1,224 @@
+"""Weights that one scale, or one int32 bias, cannot hold: the survey's group 2."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from models import Array, Feed, Net, Recipe, qdq, random
+from patients import (
+    accuracy,
+    assert_healthy,
+    constants,
+    demo,
+    diagnose,
+    edit,
+    labels,
+    named_layers,
+    pixels,
+    quantize,
+    scale_channels,
+    serious,
+    split,
+    with_head,
+)
+
+from quantmedic.engine.diagnosis import Diagnosis
+
+#: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
+CHAINS = (
+    ("stem.conv", "reduce.depthwise.conv", "reduce.pointwise.conv"),
+    ("branches.coarse.pointwise.conv", "head.depthwise.conv", "head.pointwise.conv"),
+)
+
+
+def mobilenet(factor: float, chains: int = 1) -> onnx.ModelProto:
+    """The demo with channels that are always 0 and whose depthwise weights batch norm folding blew up.
+
+    Such a channel has no variance, so gamma / sqrt(var + epsilon) is huge. What it computes is a constant.
+
+    Args:
+        factor: Its depthwise weights against the largest of the other channels.
+        chains: How many depthwise convolutions get one.
+    """
+    model = demo()
+
+    def grown(rows: Array, axis: int = 0) -> object:
+        return lambda x: np.concatenate([x, rows], axis)
+
+    for layer, depthwise, pointwise in CHAINS[:chains]:
+        weights = constants(model)
+        edit(model, f"{layer}.weight", grown(weights[f"{layer}.weight"][:1] * 0.01))
+        edit(model, f"{layer}.bias", grown(np.array([-0.5])))
+        largest = np.abs(weights[f"{depthwise}.weight"]).max()
+        edit(model, f"{depthwise}.weight", grown(random(3, 1, 1, 3, 3).clip(-1, 1) * largest * factor))
+        edit(model, f"{depthwise}.bias", grown(np.array([0.1])))
+        edit(model, f"{pointwise}.weight", grown(weights[f"{pointwise}.weight"][:, :1] * 0.1, 1))
+        (node,) = [node for node in model.graph.node if f"{depthwise}.weight" in node.input]
+        (group,) = [attribute for attribute in node.attribute if attribute.name == "group"]
+        group.i += 1
+    return model
+
+
+def with_constant_channels(value: float, weight: float, n: int = 4) -> onnx.ModelProto:
+    """The demo with channels whose weights are next to nothing and whose bias is a constant that is needed.
+
+    The pointwise layer behind them gives back what they add, so the float function stays. This is what folding leaves
+    of channels that batch norm shut.
+
+    Args:
+        value: The bias of these channels in the stem.
+        weight: Largest of their weights.
+    """
+    model = demo()
+    layer, depthwise, pointwise = CHAINS[0]
+
+    def append(name: str, rows: Array, axis: int = 0) -> None:
+        edit(model, name, lambda x: np.concatenate([x, rows], axis))
+
+    append(f"{layer}.weight", random(4, n, 1, 3, 3).clip(-1, 1) * weight)
+    append(f"{layer}.bias", np.full(n, value))
+    centre = np.zeros((n, 1, 3, 3))
+    centre[:, :, 1, 1] = 1 / value
+    append(f"{depthwise}.weight", centre)
+    append(f"{depthwise}.bias", np.zeros(n))
+    mixed = random(5, 32, n, 1, 1)
+    append(f"{pointwise}.weight", mixed, 1)
+    constant = 1 / (1 + np.exp(-1.0))
+    edit(model, f"{pointwise}.bias", lambda bias: bias - constant * mixed.sum((1, 2, 3)))
+    (node,) = [node for node in model.graph.node if f"{depthwise}.weight" in node.input]
+    (group,) = [attribute for attribute in node.attribute if attribute.name == "group"]
+    group.i += n
+    return model
+
+
+UNPROTECTED = {"per_channel": True, "extra_options": {"QDQDisableWeightAdjustForInt32Bias": True}}
+
+
+def judged(model: onnx.ModelProto, folder: Path, **options: object) -> tuple[float, Diagnosis]:
+    """Points of accuracy lost, and the diagnosis."""
+    representative, validation = split(model)
+    quantized = quantize(model, representative, folder, **options)
+    lost = accuracy(model, validation) - accuracy(quantized, validation)
+    return lost, diagnose(model, quantized, representative, validation, folder)
+
+
+@pytest.mark.parametrize("factor", [30, 60])
+def test_depthwise_weights_on_one_scale(tmp_path: Path, factor: float) -> None:
+    """pytorch#90289: MobileNetV3 falls from 0.75 to 0.41 with one scale for each weight tensor."""
+    lost, diagnosis = judged(mobilenet(factor), tmp_path)
+    assert lost > 0.05
+    assert serious(diagnosis)[0] == "channel-range-imbalance"
+    assert named_layers(diagnosis, "channel-range-imbalance") == ["/reduce/depthwise/conv/Conv"]
+
+
+def test_depthwise_weights_on_a_scale_for_each_channel_are_healthy(tmp_path: Path) -> None:
+    lost, diagnosis = judged(mobilenet(60), tmp_path, per_channel=True)
+    assert lost < 0.02
+    assert_healthy(diagnosis)
+
+
+def test_every_depthwise_layer_at_chance(tmp_path: Path) -> None:
+    """armnn#344: MobileNet at 0.001 with one scale for each layer; every such layer is named."""
+    lost, diagnosis = judged(mobilenet(60, chains=2), tmp_path)
+    assert lost > 0.5
+    assert serious(diagnosis)[0] == "channel-range-imbalance"
+    layers = named_layers(diagnosis, "channel-range-imbalance")
+    assert sorted(layers) == ["/head/depthwise/conv/Conv", "/reduce/depthwise/conv/Conv"]
+
+
+def test_equalized_weights_are_healthy_on_one_scale(tmp_path: Path) -> None:
+    """The same network as it was trained: one scale per tensor does no harm by itself."""
+    assert_healthy(judged(demo(), tmp_path)[1])
+
+
+@pytest.mark.xfail(strict=True, reason="channels with under 1e-4 of the largest one's power are not looked at")
+def test_channels_that_one_scale_erases(tmp_path: Path) -> None:
+    """armnn#344 again: at a ratio of 300 no other channel has a level left."""
+    lost, diagnosis = judged(mobilenet(300), tmp_path)
+    assert lost > 0.7
+    assert serious(diagnosis)[0] == "channel-range-imbalance"
+
+
+@pytest.mark.xfail(strict=True, reason="no rule looks at a channel that needs more of its tensor's range")
+def test_quiet_channel_that_the_next_weights_amplify(tmp_path: Path) -> None:
+    """pytorch#90289: with a scale for each weight channel 0.67 of 0.75 are left, as the activation has one scale."""
+    model = demo()
+    scale_channels(model, "stem.conv", "reduce.depthwise.conv", [8, 9], 1 / 100)
+    lost, diagnosis = judged(model, tmp_path, per_channel=True)
+    assert lost > 0.2
+    assert serious(diagnosis)[0] in ("channel-outliers", "channel-range-imbalance")
+
+
+def test_per_channel_weights_that_make_it_worse(tmp_path: Path) -> None:
+    """onnxruntime#11415: per_channel=True is worse, as the bias of a channel of tiny scale leaves int32."""
+    model = with_constant_channels(2.0, 1e-7)
+    lost, diagnosis = judged(model, tmp_path, **UNPROTECTED)
+    assert lost > 0.5
+    assert serious(diagnosis) == ["bias-overflow"]
+    assert named_layers(diagnosis, "bias-overflow") == ["/stem/conv/Conv"]
+    assert not any("per-channel" in remedy.id for remedy in diagnosis.causes[0].remedies)
+
+
+@pytest.mark.parametrize("options", [{}, {"per_channel": True}], ids=["per-tensor", "protected"])
+def test_tiny_channels_are_healthy_elsewhere(tmp_path: Path, options: dict[str, object]) -> None:
+    """One scale for all, or a quantizer that widens the scale until the bias fits."""
+    lost, diagnosis = judged(with_constant_channels(2.0, 1e-7), tmp_path, **options)
+    assert lost < 0.02
+    assert_healthy(diagnosis)
+
+
+def _pixel_net() -> tuple[onnx.ModelProto, Feed, Feed]:
+    """Half pixels in, step 0.5; four channels of weights up to 1e-7 carry a bias of 5 that the next layer needs."""
+    tiny = np.zeros((4, 1, 3, 3), np.float32)
+    tiny[:, :, 1, 1] = 7.843e-10 * 127
+    net = Net()
+    x = net.input("image", ["n", 1, 28, 28])
+    weight = np.concatenate([random(1, 12, 1, 3, 3, scale=0.004), tiny])
+    bias = np.concatenate([random(2, 12, scale=0.1), np.full(4, 5.0, np.float32)])
+    x = net.add("Relu", net.conv(x, weight, bias, out="first", strides=[2, 2]), out="relu1")
+    mixed = random(3, 24, 16, 1, 1, scale=0.3)
+    x = net.conv(x, mixed, random(4, 24, scale=0.1) - 5 * mixed[:, 12:, 0, 0].sum(1), out="second")
+    x = net.add("AveragePool", net.add("Relu", x, out="relu2"), out="pool", kernel_shape=[3, 3], strides=[3, 3])
+    net.add("Flatten", x, out="features")
+    feeds = {
+        role: {"image": pixels(role).astype(np.float32) / 2, "labels": labels(role, len(pixels(role)))}
+        for role in ("representative", "validation")
+    }
+    data = {"image": feeds["representative"]["image"]}
+    model = with_head(net, "features", data, feeds["representative"]["labels"], 0.01)
+    return model, data, feeds["validation"]
+
+
+def test_bias_code_beyond_int32(tmp_path: Path) -> None:
+    """onnxruntime#21000: input step 0.5, weight step 7.843e-10, bias 5.0; what is left of the bias is 0.842."""
+    model, representative, validation = _pixel_net()
+    quantized = qdq(model, representative, Recipe(per_channel=True))
+    diagnosis = diagnose(model, quantized, representative, validation, tmp_path)
+    assert accuracy(model, validation) - accuracy(quantized, validation) > 0.2
+    assert serious(diagnosis)[0] == "bias-overflow"
+    measured = {row.fact: row.value for row in diagnosis.causes[0].evidence}
+    assert measured["bias.overflowing_channels"] == 4
+    stored = constants(quantized)
+    left = stored["first.bias_q_codes"][12:] * stored["first.bias_q_scale"][12:].astype(np.float64)
+    assert left == pytest.approx(0.842, abs=0.001)
+
+
+def test_scale_one_for_dead_weights_is_healthy(tmp_path: Path) -> None:
+    """The remedy: zeros on a sensible scale, with which the bias fits."""
+    model, representative, validation = _pixel_net()
+    quantized = qdq(model, representative, Recipe(per_channel=True))
+    dead = slice(12, 16)
+
+    def put(name: str, value: float) -> None:
+        def change(x: Array) -> Array:
+            x[dead] = value
+            return x
+
+        edit(quantized, name, change)
+
+    put("first.weight_q_codes", 0)
+    put("first.weight_q_scale", 0.001)
+    put("first.bias_q_scale", 0.0005)
+    put("first.bias_q_codes", 10_000)
+    assert_healthy(diagnose(model, quantized, representative, validation, tmp_path))
