@@ -5,7 +5,7 @@ demo network reads there. Networks with random weights get a last layer fitted b
 that quantization can spoil.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def with_head(net: Net, features: str, feed: Feed, classes: Array, strength: flo
     weight, bias = fit(x, 10 * wanted - 1, strength)
     net.const("head.weight", weight)
     net.const("head.bias", bias)
-    net.output(net.add("Gemm", features, "head.weight", "head.bias", out="logits"))
+    net.output(net.add("Gemm", features, "head.weight", "head.bias", out="logits"), shape=["n", wanted.shape[1]])
     return net.model()
 
 
@@ -168,7 +168,7 @@ class Reader(CalibrationDataReader):
 
 
 def quantize(model: onnx.ModelProto, feed: Feed, folder: Path, **options: Any) -> onnx.ModelProto:
-    """What onnxruntime's static quantization makes of a model; uint8 activations and int8 weights by default."""
+    """What onnxruntime's static quantization makes of a model; int8 for activations and weights by default."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(folder / "before.onnx"))
     unlabelled = {name: value for name, value in feed.items() if name != "labels"}
@@ -176,21 +176,24 @@ def quantize(model: onnx.ModelProto, feed: Feed, folder: Path, **options: Any) -
     return onnx.load(str(folder / "after.onnx"))
 
 
-def set_range(model: onnx.ModelProto, tensor: str, low: float, high: float) -> None:
-    """Give the quantizer of an activation another range, as another toolchain would have chosen it."""
-    stored = constants(model)
-    zero = stored[f"{tensor}_zero_point"]
-    info = np.iinfo(zero.dtype)
-    scale = np.float32((max(high, 0.0) - min(low, 0.0)) / (info.max - info.min))
-    set_constant(model, f"{tensor}_scale", scale)
-    set_constant(
-        model, f"{tensor}_zero_point", np.asarray(np.rint(info.min - min(low, 0.0) / scale)).astype(zero.dtype)
-    )
+def ranges(quantized: onnx.ModelProto) -> dict[str, tuple[float, float]]:
+    """Lowest and highest value that the quantizer of each activation can represent: a calibration cache."""
+    stored = constants(quantized)
+    found = {}
+    for node in quantized.graph.node:
+        if node.op_type != "QuantizeLinear" or node.input[0] in stored:
+            continue
+        scale, zero = (stored[name] for name in node.input[1:3])
+        info = np.iinfo(zero.dtype)
+        low, high = ((float(code) - float(zero)) * float(scale) for code in (info.min, info.max))
+        found[node.input[0]] = low, high
+    return found
 
 
-def node_named(model: onnx.ModelProto, name: str) -> onnx.NodeProto:
-    (node,) = [node for node in model.graph.node if node.name == name]
-    return node
+def with_ranges(wanted: Mapping[str, tuple[float, float]], **options: Any) -> dict[str, Any]:
+    """Options for ``quantize`` that take the ranges of some activations from elsewhere, as another toolchain might."""
+    overrides = {name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in wanted.items()}
+    return {"extra_options": {"TensorQuantOverrides": overrides}, **options}
 
 
 # --- diagnosing ------------------------------------------------------------------------------------------------------
@@ -222,6 +225,11 @@ def diagnose(
 def serious(diagnosis: Diagnosis) -> list[str]:
     """Causes of high or medium severity, best first."""
     return [cause.cause for cause in diagnosis.causes if cause.severity in ("high", "medium")]
+
+
+def first(diagnosis: Diagnosis) -> str | None:
+    """The best of them."""
+    return next(iter(serious(diagnosis)), None)
 
 
 def named_layers(diagnosis: Diagnosis, cause: str) -> list[str]:
