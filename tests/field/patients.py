@@ -196,6 +196,17 @@ def with_ranges(wanted: Mapping[str, tuple[float, float]], **options: Any) -> di
     return {"extra_options": {"TensorQuantOverrides": overrides}, **options}
 
 
+def without_quantizers(quantized: onnx.ModelProto, *tensors: str) -> None:
+    """Take the quantizers off some activations, as a toolchain that fuses operators never puts them there."""
+    for tensor in tensors:
+        (quantize_node,) = [n for n in quantized.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == tensor]
+        (node,) = [n for n in quantized.graph.node if quantize_node.output[0] in n.input]
+        for reader in quantized.graph.node:
+            reader.input[:] = [tensor if name == node.output[0] else name for name in reader.input]
+        for gone in (quantize_node, node):
+            quantized.graph.node.remove(gone)
+
+
 # --- diagnosing ------------------------------------------------------------------------------------------------------
 
 
