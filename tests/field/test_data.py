@@ -143,10 +143,11 @@ def test_calibrated_in_the_dark(tmp_path: Path) -> None:
     assert first(diagnosis) == "domain-shift"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="no rule for stale-calibration yet")
 def test_stale_calibration_cache(tmp_path: Path) -> None:
     """TensorRT#3137: the cache belongs to an earlier network, whose tensors have the same names and other ranges."""
     earlier = demo()
+    for i, name in enumerate(n for n in constants(earlier) if n.endswith("weight")):
+        edit(earlier, name, lambda x, seed=i: x * (1 + 0.1 * random(seed, *x.shape)))
     scale_channels(earlier, "stem.conv", "reduce.depthwise.conv", range(16), 0.1)
     scale_channels(earlier, "branches.fine.depthwise.conv", "branches.fine.pointwise.conv", range(32), 0.1, axis=1)
     cache = ranges(quantize(earlier, {"image": images("representative")}, tmp_path))
@@ -156,7 +157,6 @@ def test_stale_calibration_cache(tmp_path: Path) -> None:
     assert first(diagnosis) == "stale-calibration"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="no rule for random-data yet")
 @pytest.mark.parametrize("kind", ["uniform", "dummy"])
 def test_dummy_data(tmp_path: Path, kind: str) -> None:
     """neural-compressor#956: no quantized model meets the goal; the calibration loader was the dummy one."""
@@ -213,9 +213,6 @@ def mixture_of_experts() -> onnx.ModelProto:
     return with_head(net, "features", data, labels("representative", 500), 0.02)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a tensor that was constant in calibration leaves the rules undecided"
-)
 def test_expert_that_saw_no_tokens(tmp_path: Path) -> None:
     """llm-compressor#20: calibration routes nothing to an expert, so its ranges are made up.
 
