@@ -109,6 +109,20 @@ def times(channels: Sequence[int], factor: float | Array, axis: int = 0) -> Call
     return change
 
 
+def append(model: onnx.ModelProto, name: str, rows: Array, axis: int = 0) -> None:
+    """Add channels to a weight or a bias."""
+    edit(model, name, lambda x: np.concatenate([x, rows], axis))
+
+
+def append_depthwise(model: onnx.ModelProto, layer: str, weight: Array, bias: Array) -> None:
+    """Add channels to a depthwise convolution."""
+    append(model, f"{layer}.weight", weight)
+    append(model, f"{layer}.bias", bias)
+    (node,) = [node for node in model.graph.node if f"{layer}.weight" in node.input]
+    (group,) = [attribute for attribute in node.attribute if attribute.name == "group"]
+    group.i += len(weight)
+
+
 def scale_channels(
     model: onnx.ModelProto, layer: str, consumer: str, channels: Sequence[int], factor: float, *, axis: int = 0
 ) -> None:
@@ -221,16 +235,21 @@ def diagnose(
     representative: Any,
     validation: Any,
     folder: Path,
+    *,
+    previous: Path | None = None,
+    keep: Path | None = None,
     **options: Any,
 ) -> Diagnosis:
-    """The expert's word on a pair of models that lie in memory."""
+    """The expert's word on a pair of models that lie in memory; ``keep`` saves the case, ``previous`` reads another."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = folder / "float.onnx", folder / "quantized.onnx"
     for path, model in zip(paths, (float_model, quantized), strict=True):
         onnx.save(model, str(path))
-    return quantmedic.diagnose(
-        *paths, representative=representative, validation=validation, rules=rules(), threads=1, **options
-    )
+    given = {"representative": representative, "validation": validation, "rules": rules(), "threads": 1, **options}
+    case = quantmedic.collect(*paths, **given)
+    if keep is not None:
+        quantmedic.save_case(case, keep)
+    return quantmedic.judge(case, rules(), previous=quantmedic.load_case(previous) if previous else None)
 
 
 def serious(diagnosis: Diagnosis) -> list[str]:

@@ -1,5 +1,7 @@
 """Calibration data that were not what the network was made for: the survey's group 4, and dummy data of group 6."""
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +62,7 @@ def test_the_right_images_are_healthy(tmp_path: Path) -> None:
 def test_one_image_again_and_again(tmp_path: Path) -> None:
     """tensorflow#44289: the generator takes next(iter(images)) in a loop, 22 136 copies of one image."""
 
-    def generator() -> object:
+    def generator() -> Iterator[Array]:
         for _ in range(400):
             yield next(iter(images("representative")[30:]))
 
@@ -143,15 +145,19 @@ def test_calibrated_in_the_dark(tmp_path: Path) -> None:
     assert first(diagnosis) == "domain-shift"
 
 
+def trained_less(seed: int, weight: Array) -> Array:
+    return weight * (1 + 0.1 * random(seed, *weight.shape))
+
+
 def test_stale_calibration_cache(tmp_path: Path) -> None:
     """TensorRT#3137: the cache belongs to an earlier network, whose tensors have the same names and other ranges."""
     earlier = demo()
     for i, name in enumerate(n for n in constants(earlier) if n.endswith("weight")):
-        edit(earlier, name, lambda x, seed=i: x * (1 + 0.1 * random(seed, *x.shape)))
+        edit(earlier, name, partial(trained_less, i))
     scale_channels(earlier, "stem.conv", "reduce.depthwise.conv", range(16), 0.1)
     scale_channels(earlier, "branches.fine.depthwise.conv", "branches.fine.pointwise.conv", range(32), 0.1, axis=1)
     cache = ranges(quantize(earlier, {"image": images("representative")}, tmp_path))
-    assert_healthy(calibrated_on(images("representative"), tmp_path, earlier)[1])
+    assert accuracy(earlier, split(earlier)[1]) > 0.8, "it was a network that worked"
     lost, diagnosis = calibrated_on(images("representative"), tmp_path, **with_ranges(cache))
     assert lost > 0.1
     assert first(diagnosis) == "stale-calibration"

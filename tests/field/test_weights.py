@@ -8,6 +8,8 @@ import pytest
 from models import Array, Feed, Net, Recipe, qdq, random
 from patients import (
     accuracy,
+    append,
+    append_depthwise,
     assert_healthy,
     constants,
     demo,
@@ -43,21 +45,13 @@ def mobilenet(factor: float, chains: int = 1) -> onnx.ModelProto:
         chains: How many depthwise convolutions get one.
     """
     model = demo()
-
-    def grown(rows: Array, axis: int = 0) -> object:
-        return lambda x: np.concatenate([x, rows], axis)
-
+    weights = constants(model)
     for layer, depthwise, pointwise in CHAINS[:chains]:
-        weights = constants(model)
-        edit(model, f"{layer}.weight", grown(weights[f"{layer}.weight"][:1] * 0.3))
-        edit(model, f"{layer}.bias", grown(np.array([-8.0])))
+        append(model, f"{layer}.weight", weights[f"{layer}.weight"][:1] * 0.3)
+        append(model, f"{layer}.bias", np.array([-8.0]))
         largest = np.abs(weights[f"{depthwise}.weight"]).max()
-        edit(model, f"{depthwise}.weight", grown(random(3, 1, 1, 3, 3).clip(-1, 1) * largest * factor))
-        edit(model, f"{depthwise}.bias", grown(np.array([0.1])))
-        edit(model, f"{pointwise}.weight", grown(weights[f"{pointwise}.weight"][:, :1] * 0.1, 1))
-        (node,) = [node for node in model.graph.node if f"{depthwise}.weight" in node.input]
-        (group,) = [attribute for attribute in node.attribute if attribute.name == "group"]
-        group.i += 1
+        append_depthwise(model, depthwise, random(3, 1, 1, 3, 3).clip(-1, 1) * largest * factor, np.array([0.1]))
+        append(model, f"{pointwise}.weight", weights[f"{pointwise}.weight"][:, :1] * 0.1, 1)
     return model
 
 
@@ -73,23 +67,15 @@ def with_constant_channels(value: float, weight: float, n: int = 4) -> onnx.Mode
     """
     model = demo()
     layer, depthwise, pointwise = CHAINS[0]
-
-    def append(name: str, rows: Array, axis: int = 0) -> None:
-        edit(model, name, lambda x: np.concatenate([x, rows], axis))
-
-    append(f"{layer}.weight", random(4, n, 1, 3, 3).clip(-1, 1) * weight)
-    append(f"{layer}.bias", np.full(n, value))
+    append(model, f"{layer}.weight", random(4, n, 1, 3, 3).clip(-1, 1) * weight)
+    append(model, f"{layer}.bias", np.full(n, value))
     centre = np.zeros((n, 1, 3, 3))
     centre[:, :, 1, 1] = 1 / value
-    append(f"{depthwise}.weight", centre)
-    append(f"{depthwise}.bias", np.zeros(n))
+    append_depthwise(model, depthwise, centre, np.zeros(n))
     mixed = random(5, 32, n, 1, 1)
-    append(f"{pointwise}.weight", mixed, 1)
-    constant = 1 / (1 + np.exp(-1.0))
-    edit(model, f"{pointwise}.bias", lambda bias: bias - constant * mixed.sum((1, 2, 3)))
-    (node,) = [node for node in model.graph.node if f"{depthwise}.weight" in node.input]
-    (group,) = [attribute for attribute in node.attribute if attribute.name == "group"]
-    group.i += n
+    append(model, f"{pointwise}.weight", mixed, 1)
+    swish_of_one = 1 / (1 + np.exp(-1.0))
+    edit(model, f"{pointwise}.bias", lambda bias: bias - swish_of_one * mixed.sum((1, 2, 3)))
     return model
 
 
