@@ -281,7 +281,6 @@ def _fused(model: onnx.ModelProto, folder: Path) -> tuple[float, Diagnosis]:
     return lost, diagnose(model, quantized, representative, validation, folder)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="the simulated repair leaves the step before the swish")
 def test_swish_taken_apart_by_quantizers(tmp_path: Path) -> None:
     """mct-model-optimization#771: EfficientNet at 47 of 78 %, x and sigmoid(x) are quantized one by one.
 
