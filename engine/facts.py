@@ -452,6 +452,9 @@ class RelationFacts(Facts):
         "> 1: reversed fits better",
         "ratio",
     )
+    layout_roughness_excess: float | None = fact(
+        "layout_roughness_ratio of the representative images / of the validation images", "ratio"
+    )
     flipped_pixel_ratio: float | None = fact(
         "flipped_distance_ratio in pixels, (value - lowest lattice point) / lattice step, where both sets lie on one "
         "lattice per channel",

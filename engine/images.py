@@ -17,12 +17,11 @@ _BOOTSTRAP = 400
 def image_facts(case: Case, statistics: SetStatistics) -> dict[str, Any]:
     """What one data set's images show; only ``image`` where samples are no images, or were not measured as such."""
     total = statistics.spatial.sum(axis=0)
-    roughness, other = _roughness(total), _quotient(_sum(total, "other_first"), _sum(total, "other_power"))
     return {
         "image": case.record.spatial_input,
         "spatial_correlation": _correlation(total),
         "sharpness": _sharpness(total),
-        "layout_roughness_ratio": _quotient(roughness, other),
+        "layout_roughness_ratio": _layout_roughness(total),
         **_distances(case, statistics),
     }
 
@@ -33,6 +32,7 @@ def image_relation(mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
     here, there = _correlation(a), _correlation(b)
     ratio = _quotient(_sharpness(a), _sharpness(b))
     return {
+        "layout_roughness_excess": _quotient(_layout_roughness(a), _layout_roughness(b)),
         "correlation_drop": None if here is None or there is None else there - here,
         "sharpness_ratio": ratio,
         "sharpness_mismatch_low": None if ratio is None else _sharpness_mismatch(mine.spatial, other.spatial),
@@ -45,6 +45,11 @@ def _sum(total: Sums, name: str) -> float:
 
 def _roughness(total: Sums) -> float | None:
     return _quotient(_sum(total, "first"), _sum(total, "power"))
+
+
+def _layout_roughness(total: Sums) -> float | None:
+    """Roughness as stored over that in the other layout."""
+    return _quotient(_roughness(total), _quotient(_sum(total, "other_first"), _sum(total, "other_power")))
 
 
 def _correlation(total: Sums) -> float | None:

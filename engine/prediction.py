@@ -52,9 +52,10 @@ def predict(simulation: SimulationRecord | None, key: str, before: str | None = 
 
 
 def heals(outcome: Prediction, base: RuleBase) -> bool:
-    """Whether nothing is left to explain: classes agree, or the output is clean, and most of the noise has gone."""
+    """Whether nothing is left to explain: most of the noise has gone, and the output is clean, or its classes agree."""
     if outcome.agreement is not None:
         clean = outcome.agreement >= base.threshold("harmed_agreement")
+        clean &= outcome.sqnr_db >= base.threshold("healed_sqnr_db")
     else:
         clean = outcome.sqnr_db >= base.threshold("quantize_error_sqnr_db")
     return clean and outcome.share > base.threshold("healed_share")

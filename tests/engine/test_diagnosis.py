@@ -25,6 +25,7 @@ THRESHOLDS = {
     "ratio": 16,
     "negligible_gain_db": 0.5,
     "healed_share": 0.75,
+    "healed_sqnr_db": 15,
     "harmed_agreement": 0.9,
     "quantize_error_sqnr_db": 20,
 }
