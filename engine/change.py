@@ -155,6 +155,12 @@ def _fused(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return group.joined(Change(dict.fromkeys(_quantized(Targets(tuple(sorted(inputs))), facts))))
 
 
+def _float_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """What the operators read is not quantized: they are joined with what writes it."""
+    inputs = {i for k in targets.operators for i in case.record.operators[k].inputs if i is not None}
+    return Change(dict.fromkeys(_quantized(Targets(tuple(sorted(inputs))), facts)))
+
+
 def _separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """The joint tensor stays float, and every operand gets a range of its own."""
     joint = _quantized(targets, facts)
@@ -186,6 +192,7 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "float-with-inputs": _float_with_inputs,
     "group-float": _group_float,
     "fused": _fused,
+    "float-inputs": _float_inputs,
     "no-quantizer": _no_quantizer,
     "per-channel-weights": _weight_form("per-channel"),
     "best-weight-range": _weight_form("best-range"),

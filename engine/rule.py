@@ -61,6 +61,7 @@ Simulation = Literal[
     "unit-range",
     "separate-operands",
     "fused",
+    "float-inputs",
 ]
 SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
 #: Trials that carry out a remedy on the model itself.
