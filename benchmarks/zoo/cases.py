@@ -179,7 +179,7 @@ def _made(spec: Spec, folder: Path, root: Path) -> Built:
     except Inapplicable as error:
         return Built(spec, folder, "inapplicable", str(error))
     except Exception as error:
-        if any(f"tensor({kind})" in str(error) for kind in ("uint4", "int2")):
+        if any(text in str(error) for text in ("tensor(uint4)", "tensor(int2)", "output_dtype")):
             return Built(spec, folder, "inapplicable", "onnxruntime has no kernel for so few bits")
         return Built(spec, folder, "broken", f"{type(error).__name__}: {error}"[:300])
 

@@ -108,7 +108,7 @@ def narrow_late_range(patient: Patient) -> Patient:
     return with_scaled_ranges(patient, pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
 
 
-@fault("wide-ranges", "activations", "poor-threshold", graded=True)
+@fault("wide-ranges", "activations", "poor-threshold", "stale-calibration", graded=True)
 def wide_ranges(patient: Patient) -> Patient:
     """Ranges 24 times wider than the values, everywhere."""
     return with_scaled_ranges(patient, patient.activations(), 24 * patient.strength)

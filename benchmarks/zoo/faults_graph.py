@@ -182,6 +182,8 @@ def half_quantized(patient: Patient) -> Patient:
     allowed = patient.network.op_types
     layers = [n.node.name for n in patient.surgeon().linears() if not allowed or n.node.op_type in allowed]
     nodes = [node.name for node in patient.model.graph.node]
+    if not all(nodes):
+        raise Inapplicable("its nodes have no names")
     names = tuple(nodes[: nodes.index(layers[len(layers) // 2]) + 1])
     return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *names)))
 

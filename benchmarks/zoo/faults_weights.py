@@ -42,23 +42,52 @@ def dead_inputs(patient: Patient, surgeon: Surgeon, share: float = 0.6) -> list[
     return chosen
 
 
-def _huge(patient: Patient, factor: float, *, one_row: bool) -> Surgeon:
-    """Huge weights behind silent inputs: in the faintest output channel of each layer, or in all of them."""
-    surgeon = patient.surgeon()
-    last = surgeon.producer(surgeon.output)
-    for linear, channel in dead_inputs(patient, surgeon):
-        if one_row and linear.node is last:
-            continue  # every class counts
-        weight = surgeon.constant(linear.weight).copy()
-        view = np.moveaxis(weight, (linear.out, linear.into), (0, 1))
-        flat = np.abs(view).reshape(len(view), -1)
-        rows = [int(flat.sum(1).argmin())] if one_row else range(len(view))
-        for row in rows:
-            view[row, channel] = 0
-            place = (row, channel, *(0,) * (view.ndim - 2))
-            view[place] = factor * flat.max(1)[row]
-        surgeon.put(surgeon.own(linear, 1), weight)
-    return surgeon
+def _dense(surgeon: Surgeon, share: float) -> list[Linear]:
+    """The later layers, without depthwise ones, whose inputs have known channels."""
+    found = []
+    for linear in surgeon.linears():
+        tensor = linear.node.input[0]
+        if linear.depthwise or tensor == surgeon.input or not surgeon.shape(tensor):
+            continue
+        if surgeon.constant(linear.weight).shape[linear.into] == surgeon.channels(tensor):
+            found.append(linear)
+    if not found:
+        raise Inapplicable("no dense layer")
+    return found[-max(1, int(share * len(found))) :]
+
+
+def _cancelling(surgeon: Surgeon, linear: Linear, huge: np.ndarray) -> None:
+    """Let a layer read its input twice; ``huge`` is added to the weights of the first copy and taken off the second.
+
+    The function is the same, and both copies carry the same codes, so that nothing but the weights' grid suffers.
+    ``huge`` has the output channels first, then the input channels.
+    """
+    tensor = linear.node.input[0]
+    twice = f"{linear.node.name}_twice"
+    axis = surgeon.channel_axis(tensor)
+    surgeon.add("Concat", [tensor, tensor], twice, surgeon.producer(tensor), axis=axis)
+    linear.node.input[0] = twice
+    weight = surgeon.constant(linear.weight)
+    view = np.moveaxis(weight, (linear.out, linear.into), (0, 1))
+    both = np.concatenate([view + huge, -huge], axis=1).astype(np.float32)
+    surgeon.put(surgeon.own(linear, 1), np.moveaxis(both, (0, 1), (linear.out, linear.into)))
+
+
+def _views(surgeon: Surgeon, linear: Linear) -> np.ndarray:
+    return np.moveaxis(surgeon.constant(linear.weight), (linear.out, linear.into), (0, 1))
+
+
+def _with_tails(patient: Patient, linears: list[Linear], surgeon: Surgeon, factor: float) -> Patient:
+    """A huge weight or a few in every output channel, and as many in every input channel."""
+    for linear in linears:
+        view = _views(surgeon, linear)
+        huge = np.zeros_like(view)
+        rows, columns = view.shape[:2]
+        for i in range(max(rows, columns)):
+            row = i % rows
+            huge[(row, i % columns, *(0,) * (view.ndim - 2))] = factor * np.abs(view[row]).max()
+        _cancelling(surgeon, linear, huge)
+    return patient.with_(model=surgeon.model)
 
 
 @fault(
@@ -69,20 +98,40 @@ def _huge(patient: Patient, factor: float, *, one_row: bool) -> Surgeon:
     graded=True,
 )
 def one_wide_channel(patient: Patient) -> Patient:
-    """One output channel with weights 200 times as large, behind an input that is always zero; one scale for all."""
-    surgeon = _huge(patient, 200 * patient.strength, one_row=True)
+    """All weights of one output channel up to 60 times as large, cancelling each other; one scale for all channels."""
+    surgeon = patient.surgeon()
+    last = surgeon.producer(surgeon.output)
+    rng = patient.random("signs")
+    for linear in _dense(surgeon, 0.6):
+        if linear.node is last:
+            continue  # every class counts
+        view = _views(surgeon, linear)
+        flat = np.abs(view).reshape(len(view), -1)
+        row = int(flat.sum(1).argmin())
+        huge = np.zeros_like(view)
+        signs = rng.choice([-1.0, 1.0], view[row].shape)
+        huge[row] = 60 * patient.strength * flat.max(1)[row] * signs * rng.uniform(0.5, 1, view[row].shape)
+        _cancelling(surgeon, linear, huge)
     return patient.with_(model=surgeon.model, recipe=replace(patient.recipe, per_channel=False))
 
 
 @fault("heavy-tails", "weights", "heavy-tailed-weights", graded=True)
 def heavy_tails(patient: Patient) -> Patient:
-    """One huge weight in every output channel, behind an input that is always zero."""
-    return patient.with_(model=_huge(patient, 120 * patient.strength, one_row=False).model)
+    """A few huge weights in most layers, none of which the network needs: they cancel each other."""
+    surgeon = patient.surgeon()
+    return _with_tails(patient, _dense(surgeon, 0.6), surgeon, 120 * patient.strength)
 
 
 @fault("one-heavy-tail", "weights", "heavy-tailed-weights", graded=True)
 def one_heavy_tail(patient: Patient) -> Patient:
-    """The same in a single layer."""
+    """The same in the last layer."""
+    surgeon = patient.surgeon()
+    return _with_tails(patient, _dense(surgeon, 0.01), surgeon, 400 * patient.strength)
+
+
+@fault("wide-dead-input", "weights", "channel-range-imbalance", "heavy-tailed-weights", graded=True)
+def wide_dead_input(patient: Patient) -> Patient:
+    """Huge weights behind an input channel that is always zero, in a single layer."""
     surgeon = patient.surgeon()
     linear, channel = dead_inputs(patient, surgeon, 0.01)[-1]
     weight = surgeon.constant(linear.weight).copy()

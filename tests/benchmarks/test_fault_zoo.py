@@ -45,7 +45,7 @@ def test_a_case_is_built_once(cache):
     assert files == {path: path.stat().st_mtime_ns for path in built.folder.iterdir()}
 
 
-@pytest.mark.parametrize("kind", ["outlier-channel", "wide-branch", "wide-addend", "cancelled-offset"])
+@pytest.mark.parametrize("kind", ["outlier-channel", "wide-branch", "wide-addend", "cancelled-offset", "heavy-tails"])
 @pytest.mark.parametrize("network", ["demo", "resnet", "vit"])
 def test_cuts_keep_the_function(network, kind):
     sound = healthy(NETWORKS[network])
