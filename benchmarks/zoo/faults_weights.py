@@ -42,14 +42,15 @@ def dead_inputs(patient: Patient, surgeon: Surgeon, share: float = 0.6) -> list[
     return chosen
 
 
-def _dense(surgeon: Surgeon, share: float) -> list[Linear]:
-    """The later layers, without depthwise ones, whose inputs have known channels."""
+def _dense(surgeon: Surgeon, share: float, outputs: float = 0) -> list[Linear]:
+    """The later layers, without depthwise ones, that have so many output channels for each input channel."""
     found = []
     for linear in surgeon.linears():
         tensor = linear.node.input[0]
         if linear.depthwise or tensor == surgeon.input or not surgeon.shape(tensor):
             continue
-        if surgeon.constant(linear.weight).shape[linear.into] == surgeon.channels(tensor):
+        shape = surgeon.constant(linear.weight).shape
+        if shape[linear.into] == surgeon.channels(tensor) and shape[linear.out] >= outputs * shape[linear.into]:
             found.append(linear)
     if not found:
         raise Inapplicable("no dense layer")
@@ -78,14 +79,12 @@ def _views(surgeon: Surgeon, linear: Linear) -> np.ndarray:
 
 
 def _with_tails(patient: Patient, linears: list[Linear], surgeon: Surgeon, factor: float) -> Patient:
-    """A huge weight or a few in every output channel, and as many in every input channel."""
+    """A huge weight in every output channel, in input channels that take turns."""
     for linear in linears:
         view = _views(surgeon, linear)
         huge = np.zeros_like(view)
-        rows, columns = view.shape[:2]
-        for i in range(max(rows, columns)):
-            row = i % rows
-            huge[(row, i % columns, *(0,) * (view.ndim - 2))] = factor * np.abs(view[row]).max()
+        for row in range(len(view)):
+            huge[(row, row % view.shape[1], *(0,) * (view.ndim - 2))] = factor * np.abs(view[row]).max()
         _cancelling(surgeon, linear, huge)
     return patient.with_(model=surgeon.model)
 
@@ -119,14 +118,14 @@ def one_wide_channel(patient: Patient) -> Patient:
 def heavy_tails(patient: Patient) -> Patient:
     """A few huge weights in most layers, none of which the network needs: they cancel each other."""
     surgeon = patient.surgeon()
-    return _with_tails(patient, _dense(surgeon, 0.6), surgeon, 120 * patient.strength)
+    return _with_tails(patient, _dense(surgeon, 0.7, 0.7), surgeon, 120 * patient.strength)
 
 
 @fault("one-heavy-tail", "weights", "heavy-tailed-weights", graded=True)
 def one_heavy_tail(patient: Patient) -> Patient:
-    """The same in the last layer."""
+    """The same in a single layer."""
     surgeon = patient.surgeon()
-    return _with_tails(patient, _dense(surgeon, 0.01), surgeon, 400 * patient.strength)
+    return _with_tails(patient, _dense(surgeon, 0.01, 0.7), surgeon, 400 * patient.strength)
 
 
 @fault("wide-dead-input", "weights", "channel-range-imbalance", "heavy-tailed-weights", graded=True)
