@@ -142,7 +142,7 @@ def coarse_output(patient: Patient) -> Patient:
     )
 
 
-@fault("few-output-codes", "precision", "coarse-output", "poor-threshold", graded=True)
+@fault("few-output-codes", "precision", "coarse-output", "poor-threshold", "too-few-activation-bits", graded=True)
 def few_output_codes(patient: Patient) -> Patient:
     """The logits in four bits, over a range five times as wide as they need."""
     surgeon = patient.surgeon()
