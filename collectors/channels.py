@@ -20,6 +20,7 @@ _POOLS = frozenset(
     {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "LRN", "Resize", "Upsample", "PRelu"}
 )
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+_REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2"})
 _OPAQUE = frozenset({"Shape", "Size", "Gather", "ArgMax", "ArgMin", "TopK", "NonZero", "Einsum", "LSTM", "GRU", "RNN"})
 
 
@@ -38,7 +39,7 @@ def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]], static: Sh
     for op in reversed(graph.operators):
         _carry_back(op, axes)
     for op in graph.operators:
-        axis = _output_axis(op, axes, known)
+        axis = _reduced_axis(op, graph, axes, known) if op.op_type in _REDUCTIONS else _output_axis(op, axes, known)
         if axis is None:
             continue
         for name in op.outputs:
@@ -111,6 +112,24 @@ def _output_axis(op: Operator, axes: Mapping[str, int], shapes: Shapes) -> int |
         return reshaped_axis(axis, before, after) if before is not None and after is not None else None
     shape, result = shapes.get(source), shapes.get(op.outputs[0])
     return axis if shape and result and len(shape) == len(result) else None
+
+
+def _reduced_axis(op: Operator, graph: Graph, axes: Mapping[str, int], shapes: Shapes) -> int | None:
+    """Where the channels are once other axes were reduced; None where they were reduced themselves."""
+    axis, rank = axes.get(op.inputs[0]), len(shapes.get(op.inputs[0], ()))
+    attribute = op.attributes.get("axes")
+    stored = graph.constants.get(op.inputs[1]) if len(op.inputs) > 1 else None
+    if attribute is not None:
+        reduced = list(attribute.ints)
+    elif stored is not None and stored.integers is not None:
+        reduced = stored.integers.ravel().tolist()
+    else:
+        return None
+    gone = {i % rank for i in reduced} if rank else set()
+    if axis is None or axis in gone:
+        return None
+    kept = op.attributes["keepdims"].i if "keepdims" in op.attributes else 1
+    return axis if kept else axis - sum(i < axis for i in gone)
 
 
 def _permutation(op: Operator) -> list[int]:

@@ -279,6 +279,7 @@ def _model_facts(
         "sqnr_worst_step_db": _worst_step(case, tensors),
         "first_nonfinite_layer": first,
         "nonfinite_in": where,
+        "float_nonfinite": bool(_spoiled(case, "nonfinite")),
         "nonfinite_output": _which(bool(samples["bad_float"].any()), bool(samples["bad_quantized"].any())),
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),

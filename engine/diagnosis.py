@@ -313,6 +313,12 @@ class _Outcome(NamedTuple):
         return self.alone is not None and self.remedies.get(advice.simulate or "") is self.alone
 
     @property
+    def mean_gain_db(self) -> float | None:
+        """The mean of what the repair recovers first and last: what it is worth whatever else is repaired."""
+        gains = [found.gain_db for found in (self.alone, self.last) if found is not None]
+        return sum(gains) / len(gains) if gains else None
+
+    @property
     def gain_db(self) -> float | None:
         """What the repair recovers, alone or, where other faults hide it, after theirs."""
         gains = [found.gain_db for found in (self.alone, self.last) if found is not None]
@@ -471,7 +477,7 @@ def _rank(
         rules = [f.rule for f in suspect.findings]
         serious = cause.severity in ("high", "medium")
         spread = serious and _is_spread(suspect)
-        gain = outcomes[cause.cause].gain_db
+        gain = outcomes[cause.cause].mean_gain_db
         worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         return (
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),

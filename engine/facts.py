@@ -723,6 +723,7 @@ class ModelFacts(Facts):
         "first layer in topological order with a NaN or infinite value that the float model does not have, else the "
         "first with any"
     )
+    float_nonfinite: bool | None = fact("the float model shows NaN or infinite values somewhere")
     nonfinite_in: Literal["none", "float", "quantized", "both"] | None = fact(
         "models that show non-finite values there"
     )
