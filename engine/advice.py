@@ -46,6 +46,7 @@ class Recovery(Data):
     low_db: float = Field(description="lower end of its 95 % interval, the error of the simulation included")
     high_db: float = Field(description="upper end of that interval")
     share: float = Field(description="share of the output's noise power that goes")
+    bound: bool = Field(default=False, description="at most this: what it repairs was taken away, not repaired")
 
 
 class Advice(Data):

@@ -193,6 +193,8 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "group-float": _group_float,
     "fused": _fused,
     "float-inputs": _float_inputs,
+    "float-weights": _weight_form("float"),
+    "float-tensors": _no_quantizer,
     "no-quantizer": _no_quantizer,
     "per-channel-weights": _weight_form("per-channel"),
     "best-weight-range": _weight_form("best-range"),

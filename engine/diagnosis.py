@@ -24,7 +24,7 @@ from quantmedic.engine.facts import (
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
 from quantmedic.engine.previous import Before, Previous, Tried, compare, rank_tried
-from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity, Threshold
+from quantmedic.engine.rule import BOUNDS, SEVERITIES, RuleBase, Severity, Threshold
 from quantmedic.engine.suspects import Repairs, Suspect, chosen_repairs, last_gain, suspects_of
 
 SCHEMA_VERSION = "1.0"
@@ -418,7 +418,7 @@ def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseRep
 def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
     """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
     found = [
-        advice.model_copy(update={"predicted": _recovery(known)}) if known is not None else advice
+        advice.model_copy(update={"predicted": _recovery(known, advice.simulate)}) if known is not None else advice
         for advice in cause.remedies
         for known in [outcome.remedies.get(advice.simulate or "")]
     ]
@@ -439,8 +439,14 @@ def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tup
     return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
 
 
-def _recovery(known: Prediction) -> Recovery:
-    return Recovery(gain_db=known.gain_db, low_db=known.low_db, high_db=known.high_db, share=known.share)
+def _recovery(known: Prediction, simulated: str | None) -> Recovery:
+    return Recovery(
+        gain_db=known.gain_db,
+        low_db=known.low_db,
+        high_db=known.high_db,
+        share=known.share,
+        bound=simulated in BOUNDS,
+    )
 
 
 def _row(evidence: Evidence) -> EvidenceRow:
@@ -511,6 +517,8 @@ def _absorb(
             later = [f for f in later if f.rule.scope != "dataset"]
         own = [f for f in suspect.findings if _identity(f) not in absorbed]
         outcome = outcomes[cause.cause]
+        if outcome.change and not outcome.change.weights:  # ranges may hide what weights do, but do not repair them
+            later = [f for f in later if f.rule.family != "weights"]
         if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
             continue
         standing = _standing(evaluate(base, repair(outcome.change, outcome.alone)))

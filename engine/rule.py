@@ -62,7 +62,11 @@ Simulation = Literal[
     "separate-operands",
     "fused",
     "float-inputs",
+    "float-weights",
+    "float-tensors",
 ]
+#: Simulations of what a remedy would do at best: it is not simulated itself, but what it repairs is taken away.
+BOUNDS: tuple[Simulation, ...] = ("float-weights", "float-tensors")
 SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
 #: Trials that carry out a remedy on the model itself.
 Trial = Literal[

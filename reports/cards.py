@@ -205,7 +205,8 @@ def _recovery(predicted: Recovery | None) -> str:
     if predicted is None:
         return ""
     low, high = decibels(predicted.low_db, "+"), decibels(predicted.high_db, "+")
-    return f"{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
+    most = "at most " if predicted.bound else ""
+    return f"{most}{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
 
 
 def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> RemedyCard:
