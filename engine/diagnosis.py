@@ -517,7 +517,8 @@ def _absorb(
             later = [f for f in later if f.rule.scope != "dataset"]
         own = [f for f in suspect.findings if _identity(f) not in absorbed]
         outcome = outcomes[cause.cause]
-        if outcome.change and not outcome.change.weights:  # ranges may hide what weights do, but do not repair them
+        # Ranges may hide what weights do, but do not repair them.
+        if outcome.change and not (outcome.change.weights or outcome.change.biases):
             later = [f for f in later if f.rule.family != "weights"]
         if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
             continue

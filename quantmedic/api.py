@@ -135,6 +135,7 @@ def collect(
         collectors.from_onnx.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
     """
     from quantmedic.collectors.datasets import open_dataset
+    from quantmedic.collectors.from_onnx import Interrupted
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.host import available_threads
     from quantmedic.collectors.metrics import load_metric
@@ -188,7 +189,13 @@ def collect(
         checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
         extras=extras,
     )
-    return _simulated(case, models, datasets, settings, rules or load_rulebase(), progress)
+    try:
+        return _simulated(case, models, datasets, settings, rules or load_rulebase(), progress)
+    except KeyboardInterrupt:
+        # All samples are measured: what is lost is only what remedies recover.
+        if checkpoint is not None:
+            save_case(case, checkpoint)
+        raise Interrupted(case) from None
 
 
 def _simulated(

@@ -23,6 +23,7 @@ import quantmedic
 from quantmedic.cli import cli
 from quantmedic.collectors import from_onnx, onnx_view
 from quantmedic.collectors.from_onnx import Interrupted
+from quantmedic.demo import patient
 from quantmedic.engine.case import Case
 from quantmedic.engine.errors import CaseError
 
@@ -473,6 +474,25 @@ def test_ctrl_c_in_the_middle_of_a_batch_keeps_what_was_measured(wholes, threads
     check_unfinished(file)
     quantmedic.save_case(scene.collect(**options), tmp_path / "whole.case")
     assert_identical(scene.collect(checkpoint=file, resume=True, **options), tmp_path / "whole.case", tmp_path)
+
+
+def test_ctrl_c_while_remedies_are_simulated_keeps_all_that_was_measured(tmp_path, monkeypatch):
+    (float_model, int8), options = patient()
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if stage == "remedies":
+            raise KeyboardInterrupt
+
+    file = tmp_path / "c.case"
+    found = interrupt_of(
+        lambda: quantmedic.collect(float_model, int8, checkpoint=file, progress=progress, samples=64, **options)
+    )
+    assert found.case.record.simulation is None
+    kept = quantmedic.load_case(file).record.datasets
+    assert {role: (d.seen, d.complete) for role, d in kept.items()} == {
+        "representative": (64, True),
+        "validation": (64, True),
+    }
 
 
 def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c, tmp_path, monkeypatch):
