@@ -259,7 +259,7 @@ class _Builder:
         return self._quantized.get(name, name)
 
     def finish(self, count: int) -> None:
-        """Add the simulated quantizers, and put the nodes in order."""
+        """Add the simulated quantizers; onnxruntime puts the nodes in order itself."""
         graph = self.model.graph
         if count:
             self._add_input(_GRIDS, [3 * count])
@@ -270,7 +270,6 @@ class _Builder:
             graph.node.append(helper.make_node("Split", [_GRIDS, sizes.name], parts, axis=0))
         for k, (source, target) in enumerate(self._pending):
             graph.node.extend(_quantizer(source, target, *(f"{_GRIDS}:{3 * k + n}" for n in range(3))))
-        _sort(graph)
 
 
 def _quantizer(source: str, target: str, low: str, high: str, step: str) -> Iterator[onnx.NodeProto]:
@@ -286,32 +285,3 @@ def _quantizer(source: str, target: str, low: str, high: str, step: str) -> Iter
     yield node("Min", f"{target}:Max", high)
     yield node("Greater", step, f"{_GRIDS}:zero")
     yield node("Where", f"{target}:Greater", f"{target}:Min", source, to=target)
-
-
-def _sort(graph: onnx.GraphProto) -> None:
-    """Nodes in topological order: onnxruntime wants every tensor written before it is read."""
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
-    written = {name for node in nodes for name in node.output if name}
-    needs = [{name for name in _read(node) if name in written} for node in nodes]
-    readers: dict[str, list[int]] = {}
-    for k, names in enumerate(needs):
-        for name in names:
-            readers.setdefault(name, []).append(k)
-    ordered = [k for k, names in enumerate(needs) if not names]
-    for k in ordered:
-        for name in nodes[k].output:
-            for reader in readers.pop(name, []):
-                needs[reader].discard(name)
-                if not needs[reader]:
-                    ordered.append(reader)
-    del graph.node[:]
-    graph.node.extend(nodes[k] for k in ordered)
-
-
-def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """Tensors that a node reads, in its subgraphs too."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from _read(inner)

@@ -89,7 +89,7 @@ def _covering(
 
 
 def _recalibrate(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    return Change(_covering(case, facts, _quantized(Targets(tuple(range(len(facts.tensors)))), facts)))
+    return _full_range(case, facts, _all_tensors(facts))
 
 
 def _full_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
@@ -134,8 +134,8 @@ def _float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 def _float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """The layers, and what they read: a network's input is rounded by no layer."""
-    inputs = {i for k in targets.operators for i in case.record.operators[k].inputs if i is not None}
-    return _float(case, facts, Targets(tuple(sorted(inputs | set(targets.tensors))), targets.operators))
+    inputs = _inputs(case, targets.operators).tensors
+    return _float(case, facts, Targets(tuple(sorted({*inputs, *targets.tensors})), targets.operators))
 
 
 def _group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
@@ -151,22 +151,28 @@ def _fused(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """One operator instead of the group: what the group reads is not quantized for it either."""
     group = _group_float(case, facts, targets)
     members = {k for k, op in enumerate(case.record.operators) if set(op.outputs) & set(group.grids)}
-    inputs = {i for k in members for i in case.record.operators[k].inputs if i is not None}
-    return group.joined(Change(dict.fromkeys(_quantized(Targets(tuple(sorted(inputs))), facts))))
+    return group.joined(_no_quantizer(case, facts, _inputs(case, members)))
 
 
 def _float_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """What the operators read is not quantized: they are joined with what writes it."""
-    inputs = {i for k in targets.operators for i in case.record.operators[k].inputs if i is not None}
-    return Change(dict.fromkeys(_quantized(Targets(tuple(sorted(inputs))), facts)))
+    return _no_quantizer(case, facts, _inputs(case, targets.operators))
 
 
 def _separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """The joint tensor stays float, and every operand gets a range of its own."""
-    joint = _quantized(targets, facts)
-    inputs = {i for k in targets.operators for i in case.record.operators[k].inputs if i is not None}
-    operands = _quantized(Targets(tuple(sorted(inputs))), facts)
-    return Change({**_covering(case, facts, operands), **dict.fromkeys(joint)})
+    operands = _full_range(case, facts, _inputs(case, targets.operators))
+    return operands.joined(_no_quantizer(case, facts, targets))
+
+
+def _all_tensors(facts: CaseFacts) -> Targets:
+    return Targets(tuple(range(len(facts.tensors))))
+
+
+def _inputs(case: Case, operators: Iterable[int]) -> Targets:
+    """The tensors that operators read."""
+    read = {i for k in operators for i in case.record.operators[k].inputs if i is not None}
+    return Targets(tuple(sorted(read)))
 
 
 def _weighted(targets: Targets, facts: CaseFacts) -> list[int]:
@@ -207,8 +213,7 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
 
 def without_activation_noise(facts: CaseFacts) -> Change:
     """Every activation in float: what is left is the noise of the weights and biases."""
-    every = Targets(tuple(range(len(facts.tensors))))
-    return Change(dict.fromkeys(_quantized(every, facts)))
+    return Change(dict.fromkeys(_quantized(_all_tensors(facts), facts)))
 
 
 def without_weight_noise(facts: CaseFacts) -> Change:

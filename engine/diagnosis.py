@@ -315,14 +315,16 @@ class _Outcome(NamedTuple):
     @property
     def mean_gain_db(self) -> float | None:
         """The mean of what the repair recovers first and last: what it is worth whatever else is repaired."""
-        gains = [found.gain_db for found in (self.alone, self.last) if found is not None]
-        return sum(gains) / len(gains) if gains else None
+        return sum(self._gains) / len(self._gains) if self._gains else None
 
     @property
     def gain_db(self) -> float | None:
         """What the repair recovers, alone or, where other faults hide it, after theirs."""
-        gains = [found.gain_db for found in (self.alone, self.last) if found is not None]
-        return max(gains, default=None)
+        return max(self._gains, default=None)
+
+    @property
+    def _gains(self) -> list[float]:
+        return [found.gain_db for found in (self.alone, self.last) if found is not None]
 
 
 def _trusted(simulation: SimulationRecord | None) -> SimulationRecord | None:
@@ -417,25 +419,17 @@ def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseRep
 
 def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
     """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
-    found = [
-        advice.model_copy(update={"predicted": _recovery(known, advice.simulate)}) if known is not None else advice
-        for advice in cause.remedies
-        for known in [outcome.remedies.get(advice.simulate or "")]
-    ]
-    harmful = [
-        a for a in found if a.predicted is not None and a.predicted.gain_db < -base.threshold("negligible_gain_db")
-    ]
-    held = [
-        Withheld(
-            id=advice.id,
-            title=advice.title,
-            because=f"simulated, it makes the output {-advice.predicted.gain_db:.1f} dB noisier",
-            layers=advice.layers,
-        )
-        for advice in harmful
-        if advice.predicted is not None
-    ]
-    kept = [advice for advice in found if advice not in harmful]
+    kept: list[Advice] = []
+    held: list[Withheld] = []
+    for advice in cause.remedies:
+        known = outcome.remedies.get(advice.simulate or "")
+        if known is None:
+            kept.append(advice)
+        elif known.gain_db >= -base.threshold("negligible_gain_db"):
+            kept.append(advice.model_copy(update={"predicted": _recovery(known, advice.simulate)}))
+        else:
+            because = f"simulated, it makes the output {-known.gain_db:.1f} dB noisier"
+            held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
     return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case import SPATIAL, Case, SetStatistics
 from quantmedic.engine.histogram import Bins
+from quantmedic.engine.tensors import ratio
 
 Sums = NDArray[np.float64]
 _COLUMN = {name: i for i, name in enumerate(SPATIAL)}
@@ -30,12 +31,12 @@ def image_relation(mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
     """What the images of both sets show side by side."""
     a, b = (statistics.spatial.sum(axis=0) for statistics in (mine, other))
     here, there = _correlation(a), _correlation(b)
-    ratio = _quotient(_sharpness(a), _sharpness(b))
+    sharper = ratio(_sharpness(a), _sharpness(b))
     return {
-        "layout_roughness_excess": _quotient(_layout_roughness(a), _layout_roughness(b)),
+        "layout_roughness_excess": ratio(_layout_roughness(a), _layout_roughness(b)),
         "correlation_drop": None if here is None or there is None else there - here,
-        "sharpness_ratio": ratio,
-        "sharpness_mismatch_low": None if ratio is None else _sharpness_mismatch(mine.spatial, other.spatial),
+        "sharpness_ratio": sharper,
+        "sharpness_mismatch_low": None if sharper is None else _sharpness_mismatch(mine.spatial, other.spatial),
     }
 
 
@@ -44,12 +45,12 @@ def _sum(total: Sums, name: str) -> float:
 
 
 def _roughness(total: Sums) -> float | None:
-    return _quotient(_sum(total, "first"), _sum(total, "power"))
+    return ratio(_sum(total, "first"), _sum(total, "power"))
 
 
 def _layout_roughness(total: Sums) -> float | None:
     """Roughness as stored over that in the other layout."""
-    return _quotient(_roughness(total), _quotient(_sum(total, "other_first"), _sum(total, "other_power")))
+    return ratio(_roughness(total), ratio(_sum(total, "other_first"), _sum(total, "other_power")))
 
 
 def _correlation(total: Sums) -> float | None:
@@ -58,7 +59,7 @@ def _correlation(total: Sums) -> float | None:
 
 
 def _sharpness(total: Sums) -> float | None:
-    return _quotient(_sum(total, "second"), _sum(total, "first"))
+    return ratio(_sum(total, "second"), _sum(total, "first"))
 
 
 def _sharpness_mismatch(mine: Sums, other: Sums) -> float:
@@ -108,7 +109,3 @@ def _distances(case: Case, statistics: SetStatistics) -> dict[str, float | None]
         "uniform_distance": float(np.abs(below - even).max()),
         "normal_distance": float(np.abs(below - normal).max()),
     }
-
-
-def _quotient(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None or b <= 0 else a / b
