@@ -373,15 +373,16 @@ class _Run:
 
 
 class _Until(Iterator[T]):
-    """Items until a moment has come; ``exhausted`` tells whether there are no more."""
+    """One item, and more until a moment has come; ``exhausted`` tells whether there are no more."""
 
     def __init__(self, items: Iterator[T], deadline: float) -> None:
         self._items, self._deadline = items, deadline
-        self.exhausted = False
+        self._begun = self.exhausted = False
 
     def __next__(self) -> T:
-        if time.monotonic() >= self._deadline:
+        if self._begun and time.monotonic() >= self._deadline:
             raise StopIteration
+        self._begun = True
         try:
             return next(self._items)
         except StopIteration:
