@@ -9,6 +9,7 @@ from pydantic import Field
 
 from quantmedic.engine.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
 from quantmedic.engine.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
+from quantmedic.engine.proof import TrialRecord
 from quantmedic.engine.rule import (
     EACH_FIELDS,
     GLOBAL_SCOPES,
@@ -61,6 +62,7 @@ class Advice(Data):
     simulate: Simulation | None = None
     trial: Trial | None = None
     predicted: Recovery | None = None
+    measured: TrialRecord | None = Field(default=None, description="what it recovered on a copy of the model")
     now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
     layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
     tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from quantmedic.engine.comparison import Comparison
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import BiasFacts, ModelFacts, Pattern, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.histogram import BINS
+from quantmedic.engine.proof import ProofRecord
+from quantmedic.engine.record import Record
 
 CASE_SCHEMA = 2
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
@@ -48,12 +49,6 @@ SAMPLE_DTYPE = np.dtype(
         ("metric_quantized", "f8"),
     ]
 )
-
-
-class Record(BaseModel):
-    """Base of the JSON half of a case."""
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
 
 
 class GateStep(Record):
@@ -201,6 +196,7 @@ class CaseRecord(Record):
     stages: tuple[StageRecord, ...] = ()
     compared: dict[str, str] = {}
     expected_float_metric: float | None = None
+    proof: ProofRecord | None = None
 
 
 @dataclass
@@ -435,8 +431,8 @@ class Case:
         notices = tuple(dict.fromkeys((*mine.notices, *theirs.notices)))
         pairs = zip(mine.tensors, theirs.tensors, strict=True)
         tensors = tuple(a.model_copy(update={"bucketed": a.bucketed and b.bucketed}) for a, b in pairs)
-        # Simulated runs belong to the findings of one shard; of both together nothing was simulated.
-        changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None}
+        # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
+        changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None, "proof": None}
         record = mine.model_copy(update=changes)
         return Case(record, statistics)
 

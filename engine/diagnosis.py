@@ -24,6 +24,7 @@ from quantmedic.engine.facts import (
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
 from quantmedic.engine.previous import Before, Previous, Tried, compare, rank_tried
+from quantmedic.engine.proof import Stopped, TrialRecord
 from quantmedic.engine.rule import BOUNDS, SEVERITIES, RuleBase, Severity, Threshold
 from quantmedic.engine.suspects import Repairs, Suspect, chosen_repairs, last_gain, suspects_of
 
@@ -93,9 +94,20 @@ class CauseReport(Contract):
     predicted_last_gain_db: float | None = Field(
         default=None, description="the same where the other causes are repaired already: what they hide"
     )
-    measured_gain_db: float | None = None
-    measured_gain_metric: float | None = None
-    share_of_loss: float | None = None
+    measured_gain_db: float | None = Field(
+        default=None, description="rise of the output's SQNR by its first remedy, carried out on a copy of the model"
+    )
+    measured_low_db: float | None = None
+    measured_high_db: float | None = None
+    measured_gain_metric: float | None = Field(
+        default=None, description="what the task metric gains by it; positive is better"
+    )
+    proven: bool | None = Field(
+        default=None, description="whether the whole interval of the measured gain lies above zero; None: not tried"
+    )
+    share_of_loss: float | None = Field(
+        default=None, description="share of the output's noise power that goes: measured, else predicted"
+    )
     remedies: tuple[Advice, ...] = Field(description="what to change, in the order of the rules")
     withheld: tuple[Withheld, ...] = Field(
         default=(), description="remedies of the rules that are not advised, and why"
@@ -105,6 +117,33 @@ class CauseReport(Contract):
         default=(), description="its remedies that were applied since the previous case without effect"
     )
     manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
+
+
+class TrialRow(Contract):
+    """A trial, and what it stands for in this diagnosis."""
+
+    causes: tuple[str, ...] = Field(description="causes that the remedy is advised for; empty: for none")
+    remedy: str = Field(description="title of the remedy, or what was changed")
+    trial: TrialRecord
+
+
+class Proof(Contract):
+    """Which remedies were carried out on copies of the quantized model, and what they recovered."""
+
+    dataset: Role
+    fitted: int = Field(description="samples on which remedies were fitted")
+    judged: int = Field(description="other samples, on which gains were measured")
+    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
+    budget_seconds: float
+    spent_seconds: float
+    stopped: Stopped = Field(description="why no more was tried")
+    weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
+    activations: TrialRecord | None = Field(default=None, description="all activations in float")
+    trials: tuple[TrialRow, ...] = Field(default=(), description="every remedy by itself, in the order of the trials")
+    chain: tuple[TrialRow, ...] = Field(
+        default=(), description="proven remedies, each carried out on top of those before it"
+    )
+    explained: float | None = Field(default=None, description="share of the loss that is back after the whole chain")
 
 
 class RuleNote(Contract):
@@ -204,6 +243,7 @@ class Diagnosis(Contract):
     outputs: tuple[OutputFacts, ...]
     datasets: tuple[DatasetFacts, ...]
     histograms: tuple[Histogram, ...] = ()
+    proof: Proof | None = Field(default=None, description="what was tried on the model itself, if that was asked for")
     previous: Previous | None = Field(
         default=None, description="what changed since the previous case, if one was given"
     )
