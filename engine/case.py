@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from quantmedic.engine.comparison import Comparison
 from quantmedic.engine.errors import CaseError
@@ -159,7 +160,7 @@ class SimulationRecord(Record):
     power: tuple[float, ...]
     deployed: RunRecord
     simulated: RunRecord
-    runs: dict[str, RunRecord] = {}
+    runs: dict[str, RunRecord] = Field(default_factory=dict)
     columns: int | None = None
 
 
@@ -191,10 +192,10 @@ class CaseRecord(Record):
     unmatched: tuple[str, ...]
     notices: tuple[str, ...]
     run: dict[str, Any]
-    datasets: dict[Role, DatasetRecord] = {}
+    datasets: dict[Role, DatasetRecord] = Field(default_factory=dict)
     simulation: SimulationRecord | None = None
     stages: tuple[StageRecord, ...] = ()
-    compared: dict[str, str] = {}
+    compared: dict[str, str] = Field(default_factory=dict)
     expected_float_metric: float | None = None
     proof: ProofRecord | None = None
 
