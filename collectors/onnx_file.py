@@ -1,5 +1,6 @@
-"""Reading an ONNX file and its external data; what it is called does not matter, what it holds does."""
+"""Reading and writing ONNX files, with their external data; what it is called does not matter, what it holds does."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx.inliner import inline_local_functions
 
-from quantmedic.engine.errors import ModelError
+from quantmedic.engine.errors import ModelError, OutputError
 
 _EXPORT_AGAIN = "export the model again, and check it with: python -m onnx.checker"
 
@@ -30,6 +31,25 @@ def load_model(path: Path) -> onnx.ModelProto:
     _check_names(model.graph, path)
     _check_inputs(model, path)
     return model
+
+
+def save_model(model: onnx.ModelProto, path: Path) -> None:
+    """Write a model, whole or not at all.
+
+    Raises:
+        OutputError: It cannot be written there.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(model.SerializeToString())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OutputError(
+            "the model cannot be written", where=f"{path}: {error.strerror}", help="choose another file"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def external_files(model_path: Path) -> list[Path]:

@@ -211,13 +211,31 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
 }
 
 
-def without_activation_noise(facts: CaseFacts) -> Change:
+def _without_activation_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """Every activation in float: what is left is the noise of the weights and biases."""
     return Change(dict.fromkeys(_quantized(_all_tensors(facts), facts)))
 
 
-def without_weight_noise(facts: CaseFacts) -> Change:
+def _without_weight_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     """Every weight and bias in float: what is left is the noise of the activations."""
     every = Targets(operators=tuple(range(len(facts.layers))))
     forms: dict[int, WeightForm] = dict.fromkeys(_weighted(every, facts), "float")
     return Change(weights=forms, biases=frozenset(every.operators))
+
+
+WITHOUT_WEIGHTS, WITHOUT_ACTIVATIONS = "without-weight-noise", "without-activation-noise"
+#: What tells which half of the loss is whose; no remedy.
+HALVES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
+    WITHOUT_WEIGHTS: _without_weight_noise,
+    WITHOUT_ACTIVATIONS: _without_activation_noise,
+}
+
+
+def change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The change of a kind of ``CHANGES`` or ``HALVES``, fitted to what a case holds."""
+    return (CHANGES[kind] if kind in CHANGES else HALVES[kind])(case, facts, targets)
+
+
+def everything(facts: CaseFacts) -> Targets:
+    """All tensors and operators."""
+    return Targets(tuple(range(len(facts.tensors))), tuple(range(len(facts.layers))))

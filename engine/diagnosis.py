@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from quantmedic.engine.advice import Advice, Recovery, Withheld, advise
 from quantmedic.engine.case import SimulationRecord
@@ -24,9 +24,11 @@ from quantmedic.engine.facts import (
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
 from quantmedic.engine.previous import Before, Previous, Tried, compare, rank_tried
-from quantmedic.engine.proof import Stopped, TrialRecord
+from quantmedic.engine.proof import ProofRecord, TrialRecord
+from quantmedic.engine.proved import Proof, proof_of
+from quantmedic.engine.record import Contract
 from quantmedic.engine.rule import BOUNDS, SEVERITIES, RuleBase, Severity, Threshold
-from quantmedic.engine.suspects import Repairs, Suspect, chosen_repairs, last_gain, suspects_of
+from quantmedic.engine.suspects import Repair, Repairs, Suspect, chosen_repairs, last_gain, suspects_of
 
 SCHEMA_VERSION = "1.0"
 Verdict = Literal["healthy", "degraded", "not-comparable"]
@@ -36,12 +38,6 @@ GLOBAL_SCOPES = ("model", "dataset")
 PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
 #: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
 GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
-
-
-class Contract(BaseModel):
-    """Base of everything in ``report.json``: frozen, no unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class EvidenceRow(Contract):
@@ -117,33 +113,6 @@ class CauseReport(Contract):
         default=(), description="its remedies that were applied since the previous case without effect"
     )
     manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
-
-
-class TrialRow(Contract):
-    """A trial, and what it stands for in this diagnosis."""
-
-    causes: tuple[str, ...] = Field(description="causes that the remedy is advised for; empty: for none")
-    remedy: str = Field(description="title of the remedy, or what was changed")
-    trial: TrialRecord
-
-
-class Proof(Contract):
-    """Which remedies were carried out on copies of the quantized model, and what they recovered."""
-
-    dataset: Role
-    fitted: int = Field(description="samples on which remedies were fitted")
-    judged: int = Field(description="other samples, on which gains were measured")
-    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
-    budget_seconds: float
-    spent_seconds: float
-    stopped: Stopped = Field(description="why no more was tried")
-    weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
-    activations: TrialRecord | None = Field(default=None, description="all activations in float")
-    trials: tuple[TrialRow, ...] = Field(default=(), description="every remedy by itself, in the order of the trials")
-    chain: tuple[TrialRow, ...] = Field(
-        default=(), description="proven remedies, each carried out on top of those before it"
-    )
-    explained: float | None = Field(default=None, description="share of the loss that is back after the whole chain")
 
 
 class RuleNote(Contract):
@@ -260,6 +229,7 @@ def diagnose(
     repair: Callable[[Change, Prediction | None], CaseFacts],
     *,
     simulation: SimulationRecord | None = None,
+    proof: ProofRecord | None = None,
     version: str,
     warnings: Iterable[str] = (),
     run: Mapping[str, Any] | None = None,
@@ -274,6 +244,7 @@ def diagnose(
         repairs: Gives the changes that would repair the findings of one cause.
         repair: Gives the facts that would be measured after a change, whose simulated outcome it gets where known.
         simulation: What simulated runs of these changes gave.
+        proof: What these changes gave on copies of the quantized model.
         version: Version of quantmedic, for the report.
         warnings: Notices of the collectors.
         run: What produced the facts.
@@ -282,7 +253,7 @@ def diagnose(
     """
     results = evaluate(base, facts)
     suspects = suspects_of(results, repairs)
-    outcomes = _outcomes(suspects, _trusted(simulation), base)
+    outcomes = _outcomes(suspects, _trusted(simulation), proof, base)
     size = drop_class(facts.model.metric, base)
     causes = _absorb(_rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
     past = compare(previous, facts, base) if previous is not None else None
@@ -304,6 +275,7 @@ def diagnose(
         outputs=facts.outputs,
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
+        proof=proof_of(proof, suspects, causes),
         previous=past,
         thresholds=tuple(base.thresholds.values()),
         warnings=tuple(warnings),
@@ -341,16 +313,35 @@ def evidence_strength(metric: MetricFacts) -> EvidenceStrength:
 
 
 class _Outcome(NamedTuple):
-    """What was simulated of a suspect: by kind of remedy, and of the one that stands for it alone and after others."""
+    """What is known of a suspect's remedies: simulated and measured by kind, and of the one that stands for it.
+
+    ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
+    ``added`` were measured on copies, on the model as it is and on top of proven repairs.
+    """
 
     remedies: Mapping[str, Prediction]
-    change: Change | None
+    trials: Mapping[str, TrialRecord]
+    repair: Repair | None
     alone: Prediction | None
     last: Prediction | None
+    trial: TrialRecord | None
+    added: TrialRecord | None
+
+    @property
+    def change(self) -> Change | None:
+        """What the repair changes."""
+        return self.repair.change if self.repair is not None else None
+
+    @property
+    def proven(self) -> bool | None:
+        """Whether a gain was proven; None where nothing was measured."""
+        found = [trial.proven for trial in (self.trial, self.added) if trial is not None]
+        return any(found) if found else None
 
     def is_chosen(self, advice: Advice) -> bool:
         """The advice is of the kind that stands for the suspect."""
-        return self.alone is not None and self.remedies.get(advice.simulate or "") is self.alone
+        known = advice.simulate in self.remedies or advice.simulate in self.trials
+        return self.repair is not None and known and advice.simulate == self.repair.kind
 
     @property
     def mean_gain_db(self) -> float | None:
@@ -364,7 +355,10 @@ class _Outcome(NamedTuple):
 
     @property
     def _gains(self) -> list[float]:
-        return [found.gain_db for found in (self.alone, self.last) if found is not None]
+        """Measured, else simulated: first and last."""
+        pairs = ((self.trial, self.alone), (self.added, self.last))
+        best = [measured if measured is not None else simulated for measured, simulated in pairs]
+        return [found.gain_db for found in best if found is not None and found.gain_db is not None]
 
 
 def _trusted(simulation: SimulationRecord | None) -> SimulationRecord | None:
@@ -372,17 +366,21 @@ def _trusted(simulation: SimulationRecord | None) -> SimulationRecord | None:
     return simulation if simulation is not None and is_faithful(simulation) else None
 
 
-def _outcomes(suspects: Iterable[Suspect], simulation: SimulationRecord | None, base: RuleBase) -> dict[str, _Outcome]:
+def _outcomes(
+    suspects: Iterable[Suspect], simulation: SimulationRecord | None, proof: ProofRecord | None, base: RuleBase
+) -> dict[str, _Outcome]:
     suspects = list(suspects)
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
     found = {}
     for suspect in suspects:
-        repair = suspect.chosen(simulation)
+        repair = suspect.chosen(simulation, proof)
         known = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
+        trials = {r.kind: t for r in suspect.repairs if proof is not None and (t := proof.trial(r.key)) is not None}
         alone = known.get(repair.kind) if repair is not None else None
         last = last_gain(repair, every, simulation, base) if repair is not None and simulation is not None else None
-        change = repair.change if repair is not None else None
-        found[suspect.cause] = _Outcome(known, change, alone, last)
+        trial = trials.get(repair.kind) if repair is not None else None
+        added = proof.added(repair.key) if repair is not None and proof is not None else None
+        found[suspect.cause] = _Outcome(known, trials, repair, alone, last, trial, added)
     return found
 
 
@@ -438,23 +436,47 @@ def _is_number(value: Any) -> bool:
 
 def _foretold(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> CauseReport:
     """A cause with what its remedies recover; one whose repair recovers nothing at the output is of low severity."""
-    alone, gain = outcome.alone, outcome.gain_db
-    if alone is None or gain is None:
+    gain = outcome.gain_db
+    if gain is None:
         return cause
     remedies, harmful = _weighed(cause, outcome, base)
     idle = gain < base.threshold("negligible_gain_db") and cause.severity in ("high", "medium")
     return cause.model_copy(
         update={
             "severity": "low" if idle else cause.severity,
-            "predicted_gain_db": alone.gain_db,
-            "predicted_low_db": alone.low_db,
-            "predicted_high_db": alone.high_db,
-            "predicted_last_gain_db": outcome.last.gain_db if outcome.last is not None else None,
-            "share_of_loss": alone.share,
+            **_predicted(outcome),
+            **_measured(outcome),
             "remedies": remedies,
             "withheld": (*cause.withheld, *harmful),
         }
     )
+
+
+def _predicted(outcome: _Outcome) -> dict[str, Any]:
+    alone = outcome.alone
+    if alone is None:
+        return {}
+    return {
+        "predicted_gain_db": alone.gain_db,
+        "predicted_low_db": alone.low_db,
+        "predicted_high_db": alone.high_db,
+        "predicted_last_gain_db": outcome.last.gain_db if outcome.last is not None else None,
+        "share_of_loss": alone.share,
+    }
+
+
+def _measured(outcome: _Outcome) -> dict[str, Any]:
+    trial = outcome.trial
+    if trial is None or trial.failed is not None:
+        return {}
+    return {
+        "measured_gain_db": trial.gain_db,
+        "measured_low_db": trial.low_db,
+        "measured_high_db": trial.high_db,
+        "measured_gain_metric": trial.metric.gain if trial.metric is not None else None,
+        "proven": outcome.proven,
+        "share_of_loss": trial.share,
+    }
 
 
 def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
@@ -462,13 +484,14 @@ def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tup
     kept: list[Advice] = []
     held: list[Withheld] = []
     for advice in cause.remedies:
-        known = outcome.remedies.get(advice.simulate or "")
-        if known is None:
-            kept.append(advice)
-        elif known.gain_db >= -base.threshold("negligible_gain_db"):
-            kept.append(advice.model_copy(update={"predicted": _recovery(known, advice.simulate)}))
+        known, trial = outcome.remedies.get(advice.simulate or ""), outcome.trials.get(advice.simulate or "")
+        tried = trial is not None and trial.gain_db is not None
+        gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
+        if gain is None or gain >= -base.threshold("negligible_gain_db"):
+            predicted = _recovery(known, advice.simulate) if known is not None else None
+            kept.append(advice.model_copy(update={"predicted": predicted, "measured": trial}))
         else:
-            because = f"simulated, it makes the output {-known.gain_db:.1f} dB noisier"
+            because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
             held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
     return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
 
@@ -501,7 +524,7 @@ def _rank(
     base: RuleBase,
     size: DropClass | None,
 ) -> list[tuple[CauseReport, Suspect]]:
-    """The cause first whose repair recovers most of the output error, times the confidence in it.
+    """The cause first whose repair recovers most of the output error, times the confidence in it; proven ones lead.
 
     Severe doubts about sanity come first, since they may explain everything else. Data and the model as a whole count
     more than a layer, and the more so the larger the drop. Where nothing could be simulated, severity speaks, they lead
@@ -521,6 +544,7 @@ def _rank(
         worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         return (
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
+            not outcomes[cause.cause].proven,
             not serious,
             not (spread and widespread and gain is None),
             -worth * (weight if spread else 1.0),

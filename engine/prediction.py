@@ -12,14 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case import RunRecord, SimulationRecord
+from quantmedic.engine.proof import NOISELESS
 from quantmedic.engine.rule import RuleBase
 
 #: Gains in dB beyond this are told apart by no decision: 99 % of the noise power is gone.
 ENOUGH_DB = 20.0
 #: Where simulated and deployed network differ by more, a simulated gain says little of the deployed one.
 FAITHFUL_DB = 6.0
-#: Noise below this share of what it was counts as gone: 60 dB.
-NOISELESS = 1e-6
 
 
 class Prediction(NamedTuple):
@@ -52,13 +51,24 @@ def predict(simulation: SimulationRecord | None, key: str, before: str | None = 
 
 
 def heals(outcome: Prediction, base: RuleBase) -> bool:
-    """Whether nothing is left to explain: most of the noise has gone, and the output is clean, or its classes agree."""
-    if outcome.agreement is not None:
-        clean = outcome.agreement >= base.threshold("harmed_agreement")
-        clean &= outcome.sqnr_db >= base.threshold("healed_sqnr_db")
+    """Whether a simulated repair leaves nothing to explain."""
+    return explains(share=outcome.share, sqnr_db=outcome.sqnr_db, agreement=outcome.agreement, base=base)
+
+
+def explains(*, share: float, sqnr_db: float, agreement: float | None, base: RuleBase) -> bool:
+    """Whether nothing is left to explain: most of the noise has gone, and the output is clean, or its classes agree.
+
+    Args:
+        share: Share of the output's noise power that has gone.
+        sqnr_db: SQNR of the output now.
+        agreement: Share of samples with the float network's class now; None without classes.
+        base: Holds the thresholds.
+    """
+    if agreement is not None:
+        clean = agreement >= base.threshold("harmed_agreement") and sqnr_db >= base.threshold("healed_sqnr_db")
     else:
-        clean = outcome.sqnr_db >= base.threshold("quantize_error_sqnr_db")
-    return clean and outcome.share > base.threshold("healed_share")
+        clean = sqnr_db >= base.threshold("quantize_error_sqnr_db")
+    return clean and share > base.threshold("healed_share")
 
 
 def simulation_gap_db(simulation: SimulationRecord) -> float:

@@ -7,10 +7,11 @@ from functools import reduce
 
 from quantmedic.engine.advice import advise
 from quantmedic.engine.case import Case, RunRecord, SimulationRecord
-from quantmedic.engine.change import CHANGES, Change, targets_of, without_activation_noise, without_weight_noise
+from quantmedic.engine.change import Change, Targets, change_of, everything, targets_of
 from quantmedic.engine.evaluate import Finding, RuleResult
 from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.prediction import Prediction, heals, predict
+from quantmedic.engine.prediction import ENOUGH_DB, Prediction, heals, predict
+from quantmedic.engine.proof import ProofRecord
 from quantmedic.engine.rule import SEVERITIES, RuleBase
 
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
@@ -19,16 +20,16 @@ MAX_SUSPECTS, MAX_REMEDIES = 12, 3
 PREFERENCE_DB = 3.0
 #: Gives the repairs of the findings of one cause.
 Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
-WITHOUT_WEIGHTS, WITHOUT_ACTIVATIONS = "without-weight-noise", "without-activation-noise"
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What one kind of remedy of a suspected cause changes, and the name of its simulated run."""
+    """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run."""
 
     kind: str
     key: str
     change: Change
+    targets: Targets
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,23 @@ class Suspect:
     findings: tuple[Finding, ...]
     repairs: tuple[Repair, ...]
 
-    def chosen(self, simulation: SimulationRecord | None) -> Repair | None:
-        """The first remedy that recovers about as much as the best one; the first where nothing was simulated."""
-        known = [(predict(simulation, repair.key), repair) for repair in self.repairs]
-        gains = [found.gain_db for found, _ in known if found is not None]
+    def chosen(self, simulation: SimulationRecord | None, proof: ProofRecord | None = None) -> Repair | None:
+        """The first remedy that recovers about as much as the best one: of the proven, else of the simulated ones.
+
+        The first of all where nothing is known.
+        """
+        trials = [(proof.trial(repair.key), repair) for repair in self.repairs] if proof is not None else []
+        gains = [(min(t.gain_db or 0.0, ENOUGH_DB), repair) for t, repair in trials if t is not None and t.proven]
         if not gains:
-            return self.repairs[0] if self.repairs else None
-        enough = max(gains) - PREFERENCE_DB
-        return next(repair for found, repair in known if found is not None and found.gain_db >= enough)
+            known = [(predict(simulation, repair.key), repair) for repair in self.repairs]
+            gains = [(found.gain_db, repair) for found, repair in known if found is not None]
+        return first_about_best(gains) or (self.repairs[0] if self.repairs else None)
+
+
+def first_about_best(gains: Sequence[tuple[float, Repair]]) -> Repair | None:
+    """The first repair whose gain in dB is about that of the best one."""
+    enough = max((gain for gain, _ in gains), default=0.0) - PREFERENCE_DB
+    return next((repair for gain, repair in gains if gain >= enough), None)
 
 
 def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect]:
@@ -66,12 +76,18 @@ def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: C
     for advice in advise(findings, base, facts)[0]:
         if advice.simulate is None or len(repairs) == MAX_REMEDIES:
             continue
-        change = CHANGES[advice.simulate](case, facts, targets)
+        change = change_of(advice.simulate, case, facts, targets)
         if change:
-            repairs.setdefault(
-                advice.simulate, Repair(advice.simulate, f"{advice.simulate}:{_digest([change])}", change)
-            )
+            key = f"{advice.simulate}:{_digest([change])}"
+            repairs.setdefault(advice.simulate, Repair(advice.simulate, key, change, targets))
     return tuple(repairs.values())
+
+
+def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[Repair]:
+    """Changes of the whole network, whatever the cause."""
+    every = everything(facts)
+    repairs = (Repair(kind, f"{kind}:everywhere", change_of(kind, case, facts, every), every) for kind in kinds)
+    return [repair for repair in repairs if repair.change]
 
 
 def _digest(changes: Iterable[Change]) -> str:
@@ -82,11 +98,11 @@ def _digest(changes: Iterable[Change]) -> str:
 
 def simulate(
     suspects: Sequence[Suspect],
-    facts: CaseFacts,
+    halves: Sequence[Repair],
     simulation: SimulationRecord,
     run: Callable[[Change], RunRecord],
 ) -> SimulationRecord:
-    """Run every remedy of every suspect alone, then all suspects' repairs together and with one of them left out.
+    """Run halves and every remedy alone, then all suspects' repairs together and with one of them left out.
 
     A fault that spoils everything hides others: what a repair adds to all the other repairs shows them.
     """
@@ -96,8 +112,8 @@ def simulate(
         if key not in runs:
             runs[key] = run(change)
 
-    once(WITHOUT_WEIGHTS, without_weight_noise(facts))
-    once(WITHOUT_ACTIVATIONS, without_activation_noise(facts))
+    for half in halves:
+        once(half.kind, half.change)
     for suspect in suspects[:MAX_SUSPECTS]:
         for repair in suspect.repairs:
             once(repair.key, repair.change)

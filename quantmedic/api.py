@@ -2,28 +2,30 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import quantmedic
 from quantmedic.engine.case import Case, RunRecord
-from quantmedic.engine.change import Change
+from quantmedic.engine.change import HALVES, Change
 from quantmedic.engine.derive import derive, display_histogram
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis import diagnose as _diagnose
-from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.evaluate import evaluate
 from quantmedic.engine.facts import Role
 from quantmedic.engine.previous import Before, before, refuse_other_float
 from quantmedic.engine.repair import repaired
 from quantmedic.engine.rule import RuleBase, load_rules
-from quantmedic.engine.suspects import repairs_of, simulate, suspects_of
+from quantmedic.engine.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.tensors import main_role
 
 Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
+#: Seconds for trials of remedies.
+DEFAULT_BUDGET = 60.0
 
 
 def diagnose(
@@ -93,6 +95,8 @@ def collect(
     expected_float_metric: float | None = None,
     stages: Mapping[str, str | Path] | Sequence[tuple[str, str | Path]] = (),
     toolchain_logs: Sequence[str | Path] = (),
+    prove: float | None = None,
+    write_fixed: str | Path | None = None,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -127,8 +131,12 @@ def collect(
         expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
         stages: Models between float and quantized in the order of the toolchain, by name.
         toolchain_logs: What the toolchain printed, as text files.
+        prove: Seconds for carrying out the remedies of what is suspected on copies of the quantized model: what they
+            recover there is measured, on samples that they were not fitted on. None tries nothing.
+        write_fixed: Where to write the quantized model with all proven remedies; implies ``prove``.
 
     Raises:
+        OutputError: The repaired model cannot be written there.
         DataError: A data set does not fit the model, or none was given.
         ModelError: A model cannot be read, or the two do not belong together.
         CaseError: The case to resume was measured with other models, data or options.
@@ -139,6 +147,7 @@ def collect(
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.host import available_threads
     from quantmedic.collectors.metrics import load_metric
+    from quantmedic.collectors.onnx_file import save_model
     from quantmedic.collectors.onnx_observer import Options
     from quantmedic.collectors.onnx_pair import open_models
     from quantmedic.collectors.preprocessing import Preprocessing
@@ -154,6 +163,13 @@ def collect(
         raise DataError(
             "no data was given",
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
+        )
+    if write_fixed is not None and Path(write_fixed).resolve() in (
+        Path(float_model).resolve(),
+        Path(quantized_model).resolve(),
+    ):
+        raise OutputError(
+            "the repaired model would replace one of yours", where=str(write_fixed), help="name another file"
         )
     models = open_models(Path(float_model), Path(quantized_model))
     prepare = preprocessing or {}
@@ -178,24 +194,36 @@ def collect(
         labelled = any(dataset.labelled for dataset in datasets.values())
         extras = replace(extras, expected_float_metric=_expected(expected_float_metric, name if labelled else None))
     settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode)
+    task = load_metric(name, metric_direction, output=metric_output) if name else None
     case = _collect(
         models,
         datasets,
         options=settings,
         version=quantmedic.__version__,
-        metric=load_metric(name, metric_direction, output=metric_output) if name else None,
+        metric=task,
         progress=progress,
         resume=_unfinished(Path(checkpoint)) if resume and checkpoint is not None else None,
         checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
         extras=extras,
     )
+    base = rules or load_rulebase()
     try:
-        return _simulated(case, models, datasets, settings, rules or load_rulebase(), progress)
+        case = _simulated(case, models, datasets, settings, base, progress)
     except KeyboardInterrupt:
         # All samples are measured: what is lost is only what remedies recover.
         if checkpoint is not None:
             save_case(case, checkpoint)
         raise Interrupted(case) from None
+    if prove is None and write_fixed is None:
+        return case
+    budget = DEFAULT_BUDGET if prove is None else prove
+    proven = _proven(case, models, datasets, settings, base, progress, metric=task, budget=budget)
+    if write_fixed is None:
+        return proven.case
+    if proven.fixed is None:
+        return _noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
+    save_model(proven.fixed, Path(write_fixed))
+    return proven.case
 
 
 def _simulated(
@@ -224,11 +252,54 @@ def _simulated(
             progress("remedies", done, None)
             return simulation.run(change)
 
-        found = simulate(suspects, facts, simulation.record, run)
+        found = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
-        notice = f"what remedies recover was not simulated: {error.message}"
-        return Case(case.record.model_copy(update={"notices": (*case.record.notices, notice)}), case.statistics)
+        return _noted(case, f"what remedies recover was not simulated: {error.message}")
     return Case(case.record.model_copy(update={"simulation": found}), case.statistics)
+
+
+@dataclass(frozen=True)
+class _Proven:
+    """A case with its trials, and the model with all proven remedies."""
+
+    case: Case
+    fixed: Any = None
+
+
+def _proven(
+    case: Case,
+    models: Any,
+    datasets: Mapping[Role, Any],
+    options: Any,
+    base: RuleBase,
+    progress: Progress,
+    *,
+    metric: Any,
+    budget: float,
+) -> _Proven:
+    """The case with what remedies recover on copies of the quantized model; a healthy model needs none."""
+    from quantmedic.trials.prove import prove
+
+    facts = derive(case, base)
+    if not facts.model.harmed:
+        return _Proven(_noted(case, "no remedy was tried: the outputs of both models agree"))
+    ranked = [cause.cause for cause in judge(case, base).causes]
+    suspects = suspects_of(evaluate(base, facts), lambda findings: repairs_of(findings, base, case, facts))
+    suspects = sorted(
+        (suspect for suspect in suspects if suspect.cause in ranked), key=lambda suspect: ranked.index(suspect.cause)
+    )
+    dataset = datasets[main_role(case)]
+    try:
+        found = prove(
+            models, case, base, suspects, dataset, options=options, metric=metric, budget=budget, progress=progress
+        )
+    except QuantmedicError as error:
+        return _Proven(_noted(case, f"no remedy was tried: {error.message}"))
+    return _Proven(Case(case.record.model_copy(update={"proof": found.record}), case.statistics), found.fixed)
+
+
+def _noted(case: Case, notice: str) -> Case:
+    return Case(case.record.model_copy(update={"notices": (*case.record.notices, notice)}), case.statistics)
 
 
 def _extras(models: Any, validation: Any, samples: int | None, reference: Any, device: Any) -> Any:
@@ -298,6 +369,7 @@ def judge(case: Case, rules: RuleBase | None = None, *, previous: Case | None = 
         repairs=lambda findings: repairs_of(findings, base, case, facts),
         repair=lambda change, outcome: repaired(case, facts, base, change, outcome),
         simulation=case.record.simulation,
+        proof=case.record.proof,
         version=quantmedic.__version__,
         warnings=_warnings(case),
         run=_run(case),

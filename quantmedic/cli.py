@@ -1,6 +1,7 @@
 """The command line: parses options, calls the API, prints. Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,19 @@ def cli() -> None:
       quantmedic diagnose float.onnx int8.onnx --representative rep.npz --validation val.npz -o report
       quantmedic explain D005
     """
+
+
+class _Seconds(click.ParamType):
+    """A time: ``90``, ``90s`` or ``5m``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", str(value).strip())
+        seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"] if found else 0.0
+        if seconds <= 0:
+            self.fail(f"{value!r} is no time; write 90s or 5m", param, ctx)
+        return seconds
 
 
 def _options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -103,6 +117,16 @@ _previous = click.option(
     type=click.Path(path_type=Path),
     help="Case file from before a remedy was applied: says what it brought, and ranks down what was in vain.",
 )
+_proof_options = _options(
+    click.option("--prove", is_flag=True, help="Carry out remedies on copies of the model: measure what they recover."),
+    click.option("--budget", type=_Seconds(), metavar="TIME", help="Time for --prove: 90, 90s or 5m. [default: 60s]"),
+    click.option(
+        "--write-fixed",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Write the model with all proven remedies, and diagnose it; implies --prove.",
+    ),
+)
 _output = click.option(
     "--output", "-o", type=click.Path(path_type=Path), default="report", show_default=True, help="Folder of the report."
 )
@@ -110,22 +134,23 @@ _output = click.option(
 
 @cli.command(context_settings=_CONTEXT)
 @click.option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
+@_proof_options
 @_output
 @_report_options
-def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbose: bool) -> None:
+def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbose: bool, **trials: Any) -> None:
     """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake.
 
     \b
     Examples:
       quantmedic demo
+      quantmedic demo --prove
       quantmedic demo --healthy -o healthy-report
     """
     from quantmedic.demo import patient
 
-    models, options = patient(healthy=healthy)
-    rules = _rule_base({})
-    case = _collect(*models, **options)
-    _judge_and_write(case, rules, output, formats, quiet, verbose)
+    (float_model, quantized), options = patient(healthy=healthy)
+    given: dict[str, Any] = {**_trials(trials), **options}
+    _diagnose(float_model, quantized, _rule_base({}), output, formats, quiet, verbose, **given)
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -133,6 +158,7 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @_data_options
 @_resume
+@_proof_options
 @_rule_options
 @_previous
 @_output
@@ -157,11 +183,12 @@ def diagnose(
       quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
       quantmedic diagnose float.onnx better.onnx -r rep.npz -v val.npz \\
           --previous report/quantmedic.case -o second
+      quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
     """
     rules = _rule_base(options)
     before = _previous_case(previous)
-    case = _collect(float_model, quantized_model, checkpoint=output / "quantmedic.case", rules=rules, **_data(options))
-    _judge_and_write(case, rules, output, formats, quiet, verbose, before)
+    given = {**_trials(options), **_data(options), "checkpoint": output / "quantmedic.case"}
+    _diagnose(float_model, quantized_model, rules, output, formats, quiet, verbose, before, **given)
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -383,6 +410,16 @@ def _data(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "preprocessing": parse_preprocessing(given), "stages": stages}
 
 
+def _trials(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of ``quantmedic.collect`` for trials; takes them out of the mapping."""
+    wanted, budget, fixed = (options.pop(name) for name in ("prove", "budget", "write_fixed"))
+    if budget is not None and not wanted and fixed is None:
+        raise click.UsageError("--budget is the time for --prove, which is missing")
+    from quantmedic.api import DEFAULT_BUDGET
+
+    return {"prove": budget or DEFAULT_BUDGET if wanted or fixed is not None else None, "write_fixed": fixed}
+
+
 def _stage(text: str) -> tuple[str, str]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
@@ -446,7 +483,7 @@ def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
 
         def show(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task("trials (s)" if stage == "trials" else stage, total=total)
             bars.update(tasks[stage], completed=done)
 
         yield show
@@ -458,6 +495,44 @@ def _previous_case(path: Path | None) -> Any:
     return load_case(path) if path is not None else None
 
 
+def _diagnose(
+    float_model: Path,
+    quantized_model: Path,
+    rules: "RuleBase",
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    previous: Any = None,
+    **options: Any,
+) -> None:
+    """Collect, judge, write; then the same of the repaired model, if one was asked for."""
+    fixed = options["write_fixed"]
+    case = _collect(float_model, quantized_model, rules=rules, **options)
+    diagnosis = _judge_and_write(case, rules, output, formats, quiet, verbose, previous)
+    if fixed is None:
+        return
+    if diagnosis.proof is None or not diagnosis.proof.chain:
+        _fail(
+            f"no remedy was proven, so {fixed} was not written\n"
+            "help: the report tells what was tried; more samples or a larger --budget may decide"
+        )
+    _compare_fixed(diagnosis, float_model, fixed, rules, options)
+
+
+def _compare_fixed(
+    before: "Diagnosis", float_model: Path, fixed: Path, rules: "RuleBase", options: dict[str, Any]
+) -> None:
+    """Diagnose the repaired model as the other one was, and print both."""
+    from quantmedic import judge
+    from quantmedic.reports.fixed import fixed_lines
+
+    own = {**options, "prove": None, "write_fixed": None, "checkpoint": None, "resume": False}
+    after = judge(_collect(float_model, fixed, rules=rules, **own), rules)
+    for line in fixed_lines(before, after, fixed.name):
+        click.echo(line)
+
+
 def _judge_and_write(
     case: Any,
     rules: "RuleBase",
@@ -466,7 +541,7 @@ def _judge_and_write(
     quiet: bool,
     verbose: bool,
     previous: Any = None,
-) -> None:
+) -> "Diagnosis":
     from quantmedic import judge, write_report
 
     diagnosis = judge(case, rules, previous=previous)
@@ -474,6 +549,7 @@ def _judge_and_write(
     _show(diagnosis, quiet, verbose)
     main_files = [(path, size) for path, size in written if path.parent == output]
     click.echo("wrote " + ", ".join(f"{path} ({_size(size)})" for path, size in main_files))
+    return diagnosis
 
 
 def _show(diagnosis: "Diagnosis", quiet: bool, verbose: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.case import RunRecord, SimulationRecord
-from quantmedic.engine.change import Change
+from quantmedic.engine.change import Change, Targets
 from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose, drop_class, evidence_strength
 from quantmedic.engine.evaluate import Finding, evaluate
 from quantmedic.engine.facts import CaseFacts, MetricFacts
@@ -166,7 +166,7 @@ def facts(
 
 Repairing = Callable[[Change, Prediction | None], CaseFacts]
 #: What more data would change.
-RECALIBRATION = Repair("more-data", "recalibrate:1", Change(grids={0: None}))
+RECALIBRATION = Repair("more-data", "recalibrate:1", Change(grids={0: None}), Targets())
 
 
 def unused(change: Change, outcome: Prediction | None) -> CaseFacts:
@@ -254,7 +254,9 @@ def simulation(runs: Mapping[str, float], before: float = 1.0, deployed: float |
 def remedies(findings: Sequence[Finding]) -> tuple[Repair, ...]:
     """Every remedy of a rule changes a tensor of its own."""
     names = dict.fromkeys(name for f in findings for name in f.rule.remedies)
-    return tuple(Repair(REMEDIES[name], name, Change(grids={list(REMEDIES).index(name): None})) for name in names)
+    return tuple(
+        Repair(REMEDIES[name], name, Change(grids={list(REMEDIES).index(name): None}), Targets()) for name in names
+    )
 
 
 def foretold(base: RuleBase, measured: CaseFacts, **options: Any) -> Diagnosis:
@@ -305,7 +307,7 @@ def test_what_another_fault_hides_keeps_its_severity(base: RuleBase) -> None:
     noise = {(1,): 0.1, (2,): 1.0, (1, 2): 0.01}
     ran = simulate(
         suspects,
-        measured,
+        [],
         simulation({}),
         lambda change: RunRecord(noise=(noise.get(tuple(sorted(change.grids)), 1.0) / 8,) * 8),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.engine.change import Change
+from quantmedic.engine.change import Change, Targets
 from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose
 from quantmedic.engine.facts import (
     CaseFacts,
@@ -350,7 +350,7 @@ def histogram(tensor: TensorFacts) -> Histogram:
     )
 
 
-RECALIBRATION = Repair("recalibrate-on-proper-data", "recalibrate:1", Change(grids={0: None}))
+RECALIBRATION = Repair("recalibrate-on-proper-data", "recalibrate:1", Change(grids={0: None}), Targets())
 
 
 def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
@@ -365,7 +365,7 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
         base or rule_base(),
         facts,
         lambda findings: (
-            (Repair("recalibrate", "recalibrate:1", Change(grids={0: None})),) * (findings[0].layer is None)
+            (Repair("recalibrate", "recalibrate:1", Change(grids={0: None}), Targets()),) * (findings[0].layer is None)
         ),
         lambda change, outcome: repaired,
         version="0.1.0",

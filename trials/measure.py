@@ -1,0 +1,122 @@
+"""How good a network is on the samples of a trial: noise at its output, and the task metric."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.metrics import Metric
+from quantmedic.collectors.onnx_graph import Graph
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_plan import feed_of
+from quantmedic.collectors.onnx_session import make_session, run
+from quantmedic.collectors.output_noise import OutputNoise
+from quantmedic.engine.errors import ModelError
+
+Float32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+
+class OutOfTimeError(Exception):
+    """The budget ended in the middle of a measurement."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One network on all judged samples.
+
+    Attributes:
+        noise: Noise power at the output per sample, in shares of the whole signal; of models that mix samples, per
+            batch.
+        agreement: Share of samples with the float network's class; None without classes.
+        metric: Task metric per sample; None without labels.
+        seconds: Time that the network itself took.
+    """
+
+    noise: Floats
+    agreement: float | None
+    metric: Floats | None
+    seconds: float
+
+
+class Bench:
+    """Samples on which networks are judged, with what the float network makes of them."""
+
+    def __init__(
+        self, models: Models, batches: Sequence[Batch], *, metric: Metric | None, classes: bool, threads: int
+    ) -> None:
+        """Run the float and the deployed network once.
+
+        Args:
+            models: Both models.
+            batches: The samples; they and the float outputs stay in memory.
+            metric: Task metric, where the samples are labelled.
+            classes: The first output holds class scores along its last axis.
+            threads: Processor threads.
+
+        Raises:
+            ModelError: A model fails.
+            DataError: The metric does not fit.
+        """
+        self._models, self._batches, self._threads = models, batches, threads
+        labelled = all(batch.labels is not None for batch in batches)
+        self._metric = metric if labelled else None
+        float_graph, quantized = models.float_graph, models.quantized
+        self._float_names = [float_graph.outputs[i] for i, _ in models.match.outputs]
+        self._names = [quantized.outputs[j] for _, j in models.match.outputs]
+        floats, _ = self._run(float_graph.model, float_graph, self._float_names, None)
+        deployed, seconds = self._run(quantized.model, quantized, self._names, None)
+        self._noise = OutputNoise(batches, floats, deployed, classes=classes)
+        self.power: Floats = self._noise.power
+        self.float_metric = self._metric_values(floats)
+        self.before = self._measured(deployed, seconds)
+
+    def measure(self, model: onnx.ModelProto, deadline: float | None = None) -> Measured:
+        """A changed copy of the quantized model.
+
+        Args:
+            model: The copy; its inputs and outputs are named as the quantized model's.
+            deadline: ``time.monotonic()`` at which to give up.
+
+        Raises:
+            ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
+            OutOfTimeError: The deadline has passed.
+        """
+        outputs, seconds = self._run(model, self._models.quantized, self._names, deadline)
+        for found in outputs:
+            for name, array in zip(self._names, found, strict=True):
+                if not np.isfinite(array).all():
+                    raise ModelError(f"the changed model gives NaN or infinite values at {name}")
+        return self._measured(outputs, seconds)
+
+    def _run(
+        self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], deadline: float | None
+    ) -> tuple[list[list[Float32]], float]:
+        """Outputs per batch, and the time that they took."""
+        session = make_session(model, graph.path, self._threads)
+        found = []
+        start = time.perf_counter()
+        for batch in self._batches:
+            if deadline is not None and time.monotonic() > deadline:
+                raise OutOfTimeError
+            outputs = run(session, names, feed_of(batch, graph), graph.path)
+            found.append([np.asarray(array, np.float32) for array in outputs])
+        return found, time.perf_counter() - start
+
+    def _measured(self, outputs: Sequence[Sequence[Float32]], seconds: float) -> Measured:
+        found = self._noise.compared(outputs)
+        return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs), seconds)
+
+    def _metric_values(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:
+        """As everywhere, outputs go by the names of the float model."""
+        if self._metric is None:
+            return None
+        values = []
+        for found, batch in zip(outputs, self._batches, strict=True):
+            assert batch.labels is not None
+            values.append(self._metric.per_sample(dict(zip(self._float_names, found, strict=True)), batch.labels))
+        return np.concatenate(values)

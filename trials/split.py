@@ -1,0 +1,108 @@
+"""The samples of a trial: one half to fit remedies on, the other to judge them on."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.batches import Batch, Part
+from quantmedic.collectors.datasets import Dataset
+
+#: Fewer samples than this are fitted on and judged on in turn.
+CROSS_FITTED_BELOW = 64
+#: Samples that are kept in memory for trials, and their bytes.
+MAX_SAMPLES, MAX_BYTES = 4096, 256 << 20
+#: Samples per batch: trials are compared with each other, on every processor alike.
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Batches to fit on, and others to judge on."""
+
+    fitted: tuple[Batch, ...]
+    judged: tuple[Batch, ...]
+
+
+def read_pool(dataset: Dataset, seen: int, limit: int | None, wanted: int, seed: int) -> list[Batch]:
+    """A random part of a data set, spread over all of it, as much as is wanted and kept in memory.
+
+    Args:
+        dataset: Where to read.
+        seen: Samples that the data set is known to have.
+        limit: Samples of the whole set to read at most.
+        wanted: About so many samples.
+        seed: Seed of the choice.
+    """
+    first = next(dataset.batches(1, limit))
+    size = max(sum(array.nbytes for array in first.inputs.values()) // first.samples, 1)
+    wanted = max(min(wanted, MAX_SAMPLES, MAX_BYTES // size), 2 * dataset.unit)
+    count = -(-seen // wanted)
+    part = Part(0, count, seed) if count > 1 else None
+    return list(dataset.batches(BATCH, limit, part=part))
+
+
+def folds(pool: Sequence[Batch], unit: int, seed: int) -> list[Fold]:
+    """One fold; two with the halves exchanged where there are few samples.
+
+    Classes fall evenly into both halves, and equal samples into the same one.
+
+    Args:
+        pool: All samples.
+        unit: Samples that the model takes at a time and that stay together.
+        seed: Seed of the split.
+    """
+    if unit > 1:
+        half = np.random.default_rng(seed).permutation(len(pool)) % 2
+        parts = [[batch for batch, h in zip(pool, half, strict=True) if h == side] for side in (0, 1)]
+    else:
+        parts = _by_sample(pool, seed)
+    a, b = (tuple(part) for part in parts)
+    if not a or not b:
+        return [Fold(tuple(pool), tuple(pool))]
+    exchanged = [Fold(b, a)] if sum(batch.samples for batch in pool) < CROSS_FITTED_BELOW else []
+    return [Fold(a, b), *exchanged]
+
+
+def samples_of(batches: Iterable[Batch]) -> int:
+    """Number of samples."""
+    return sum(batch.samples for batch in batches)
+
+
+def _by_sample(pool: Sequence[Batch], seed: int) -> list[list[Batch]]:
+    side = _sides([_key(batch, row) for batch in pool for row in range(batch.samples)], _classes(pool), seed)
+    starts = np.cumsum([0, *(batch.samples for batch in pool)])
+    parts: list[list[Batch]] = [[], []]
+    for batch, start in zip(pool, starts, strict=False):
+        own = side[start : start + batch.samples]
+        for number, part in enumerate(parts):
+            rows = np.flatnonzero(own == number)
+            if rows.size:
+                part.append(batch.take(rows))
+    return parts
+
+
+def _key(batch: Batch, row: int) -> tuple[bytes, ...]:
+    return tuple(np.ascontiguousarray(array[row]).tobytes() for array in batch.inputs.values())
+
+
+def _classes(pool: Sequence[Batch]) -> NDArray[np.int64] | None:
+    """Class number per sample, where labels are such."""
+    labels = [batch.labels for batch in pool]
+    if any(own is None or own.ndim != 1 or own.dtype.kind not in "iu" for own in labels):
+        return None
+    return np.concatenate([np.asarray(own, np.int64) for own in labels])
+
+
+def _sides(keys: Sequence[tuple[bytes, ...]], classes: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
+    """0 or 1 for every sample: distinct ones take turns within their class, in random order."""
+    numbers: dict[tuple[bytes, ...], int] = {}
+    group = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    label = np.zeros(len(numbers), np.int64)
+    if classes is not None:
+        label[group] = classes
+    order = np.lexsort((np.random.default_rng(seed).permutation(len(numbers)), label))
+    side = np.empty(len(numbers), np.int64)
+    side[order] = np.arange(len(numbers)) % 2
+    return side[group]
