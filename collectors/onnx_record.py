@@ -126,7 +126,7 @@ def _operator(
         is_compute=op.op_type in COMPUTE,
         is_first=op.index == ends[0],
         is_last=op.index == ends[-1],
-        executed_as=_executed_as(op, models.quantized, executed),
+        executed_as=executed_as(op, models.quantized, executed),
         weight=weight_facts(op, models.quantized, twin, models.float_graph),
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
     )
@@ -160,7 +160,7 @@ def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[s
     return tuple(node.node.name for _, node in sorted(found.items()) if node.node.name)
 
 
-def _executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:
+def executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:
     """Integer where an integer kernel computes the operator or writes its codes in the optimized graph."""
     names = [op.node.output[0], *(name for output in op.outputs for name in _copies(graph, output))]
     kinds = [executed[name] for name in names if name in executed]

@@ -71,32 +71,52 @@ class _Layer:
 
 
 def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
-    """Weights after a round trip through a symmetric grid, one per channel of ``axis`` or one in all.
+    """Weights after a round trip through the grid of ``coded``."""
+    codes, step = coded(weight, bits, axis, shrink)
+    return np.asarray(codes * step, np.float32)
+
+
+def coded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> tuple[Float32, Float32]:
+    """Codes of weights on a symmetric grid, one per channel of ``axis`` or one in all, and its steps.
 
     Args:
         weight: Float weights.
         bits: Bits of a code. As in onnxruntime, 8 bits and more use ``±(2**(bits-1) - 1)``, fewer bits all codes.
         axis: Channel axis; None for one scale.
         shrink: The grid's reach over the largest magnitude.
+
+    Returns:
+        Whole numbers in the shape of the weights, and steps that broadcast to it.
     """
-    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
-    top = np.abs(weight).max(axis=others, keepdims=True) * shrink
+    top = np.abs(weight).max(axis=_others(weight, axis), keepdims=True) * shrink
     high = 2 ** (bits - 1) - 1
     low = -high if bits >= 8 else -high - 1
     step = np.where(top > 0, 2 * top / (high - low), 1.0)
-    return np.asarray(np.clip(np.rint(weight / step), low, high) * step, np.float32)
+    return np.clip(np.rint(weight / step), low, high), step
 
 
 def best_rounded(weight: Float32, bits: int, axis: int | None) -> Float32:
-    """``rounded`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
-    others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
-    best = rounded(weight, bits, axis)
-    least = ((best - weight) ** 2).sum(axis=others, keepdims=True)
+    """Weights after a round trip through the grid of ``best_coded``."""
+    codes, step = best_coded(weight, bits, axis)
+    return np.asarray(codes * step, np.float32)
+
+
+def best_coded(weight: Float32, bits: int, axis: int | None) -> tuple[Float32, Float32]:
+    """``coded`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
+    others = _others(weight, axis)
+    codes, step = coded(weight, bits, axis)
+    least = ((np.asarray(codes * step, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
     for shrink in SHRINK[1:]:
-        tried = rounded(weight, bits, axis, float(shrink))
-        noise = ((tried - weight) ** 2).sum(axis=others, keepdims=True)
-        best, least = np.where(noise < least, tried, best), np.minimum(noise, least)
-    return best
+        tried, width = coded(weight, bits, axis, float(shrink))
+        noise = ((np.asarray(tried * width, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
+        better = noise < least
+        codes, step = np.where(better, tried, codes), np.where(better, width, step)
+        least = np.minimum(noise, least)
+    return codes, step
+
+
+def _others(weight: Float32, axis: int | None) -> tuple[int, ...] | None:
+    return None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
 
 
 class SimulatedNetwork:

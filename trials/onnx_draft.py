@@ -1,0 +1,262 @@
+"""A copy of an ONNX model in the making: nodes by what they write, names that are free, constants that are added."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+Array = NDArray[Any]
+MICROSOFT = "com.microsoft"
+_ALIASES = ("Identity", "Dropout")
+#: First opset of the default domain whose quantizers take a scale per channel, and codes of 4 and 16 bits.
+PER_CHANNEL_OPSET, ALL_WIDTHS_OPSET = 13, 21
+
+
+class Draft:
+    """The copy. ``nodes`` are worked on as a list; ``finish`` puts them back in an order in which they can be run.
+
+    Attributes:
+        model: The copy.
+        nodes: All nodes, in any order.
+        writers: The node that writes each tensor.
+        computed: The node that computes what the original model wrote first under a name.
+        dequantizers: The nodes that read each tensor of codes as real values.
+        outputs: Names of the network's outputs.
+        opset: Opset of the default domain.
+        touched: Anything was changed.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(model)
+        self.nodes: list[onnx.NodeProto] = list(self.model.graph.node)
+        self.computed = {node.output[0]: node for node in self.nodes if node.output}
+        self.writers: dict[str, onnx.NodeProto] = {}
+        self.dequantizers: dict[str, list[onnx.NodeProto]] = {}
+        self.outputs = {value.name for value in self.model.graph.output}
+        self._tensors = {t.name: t for t in self.model.graph.initializer}
+        self._taken_out: set[str] = set()
+        self.touched = False
+        self._names = {*self._tensors, *(value.name for value in self.model.graph.input), *self.outputs}
+        self.opset = max((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+        self.index()
+
+    def index(self) -> None:
+        """Note anew who writes what, and who reads codes."""
+        self.writers = {name: node for node in self.nodes for name in node.output if name}
+        self._names |= self.writers.keys()
+        self.dequantizers = {}
+        for node in self.nodes:
+            if node.op_type == "DequantizeLinear":
+                self.dequantizers.setdefault(self.source(node.input[0]), []).append(node)
+
+    def source(self, name: str) -> str:
+        """The tensor behind operators that hand on what they read as it is."""
+        while name in self.writers and self.writers[name].op_type in _ALIASES:
+            name = self.writers[name].input[0]
+        return name
+
+    def fresh(self, base: str) -> str:
+        """A name that nothing has yet."""
+        name, number = base, 1
+        while name in self._names:
+            number += 1
+            name = f"{base}_{number}"
+        self._names.add(name)
+        return name
+
+    def add_constant(self, base: str, values: Array, kind: int | None = None) -> str:
+        """A new initializer, in a type of onnx where numpy's does not tell it; returns its name."""
+        name = self.fresh(base)
+        self.touched = True
+        if kind is not None:
+            values = np.asarray(values).astype(helper.tensor_dtype_to_np_dtype(kind))
+        self.model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        self._tensors[name] = self.model.graph.initializer[-1]
+        return name
+
+    def add_dequantizer(
+        self, base: str, codes: Array, kind: int, scale: Array, zero: int = 0, axis: int | None = None
+    ) -> str:
+        """A new constant that is kept as codes; returns what it is dequantized to.
+
+        Args:
+            base: What its names begin with.
+            codes: Whole numbers.
+            kind: Their type.
+            scale: One, or one per index of ``axis``.
+            zero: Zero point of all of them.
+            axis: Axis of the scales where there are several.
+        """
+        names = [
+            self.add_constant(f"{base}_quantized", codes, kind),
+            self.add_constant(f"{base}_scale", np.asarray(scale, np.float32)),
+            self.add_constant(f"{base}_zero_point", np.full(np.shape(scale), zero), kind),
+        ]
+        target = self.fresh(f"{base}_dequantized")
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        node = helper.make_node("DequantizeLinear", names, [target], name=target, **attributes)
+        self._settle_domain(node, kind)
+        self.nodes.append(node)
+        self.writers[target] = node
+        self.dequantizers.setdefault(names[0], []).append(node)
+        return target
+
+    def set_grid(self, node: onnx.NodeProto, scale: str, zero: str) -> None:
+        """Give a quantizer, or what reads its codes, the one scale and zero point of all values."""
+        node.input[:] = [node.input[0], scale, zero]
+        del node.attribute[:]
+        self._settle_domain(node, self.type_of(zero))
+
+    def take_out(self, node: onnx.NodeProto, source: str) -> None:
+        """What read codes hands on the real values that they stood for."""
+        self.touched = True
+        node.CopyFrom(helper.make_node("Identity", [source], [node.output[0]], name=node.name))
+        self._taken_out.add(node.output[0])
+
+    def _settle_domain(self, node: onnx.NodeProto, kind: int) -> None:
+        """Old opsets know neither scales per channel nor codes of 4 and 16 bits; onnxruntime's own domain does."""
+        needed = ALL_WIDTHS_OPSET if kind in (TensorProto.INT4, TensorProto.UINT4) else 0
+        if kind in (TensorProto.INT16, TensorProto.UINT16):
+            needed = ALL_WIDTHS_OPSET
+        if any(a.name == "axis" for a in node.attribute):
+            needed = max(needed, PER_CHANNEL_OPSET)
+        if self.opset >= needed:
+            return
+        node.domain = MICROSOFT
+        if not any(o.domain == MICROSOFT for o in self.model.opset_import):
+            self.model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+
+    def type_of(self, name: str) -> int:
+        """Type of a constant; float32 where it is not known."""
+        tensor = self._tensor(name)
+        return int(TensorProto.FLOAT if tensor is None else tensor.data_type)
+
+    def value_of(self, name: str) -> Array | None:
+        """What a constant holds; None where the name is no constant."""
+        tensor = self._tensor(name)
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def _tensor(self, name: str) -> TensorProto | None:
+        if name in self._tensors:
+            return self._tensors[name]
+        node = self.writers.get(name)
+        if node is not None and node.op_type == "Constant" and node.attribute[0].type == onnx.AttributeProto.TENSOR:
+            return node.attribute[0].t
+        return None
+
+    def forget_type(self, name: str) -> None:
+        """The type that the model states for a tensor no longer holds."""
+        values = self.model.graph.value_info
+        kept = [value for value in values if value.name != name]
+        if len(kept) < len(values):
+            del values[:]
+            values.extend(kept)
+
+    def finish(self) -> onnx.ModelProto:
+        """The model, without what nothing reads and with every node behind those that it reads."""
+        self._unwrap()
+        self.nodes = _needed(self.nodes, self.outputs)
+        graph = self.model.graph
+        known = {"", *(value.name for value in graph.input), *(t.name for t in graph.initializer)}
+        ordered = _in_order(self.nodes, known | {t.values.name for t in graph.sparse_initializer})
+        del graph.node[:]
+        graph.node.extend(ordered)
+        read = {name for node in ordered for name in reads(node)} | self.outputs
+        read |= {value.name for value in graph.input}
+        kept = [t for t in graph.initializer if t.name in read]
+        if len(kept) < len(graph.initializer):
+            _keep(graph.initializer, {t.name for t in kept})
+        return self.model
+
+    def _unwrap(self) -> None:
+        """Take out the identities that stand where a quantizer was; the network's outputs keep their names."""
+        captured = {name for node in self.nodes for name in _captured(node)}
+        inputs = {value.name for value in self.model.graph.input}
+        renamed: dict[str, str] = {}
+        kept = []
+        for node in self.nodes:
+            if not node.output or node.output[0] not in self._taken_out:
+                kept.append(node)
+                continue
+            source, target = node.input[0], node.output[0]
+            if target not in self.outputs and target not in captured:
+                renamed[target] = source
+            elif (
+                target in self.outputs and source in self.writers and not {source} & (captured | self.outputs | inputs)
+            ):
+                renamed.setdefault(source, target)
+                if renamed[source] != target:
+                    kept.append(node)
+            else:
+                kept.append(node)
+        for node in kept:
+            node.input[:] = [_last(name, renamed) for name in node.input]
+            node.output[:] = [_last(name, renamed) if name in renamed else name for name in node.output]
+        self.nodes = kept
+
+
+def _last(name: str, renamed: dict[str, str]) -> str:
+    while name in renamed:
+        name = renamed[name]
+    return name
+
+
+def reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Every tensor that a node reads, in its subgraphs too."""
+    yield from node.input
+    yield from _captured(node)
+
+
+def _captured(node: onnx.NodeProto) -> Iterator[str]:
+    """What the subgraphs of a node read from outside; their own names may be among it."""
+    for attribute in node.attribute:
+        graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
+        for graph in graphs:
+            yield from (value.name for value in graph.output)
+            for inner in graph.node:
+                yield from reads(inner)
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on."""
+    writers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    wanted: set[int] = set()
+    frontier = [writers[name] for name in outputs if name in writers]
+    while frontier:
+        i = frontier.pop()
+        if i in wanted:
+            continue
+        wanted.add(i)
+        frontier += [writers[name] for name in reads(nodes[i]) if name in writers]
+    return [node for i, node in enumerate(nodes) if i in wanted]
+
+
+def _in_order(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+    """The nodes with each behind those that it reads, otherwise as they were."""
+    writers = {name: i for i, node in enumerate(nodes) for name in node.output if name and name not in known}
+    done: set[int] = set()
+    ordered = []
+    for start in range(len(nodes)):
+        stack = [start]
+        while stack:
+            i = stack[-1]
+            before = [] if i in done else [writers[n] for n in reads(nodes[i]) if n in writers]
+            before = [j for j in before if j not in done and j != i]
+            if before:
+                stack += before
+                continue
+            stack.pop()
+            if i not in done:
+                done.add(i)
+                ordered.append(nodes[i])
+    return ordered
+
+
+def _keep(tensors: Any, names: set[str]) -> None:
+    for i in range(len(tensors) - 1, -1, -1):
+        if tensors[i].name not in names:
+            del tensors[i]

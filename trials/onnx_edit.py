@@ -1,0 +1,85 @@
+"""Carry out a change on a copy of the quantized ONNX model, without any toolchain."""
+
+from dataclasses import dataclass, replace
+
+import onnx
+
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_record import executed_as
+from quantmedic.collectors.onnx_session import executed_types
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Change
+from quantmedic.engine.errors import ModelError
+from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_grids import settle_grids
+from quantmedic.trials.onnx_layers import layers_of, scales_of, settle_layers
+
+#: Steps of the widest grid of 8-bit codes, and a half.
+CODES_8_BIT = 255.5
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A quantized model with a change carried out.
+
+    Attributes:
+        model: A copy; the original is never touched.
+        unedited: What of the change could not be carried out, in words.
+    """
+
+    model: onnx.ModelProto
+    unedited: tuple[str, ...] = ()
+
+
+def edit(models: Models, case: Case, change: Change) -> Edited:
+    """The deployed model as a remedy would leave it.
+
+    - A new grid is given to every quantizer of its tensor, in the type of its codes, or uint8 or uint16 where the grid
+      has more codes. Where an operator only moves values and one grid held before and behind it, what the tensor
+      before it gets, the tensor behind it gets too: onnxruntime runs such operators on codes only so.
+    - Where a quantizer is taken out, or reaches beyond a Relu or Clip that was left to it, the activation of the float
+      model is put back. Outputs of the network keep their names.
+    - Weights come from the float model, with a normalization folded in where it was. Codes are stored as int8, or in
+      as many bits as before, on symmetric grids.
+    - An int32 bias is rounded anew to the step of its input times that of its weights; a channel whose bias would not
+      fit gets a wider step for its weights, as onnxruntime's own quantizer does it.
+
+    Remedies on top of each other are one change (``Change.joined``).
+
+    Raises:
+        ModelError: Nothing of the change can be carried out.
+    """
+    draft = Draft(models.quantized.model)
+    if not change:
+        return Edited(draft.model)
+    names = {op.index: op.name for op in case.record.operators}
+    layers = layers_of(draft, models, names)
+    before = {k: scales_of(draft, layer) for k, layer in layers.items()}
+    unedited = settle_grids(draft, models, case, change.grids)
+    unedited += settle_layers(draft, layers, change, before)
+    missing = [k for k in change.weights if k not in layers]
+    unedited += [f"the weights of {names[k]}: no input of the operator holds them as codes" for k in missing]
+    if unedited and not draft.touched:
+        raise ModelError(
+            "the change cannot be carried out on the quantized model",
+            where=[str(models.quantized.path), *unedited[:5]],
+            help="apply the remedy with the tool that quantized the model",
+        )
+    return Edited(draft.finish(), tuple(unedited))
+
+
+def left_integer(
+    models: Models, case: Case, after: onnx.ModelProto, change: Change, *, threads: int = 1
+) -> tuple[str, ...]:
+    """Layers that an integer kernel computes in the deployed model and none in the edited one, against the change.
+
+    Layers that the change leaves in float, or gives 16-bit codes or a float bias, are not among them.
+    """
+    graph = models.quantized
+    before = {k: op for k, op in enumerate(case.record.operators) if op.executed_as == "integer"}
+    executed = executed_types(replace(graph, model=after), threads)
+    meant = {k for k, form in change.weights.items() if form == "float"} | change.biases
+    apart = {i for i, grid in change.grids.items() if grid is None or grid.high - grid.low > CODES_8_BIT * grid.step}
+    meant |= {k for k, op in before.items() if apart & {*op.inputs, *op.outputs}}
+    left = [k for k in before if k not in meant and executed_as(graph.operators[k], graph, executed) != "integer"]
+    return tuple(before[k].name for k in left)

@@ -1,0 +1,277 @@
+"""New weights and biases in a draft of the quantized model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from quantmedic.collectors.onnx_constants import Constant
+from quantmedic.collectors.onnx_graph import Operator
+from quantmedic.collectors.onnx_originals import Original, bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_simulated import best_coded, coded
+from quantmedic.engine.change import Change, WeightForm
+from quantmedic.trials.onnx_draft import Draft
+
+Array = NDArray[Any]
+Float32 = NDArray[np.float32]
+_INT32_MAX = 2**31 - 1
+#: A bias stays this far within int32, as onnxruntime's quantizer keeps it.
+_MARGIN = 1.0001
+#: A stored bias this close to the float one is its rounding; farther off it was corrected on purpose.
+_ROUNDED_STEPS = 1.5
+#: Scales this close to one another are the same.
+_SAME = 1e-4
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Weights on symmetric grids.
+
+    Attributes:
+        floats: What they stand for.
+        bits: Bits of a code.
+        axis: Axis of the scales; None for one scale.
+        scale: One, or one per index of the axis.
+    """
+
+    floats: Float32
+    bits: int
+    axis: int | None
+    scale: Float32
+
+    @property
+    def codes(self) -> Float32:
+        """Whole numbers."""
+        shape = [1] * self.floats.ndim
+        if self.axis is not None:
+            shape[self.axis] = self.scale.size
+        high = 2 ** (self.bits - 1) - 1
+        low = -high if self.bits >= 8 else -high - 1
+        return np.clip(np.rint(self.floats / self.scale.reshape(shape)), low, high)
+
+    @property
+    def kind(self) -> int:
+        """Type that the codes are stored in."""
+        return int(TensorProto.DataType.Value(f"INT{self.bits}"))
+
+
+@dataclass
+class Layer:
+    """An operator with weights, in the original graph and in the draft."""
+
+    op: Operator
+    node: onnx.NodeProto
+    stored: Constant
+    models: Models
+    name: str
+
+    @cached_property
+    def original(self) -> Original:
+        """The float numbers that its weights and bias stand for."""
+        twin = self.models.match.operators.get(self.op.index)
+        return original_of(self.op, self.models.quantized, twin, self.models.float_graph)
+
+    @cached_property
+    def position(self) -> int:
+        """Which input its weights are."""
+        constants = self.models.quantized.constants
+        place = next(k for k, name in enumerate(self.op.inputs) if constants.get(name) is self.stored)
+        return [k for k, name in enumerate(self.node.input) if name][place]
+
+    @cached_property
+    def bias(self) -> Constant | None:
+        """Its bias, where that is kept as codes."""
+        bias = bias_of(self.op, self.models.quantized)
+        return bias if bias is not None and bias.quantizer is not None and bias.values is not None else None
+
+    @property
+    def weight(self) -> Float32 | None:
+        """Its float weights in the layout in which they are stored; None where they are not known."""
+        stored, weight = self.stored.values, self.original.weight
+        return None if weight is None or (stored is not None and stored.shape != weight.shape) else weight
+
+    @cached_property
+    def float_bias(self) -> Float32:
+        """Its bias before it was rounded; one that was corrected on purpose as it is stored."""
+        assert self.bias is not None and self.bias.values is not None and self.bias.quantizer is not None
+        stored, own = self.bias.values, self.original.bias
+        if own is None or own.shape != stored.shape:
+            return stored
+        step = self.bias.quantizer.steps(stored.shape)
+        codes = np.abs(np.asarray(self.bias.codes if self.bias.codes is not None else 0, np.int64))
+        rounded = (np.abs(stored - own) <= _ROUNDED_STEPS * step) | (codes >= _INT32_MAX)
+        return np.where(rounded, own, stored).astype(np.float32)
+
+
+def layers_of(draft: Draft, models: Models, names: Mapping[int, str]) -> dict[int, Layer]:
+    """Operators whose quantized weights an input of their own holds, by index; names for messages."""
+    found = {}
+    for op in models.quantized.operators:
+        stored = weight_of(op, models.quantized)
+        node = draft.computed.get(op.node.output[0])
+        if node is not None and stored is not None and stored.quantizer is not None and node.op_type == op.op_type:
+            found[op.index] = Layer(op, node, stored, models, names.get(op.index, op.name))
+    return found
+
+
+def scales_of(draft: Draft, layer: Layer) -> tuple[str, str] | None:
+    """Names of the scales of a layer's input and weights; None where one of them is not dequantized from codes."""
+    readers = [
+        draft.writers.get(draft.source(layer.node.input[k])) for k in (1 - min(layer.position, 1), layer.position)
+    ]
+    found = [node.input[1] for node in readers if node is not None and node.op_type == "DequantizeLinear"]
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def settle_layers(
+    draft: Draft, layers: Mapping[int, Layer], change: Change, before: Mapping[int, tuple[str, str] | None]
+) -> list[str]:
+    """Store weights and biases in their new forms, and every int32 bias on the step of its input times its weights'.
+
+    Args:
+        draft: The draft, with the new grids of activations in it.
+        layers: What ``layers_of`` found.
+        change: The change.
+        before: ``scales_of`` every layer before anything was changed.
+
+    Returns:
+        What could not be done.
+    """
+    found = []
+    for k, layer in layers.items():
+        form = change.weights.get(k)
+        if form is not None and layer.weight is None:
+            found.append(f"the weights of {layer.name}: their float values are not known")
+            form = None
+        found += _settle(draft, layer, form, k in change.biases, before.get(k))
+    return found
+
+
+def _settle(
+    draft: Draft, layer: Layer, form: WeightForm | None, float_bias: bool, before: tuple[str, str] | None
+) -> list[str]:
+    codes = None
+    if form == "float":
+        assert layer.weight is not None
+        layer.node.input[layer.position] = draft.add_constant(f"{layer.stored.name}_float", layer.weight)
+    elif form is not None:
+        codes = _formed(layer, form)
+    found: list[str] = []
+    place = [k for k, name in enumerate(layer.node.input) if name][2:3]
+    if layer.bias is not None and place and float_bias:
+        layer.node.input[place[0]] = draft.add_constant(f"{layer.bias.name}_float", _known_bias(layer))
+    elif layer.bias is not None and place and before is not None:
+        codes = _settle_bias(draft, layer, codes, place[0], before, found)
+    if codes is not None:
+        layer.node.input[layer.position] = draft.add_dequantizer(
+            layer.stored.name, codes.codes, codes.kind, codes.scale, axis=codes.axis
+        )
+    return found
+
+
+def _known_bias(layer: Layer) -> Float32:
+    """The bias of the float model, else the stored one."""
+    assert layer.bias is not None and layer.bias.values is not None
+    own = layer.original.bias
+    return own if own is not None and own.shape == layer.bias.values.shape else layer.bias.values
+
+
+def _formed(layer: Layer, form: WeightForm) -> Codes:
+    """The weights in another form of codes."""
+    weight, quantizer = layer.weight, layer.stored.quantizer
+    assert weight is not None and quantizer is not None
+    axis = output_axis(layer.op)
+    axis = None if axis is None else axis % weight.ndim
+    bits = quantizer.bits
+    if form == "best-range":
+        axis = None if quantizer.scale.size == 1 else axis
+        _, step = best_coded(weight, bits, axis)
+    else:
+        bits = 8 if form == "eight-bit" else bits
+        _, step = coded(weight, bits, axis)
+    scale = step.astype(np.float32)
+    return Codes(weight, bits, axis, scale.reshape(() if axis is None else -1))
+
+
+def _settle_bias(
+    draft: Draft, layer: Layer, codes: Codes | None, place: int, before: tuple[str, str], found: list[str]
+) -> Codes | None:
+    """Put an int32 bias on the step of the product; returns the weights, where they need a wider scale for it too."""
+    now = scales_of(draft, layer)
+    if now is None or (codes is None and now == before):
+        return codes
+    assert layer.bias is not None and layer.bias.quantizer is not None and layer.stored.quantizer is not None
+    x_before, w_before, x_now, w_now = (draft.value_of(name) for name in (*before, *now))
+    if x_before is None or w_before is None or x_now is None or w_now is None or x_now.size != 1:
+        found.append(f"the bias of {layer.name}: the steps of its input and weights are no constants")
+        return codes
+    gain = _gain(layer.bias.quantizer.scale, x_before, w_before)
+    if gain is None:
+        found.append(f"the bias of {layer.name}: it is not kept on the step of its input times that of its weights")
+        return codes
+    bias = layer.float_bias
+    step_x = float(x_now.item()) * gain
+    scale = codes.scale if codes is not None else np.asarray(w_now, np.float32)
+    widened = _widened(scale, step_x, bias)
+    if widened is not None:
+        codes = _rescaled(layer, codes, widened)
+        if codes is None:
+            found.append(f"the bias of {layer.name}: it does not fit into int32")
+            return None
+        scale = codes.scale
+    scale = (np.float32(step_x) * scale.astype(np.float32)).astype(np.float32)
+    scale = scale.reshape(()) if scale.size == 1 else np.tile(scale.ravel(), bias.size // scale.size)
+    whole = np.rint(bias.astype(np.float64) / scale.astype(np.float64))
+    whole = np.clip(whole, -_INT32_MAX - 1, _INT32_MAX)
+    layer.node.input[place] = draft.add_dequantizer(
+        layer.bias.name, whole, TensorProto.INT32, scale, axis=0 if scale.ndim else None
+    )
+    return codes
+
+
+def _gain(scale: Array, x: Array, w: Array) -> float | None:
+    """What a bias's step is over that of the product, which a Gemm may multiply; None where that differs by channel."""
+    product = x.astype(np.float64) * w.astype(np.float64).ravel()
+    if not (product > 0).all():
+        return None
+    ratios = np.asarray(scale, np.float64).ravel()
+    if ratios.size % product.size and product.size % ratios.size:
+        return None
+    size = max(ratios.size, product.size)
+    ratios = np.resize(ratios, size) / np.resize(product, size)
+    gain = float(np.median(ratios))
+    if not np.allclose(ratios, gain, rtol=_SAME):
+        return None
+    return 1.0 if abs(gain - 1.0) < _SAME else gain
+
+
+def _widened(scale: Float32, step_x: float, bias: Float32) -> Float32 | None:
+    """Scales of the weights with which the bias fits into int32, as onnxruntime widens them; None where it does."""
+    top = np.abs(bias.astype(np.float64))
+    if scale.size == 1:
+        top = np.asarray(top.max(initial=0.0))
+    elif top.size != scale.size:
+        top = top.reshape(-1, scale.size).max(axis=0)
+    least = _MARGIN * top.reshape(scale.shape) / _INT32_MAX / step_x
+    return None if (scale >= least).all() else np.maximum(scale, least).astype(np.float32)
+
+
+def _rescaled(layer: Layer, codes: Codes | None, scale: Float32) -> Codes | None:
+    """The weights on wider scales; None where they are not known, or kept in blocks."""
+    if codes is not None:
+        return replace(codes, scale=scale)
+    quantizer = layer.stored.quantizer
+    floats = layer.weight if layer.weight is not None else layer.stored.values
+    if floats is None or quantizer is None or quantizer.block_size:
+        return None
+    axis = None if quantizer.axis is None else quantizer.axis % floats.ndim
+    # Codes that were not spread evenly around 0 need a wider step to be so.
+    reach = coded(floats, quantizer.bits, axis)[1].reshape(scale.shape)
+    even = not np.any(quantizer.zero_point)
+    return Codes(floats, quantizer.bits, axis, scale if even else np.maximum(scale, reach).astype(np.float32))
