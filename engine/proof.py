@@ -11,6 +11,8 @@ from pydantic import Field
 from quantmedic.engine.facts import Role
 from quantmedic.engine.record import Record
 
+#: Kind of a trial: calibrated again with the representative inputs, repaired; the cause stands in its key.
+REPAIRED_DATA = "repaired-data"
 Floats = NDArray[np.float64]
 #: Noise below this share of what it was counts as gone: 60 dB.
 NOISELESS = 1e-6
@@ -39,7 +41,8 @@ class TrialRecord(Record):
     """
 
     key: str
-    kind: str = Field(description="what was changed: a key of CHANGES")
+    kind: str = Field(description="what was changed: a key of CHANGES or HALVES, or repaired-data")
+    detail: str | None = Field(default=None, description="what was done to the data, in words")
     after: tuple[str, ...] = ()
     failed: str | None = Field(default=None, description="why there is no result")
     samples: int = 0

@@ -8,7 +8,7 @@ from pydantic import Field
 from quantmedic.engine.advice import Advice
 from quantmedic.engine.change import WITHOUT_ACTIVATIONS, WITHOUT_WEIGHTS
 from quantmedic.engine.facts import Role
-from quantmedic.engine.proof import ProofRecord, Stopped, TrialRecord
+from quantmedic.engine.proof import REPAIRED_DATA, ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.record import Contract
 from quantmedic.engine.suspects import Suspect
 
@@ -84,10 +84,13 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
 
 
 def _row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[Named]) -> TrialRow:
-    names = [s.cause for s in suspects if any(repair.key == trial.key for repair in s.repairs)]
-    titles = [a.title for c in causes if c.cause in names for a in c.remedies if a.simulate == trial.kind]
-    title = titles[0] if titles else GENERAL_TITLES.get(trial.kind, trial.kind)
-    return TrialRow(causes=tuple(names), remedy=title, trial=trial)
+    known = [s.cause for s in suspects if any(repair.key == trial.key for repair in s.repairs)]
+    if trial.kind == REPAIRED_DATA:
+        known = [trial.key.partition(":")[2]]
+    named = [cause for cause in causes if cause.cause in known]
+    titles = [advice.title for cause in named for advice in cause.remedies if advice.simulate == trial.kind]
+    title = trial.detail or next(iter(titles), GENERAL_TITLES.get(trial.kind, trial.kind))
+    return TrialRow(causes=tuple(cause.cause for cause in named), remedy=title, trial=trial)
 
 
 def _explained(links: Sequence[TrialRecord]) -> float | None:

@@ -24,12 +24,22 @@ Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
 
 @dataclass(frozen=True)
 class Repair:
-    """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run."""
+    """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run.
+
+    ``data`` describes data of its own that the change was fitted on; it then stays as it is.
+    """
 
     kind: str
     key: str
     change: Change
     targets: Targets
+    data: str | None = None
+
+    @classmethod
+    def recalibrated(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
+        """New ranges for all activations from the data of another case."""
+        every = everything(facts)
+        return cls(kind, key, change_of("recalibrate", case, facts, every), every, data)
 
 
 @dataclass(frozen=True)

@@ -288,10 +288,9 @@ def _proven(
     suspects = sorted(
         (suspect for suspect in suspects if suspect.cause in ranked), key=lambda suspect: ranked.index(suspect.cause)
     )
-    dataset = datasets[main_role(case)]
     try:
         found = prove(
-            models, case, base, suspects, dataset, options=options, metric=metric, budget=budget, progress=progress
+            models, case, base, suspects, datasets, options=options, metric=metric, budget=budget, progress=progress
         )
     except QuantmedicError as error:
         return _Proven(_noted(case, f"no remedy was tried: {error.message}"))

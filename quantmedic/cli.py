@@ -528,6 +528,8 @@ def _compare_fixed(
     from quantmedic.reports.fixed import fixed_lines
 
     own = {**options, "prove": None, "write_fixed": None, "checkpoint": None, "resume": False}
+    if own.get("validation") is not None:
+        own["representative"] = None  # It did not calibrate this model.
     after = judge(_collect(float_model, fixed, rules=rules, **own), rules)
     for line in fixed_lines(before, after, fixed.name):
         click.echo(line)

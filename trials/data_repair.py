@@ -1,4 +1,4 @@
-"""Representative inputs as they should have been: mapped to the validation inputs, channels put back, blanks dropped."""
+"""Representative inputs as they should have been: mapped to the validation inputs, channels turned, blanks dropped."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def _mapped(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None
         shape = [1] * x.ndim
         if len(lines) > 1 and axis is not None:
             shape[axis] = len(lines)
-        return np.asarray(x * slopes.reshape(shape) + offsets.reshape(shape), x.dtype)
+        return np.asarray(np.asarray(x, np.float32) * slopes.reshape(shape) + offsets.reshape(shape), x.dtype)
 
     return DataRepair(f"representative inputs mapped to {words}", _on_input(name, move))
 

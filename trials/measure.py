@@ -34,13 +34,11 @@ class Measured:
             batch.
         agreement: Share of samples with the float network's class; None without classes.
         metric: Task metric per sample; None without labels.
-        seconds: Time that the network itself took.
     """
 
     noise: Floats
     agreement: float | None
     metric: Floats | None
-    seconds: float
 
 
 class Bench:
@@ -68,12 +66,12 @@ class Bench:
         float_graph, quantized = models.float_graph, models.quantized
         self._float_names = [float_graph.outputs[i] for i, _ in models.match.outputs]
         self._names = [quantized.outputs[j] for _, j in models.match.outputs]
-        floats, _ = self._run(float_graph.model, float_graph, self._float_names, None)
-        deployed, seconds = self._run(quantized.model, quantized, self._names, None)
+        floats = self._run(float_graph.model, float_graph, self._float_names, None)
+        deployed = self._run(quantized.model, quantized, self._names, None)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes)
         self.power: Floats = self._noise.power
         self.float_metric = self._metric_values(floats)
-        self.before = self._measured(deployed, seconds)
+        self.before = self._measured(deployed)
 
     def measure(self, model: onnx.ModelProto, deadline: float | None = None) -> Measured:
         """A changed copy of the quantized model.
@@ -86,30 +84,29 @@ class Bench:
             ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
             OutOfTimeError: The deadline has passed.
         """
-        outputs, seconds = self._run(model, self._models.quantized, self._names, deadline)
+        outputs = self._run(model, self._models.quantized, self._names, deadline)
         for found in outputs:
             for name, array in zip(self._names, found, strict=True):
                 if not np.isfinite(array).all():
                     raise ModelError(f"the changed model gives NaN or infinite values at {name}")
-        return self._measured(outputs, seconds)
+        return self._measured(outputs)
 
     def _run(
         self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], deadline: float | None
-    ) -> tuple[list[list[Float32]], float]:
-        """Outputs per batch, and the time that they took."""
+    ) -> list[list[Float32]]:
+        """Outputs per batch."""
         session = make_session(model, graph.path, self._threads)
         found = []
-        start = time.perf_counter()
         for batch in self._batches:
             if deadline is not None and time.monotonic() > deadline:
                 raise OutOfTimeError
             outputs = run(session, names, feed_of(batch, graph), graph.path)
             found.append([np.asarray(array, np.float32) for array in outputs])
-        return found, time.perf_counter() - start
+        return found
 
-    def _measured(self, outputs: Sequence[Sequence[Float32]], seconds: float) -> Measured:
+    def _measured(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
         found = self._noise.compared(outputs)
-        return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs), seconds)
+        return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs))
 
     def _metric_values(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:
         """As everywhere, outputs go by the names of the float model."""

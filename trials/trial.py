@@ -1,0 +1,286 @@
+"""One trial after the other: repairs on copies of the quantized model, fitted on some samples and judged on others."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+import onnx
+
+from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.datasets import Dataset, open_dataset
+from quantmedic.collectors.from_onnx import collect
+from quantmedic.collectors.metrics import Metric, drop_interval
+from quantmedic.collectors.onnx_observer import Options
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_plan import feed_of
+from quantmedic.collectors.onnx_session import make_session, run
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Change, change_of
+from quantmedic.engine.derive import derive
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.facts import CaseFacts, Role
+from quantmedic.engine.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
+from quantmedic.engine.rule import RuleBase
+from quantmedic.engine.suspects import Repair
+from quantmedic.engine.tensors import main_role
+from quantmedic.trials.data_repair import DataRepair
+from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
+from quantmedic.trials.onnx_edit import edit, left_integer
+from quantmedic.trials.split import Fold, folds, read_pool, samples_of
+
+Progress = Callable[[str, int, int | None], None]
+#: Share of the budget that both networks may take on one half of the samples.
+HALF_SHARE = 0.03
+MIN_HALF = 32
+
+
+@dataclass(frozen=True)
+class _Half:
+    """One fold: the case of its fitted samples, and the bench of its judged ones."""
+
+    case: Case
+    facts: CaseFacts
+    bench: Bench
+
+    def change(self, repairs: Sequence[Repair]) -> Change:
+        """All repairs together, fitted on this half, unless they were fitted on other data."""
+        changes = (
+            repair.change if repair.data else change_of(repair.kind, self.case, self.facts, repair.targets)
+            for repair in repairs
+        )
+        return reduce(Change.joined, changes, Change())
+
+
+class Trials:
+    """The trials that ran, and all that is needed for the next one.
+
+    Attributes:
+        case: What was measured of both models on all samples.
+        chain: Proven repairs, each on top of those before it.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        case: Case,
+        base: RuleBase,
+        datasets: dict[Role, Dataset],
+        *,
+        options: Options,
+        metric: Metric | None,
+        budget: float,
+        progress: Progress,
+    ) -> None:
+        """Read and split the samples, and measure both networks on them.
+
+        Raises:
+            QuantmedicError: The models cannot be run on these data.
+        """
+        self.case, self.chain = case, list[Repair]()
+        self._models, self._base, self._metric, self._datasets = models, base, metric, datasets
+        self._options = replace(options, samples=None, operator_error=False, mode="exact")
+        self._started, self._budget, self._progress = time.monotonic(), budget, progress
+        self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
+        self._tell()
+        dataset, seed = datasets[self._role], options.seed
+        speed = _seconds_per_sample(models, next(dataset.batches(1, options.samples)), options.threads)
+        self._wanted = max(int(HALF_SHARE * budget / speed), MIN_HALF)
+        pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
+        found = folds(pool, dataset.unit, seed)
+        self._fitted, self._judged = samples_of(found[0].fitted), samples_of(b for f in found for b in f.judged)
+        self._halves = [self._half(fold) for fold in found]
+        self._known: dict[tuple[str, ...], Measured] = {(): _joined([half.bench.before for half in self._halves])}
+        self._power = float(np.concatenate([half.bench.power for half in self._halves]).sum())
+        self._float_metric = _together([half.bench.float_metric for half in self._halves])
+
+    @property
+    def facts(self) -> CaseFacts:
+        """Facts of the samples that remedies are fitted on."""
+        return self._halves[0].facts
+
+    def alone(self, repair: Repair) -> TrialRecord:
+        """Carry out a repair on the unchanged model; once.
+
+        Raises:
+            OutOfTimeError: The budget does not allow it.
+        """
+        return self._try(repair, [])
+
+    def on_top(self, repair: Repair) -> TrialRecord:
+        """Carry out a repair on a copy that holds the chain already; once.
+
+        Raises:
+            OutOfTimeError: The budget does not allow it.
+        """
+        return self._try(repair, self.chain)
+
+    def last(self) -> TrialRecord | None:
+        """The trial of the chain's last link."""
+        keys = tuple(repair.key for repair in self.chain)
+        return next((t for t in self._done if keys and (*t.after, t.key) == keys), None)
+
+    def chain_share(self) -> float:
+        """Share of the noise power that the whole chain takes away."""
+        before, now = self._known[()], self._known[tuple(repair.key for repair in self.chain)]
+        return float(1.0 - now.noise.sum() / before.noise.sum()) if before.noise.sum() > 0 else 1.0
+
+    def calibrated(self, cause: str, data: DataRepair) -> Repair:
+        """New ranges for all activations from repaired representative inputs.
+
+        Raises:
+            QuantmedicError: These cannot be read, or nothing is left of them.
+        """
+
+        def repaired() -> Iterator[object]:
+            for batch in self._datasets["representative"].batches(MIN_HALF, self._options.samples):
+                changed = data.repaired(batch)
+                if changed is not None:
+                    yield changed.inputs
+
+        dataset = open_dataset(repaired, self._models.input_specs, role="representative")
+        case = self._collected("representative", dataset, samples=self._wanted)
+        return Repair.recalibrated(
+            f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words
+        )
+
+    def record(self, stopped: Stopped) -> ProofRecord:
+        """All that is kept in the case."""
+        return ProofRecord(
+            dataset=self._role,
+            seed=self._options.seed,
+            fitted=self._fitted,
+            judged=self._judged,
+            cross_fitted=len(self._halves) > 1,
+            budget_seconds=self._budget,
+            spent_seconds=round(time.monotonic() - self._started, 1),
+            stopped=stopped,
+            trials=tuple(self._done),
+            chain=tuple(repair.key for repair in self.chain),
+        )
+
+    def fixed(self) -> onnx.ModelProto | None:
+        """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples."""
+        if not self.chain:
+            return None
+        half = self._halves[0]
+        if len(self._halves) > 1:
+            half = replace(half, case=self.case, facts=derive(self.case, self._base))
+        return edit(self._models, half.case, half.change(self.chain)).model
+
+    def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
+        keys = tuple(link.key for link in after)
+        known = next((t for t in self._done if t.key == repair.key and t.after == keys), None)
+        if known is not None:
+            return known
+        begun = time.monotonic()
+        if begun + self._longest > self._started + self._budget:
+            raise OutOfTimeError
+        self._tell()
+        trial = self._measured(repair, after, keys)
+        seconds = time.monotonic() - begun
+        self._longest = max(self._longest, seconds)
+        self._done.append(trial.model_copy(update={"seconds": round(seconds, 3)}))
+        return self._done[-1]
+
+    def _measured(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
+        deadline = self._started + self._budget
+        found: list[Measured] = []
+        left: tuple[str, ...] = ()
+        try:
+            for half in self._halves:
+                change = half.change([*after, repair])
+                model = edit(self._models, half.case, change).model
+                found.append(half.bench.measure(model, deadline))
+                left = left or left_integer(self._models, half.case, model, change)
+        except QuantmedicError as error:
+            reason = ": ".join([error.message, *error.where[:2]])
+            return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
+        before, now = self._known[keys], _joined(found)
+        self._known[(*keys, repair.key)] = now
+        return TrialRecord(
+            key=repair.key,
+            kind=repair.kind,
+            detail=repair.data,
+            after=keys,
+            samples=self._judged,
+            sqnr_before=_sqnr_db(self._power, before),
+            sqnr_after=_sqnr_db(self._power, now),
+            **gain_of(before.noise, now.noise, self._options.seed)._asdict(),
+            agreement_before=before.agreement,
+            agreement_after=now.agreement,
+            metric=self._metric_trial(before, now),
+            left_integer=left,
+        )
+
+    def _metric_trial(self, before: Measured, now: Measured) -> MetricTrial | None:
+        metric = self._metric
+        if metric is None or self._float_metric is None or before.metric is None or now.metric is None:
+            return None
+        # What the changed model would lose if the remedy were taken back.
+        gain, low, high = drop_interval(
+            now.metric,
+            before.metric,
+            higher_is_better=metric.higher_is_better,
+            root=metric.root,
+            seed=self._options.seed,
+        )
+        return MetricTrial(
+            name=metric.name,
+            float_model=metric.aggregate(self._float_metric),
+            before=metric.aggregate(before.metric),
+            after=metric.aggregate(now.metric),
+            gain=gain,
+            low=low,
+            high=high,
+        )
+
+    def _half(self, fold: Fold) -> _Half:
+        def fitted() -> Iterator[object]:
+            yield from (batch.inputs for batch in fold.fitted)
+
+        dataset = open_dataset(fitted, self._models.input_specs, role=self._role)
+        case = self._collected(self._role, dataset)
+        classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
+        bench = Bench(self._models, fold.judged, metric=self._metric, classes=classes, threads=self._options.threads)
+        return _Half(case, derive(case, self._base), bench)
+
+    def _collected(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:
+        options = replace(self._options, samples=samples)
+        return collect(self._models, {role: dataset}, options=options, version=self.case.record.quantmedic_version)
+
+    def _tell(self) -> None:
+        self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
+
+
+def _seconds_per_sample(models: Models, batch: Batch, threads: int) -> float:
+    """Time of both networks."""
+    seconds = 0.0
+    for graph in (models.float_graph, models.quantized):
+        session, feed = make_session(graph.model, graph.path, threads), feed_of(batch, graph)
+        run(session, graph.outputs, feed, graph.path)
+        start = time.perf_counter()
+        run(session, graph.outputs, feed, graph.path)
+        seconds += time.perf_counter() - start
+    return seconds / batch.samples
+
+
+def _joined(found: Sequence[Measured]) -> Measured:
+    """What was measured on all folds."""
+    agreements = [measured.agreement for measured in found if measured.agreement is not None]
+    return Measured(
+        np.concatenate([measured.noise for measured in found]),
+        float(np.mean(agreements)) if agreements else None,
+        _together([measured.metric for measured in found]),
+    )
+
+
+def _together(values: Sequence[Floats | None]) -> Floats | None:
+    known = [own for own in values if own is not None]
+    return np.concatenate(known) if len(known) == len(values) else None
+
+
+def _sqnr_db(power: float, measured: Measured) -> float:
+    noise = float(measured.noise.sum())
+    return float(10.0 * np.log10(power / noise)) if noise > 0 and power > 0 else float("inf")
