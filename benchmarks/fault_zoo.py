@@ -10,6 +10,7 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py                      # build and score the reporting part
     python benchmarks/fault_zoo.py --part all --jobs 2 --keep /tmp/zoo --json zoo.json
     python benchmarks/fault_zoo.py --only 'csp/*' --part all
+    python benchmarks/fault_zoo.py --prove 20 --only '*'  # carry out remedies, and score what they bring back
     python benchmarks/fault_zoo.py --list
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
@@ -37,6 +38,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from zoo.cases import Built, Spec, all_specs, build
+from zoo.proof import render_proofs
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
 from zoo.verdict import Answer, ask
 
@@ -54,11 +56,11 @@ def chosen(part: str, pattern: str) -> list[Spec]:
     ]
 
 
-def work(task: tuple[Spec, Path, bool]) -> tuple[Built, Answer | None]:
+def work(task: tuple[Spec, Path, bool, float | None]) -> tuple[Built, Answer | None]:
     """Build one case and have it diagnosed."""
-    spec, root, quick = task
+    spec, root, quick, prove = task
     built = build(spec, root)
-    return built, ask(built, _rules(), quick=quick) if built.usable else None
+    return built, ask(built, _rules(), quick=quick, prove=prove) if built.usable else None
 
 
 _RULES: list[Any] = []
@@ -72,9 +74,11 @@ def _rules() -> Any:
     return _RULES[0]
 
 
-def results(specs: list[Spec], root: Path, jobs: int, quick: bool = False) -> Iterator[tuple[Built, Answer | None]]:
+def results(
+    specs: list[Spec], root: Path, jobs: int, quick: bool = False, prove: float | None = None
+) -> Iterator[tuple[Built, Answer | None]]:
     """All cases, built and answered; cases of one network stay in one process."""
-    tasks = [(spec, root, quick) for spec in specs]
+    tasks = [(spec, root, quick, prove) for spec in specs]
     if jobs == 1:
         yield from map(work, tasks)
         return
@@ -103,6 +107,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all answers here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
     parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
+    parser.add_argument("--prove", type=float, metavar="SECONDS", help="time for trials of remedies, per case")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="one line per case")
     arguments = parser.parse_args()
@@ -119,7 +124,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     found: list[tuple[Built, Answer]] = []
     left_out: list[Built] = []
-    for built, answer in results(specs, root, arguments.jobs, arguments.quick):
+    for built, answer in results(specs, root, arguments.jobs, arguments.quick, arguments.prove):
         if arguments.verbose:
             said = ", ".join(answer.names[:3]) if answer else ""
             print(
@@ -132,6 +137,9 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
             found.append((built, answer))
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
     print(render(found))
+    proofs = [(built, answer.proof) for built, answer in found if answer.proof is not None]
+    if proofs:
+        print(render_proofs(proofs))
     print_left_out(left_out)
     if arguments.json:
         arguments.json.write_text(json.dumps(summary(found, left_out), indent=1, default=str))

@@ -70,6 +70,16 @@ class _Layer:
         return rounded(weight, 8 if form == "eight-bit" else self.bits, self.axis)
 
 
+@dataclass(frozen=True)
+class _Operand:
+    """A small constant operand that the deployed model holds as codes, such as the gain of a normalization."""
+
+    operator: int
+    input: str
+    stored: Float32
+    original: Float32
+
+
 def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
     """Weights after a round trip through the grid of ``coded``."""
     codes, step = coded(weight, bits, axis, shrink)
@@ -140,6 +150,7 @@ class SimulatedNetwork:
         builder = _Builder(models, case)
         opened = {k: builder.open_weights(op) for k, op in enumerate(models.quantized.operators)}
         self._layers = {k: layer for k, layer in opened.items() if layer is not None}
+        self._operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
         self._placed = [i for i, grid in enumerate(self._grids) if grid is not None and builder.place(i)]
         self._outputs = [builder.output(i, j) for i, j in models.match.outputs]
         builder.finish(len(self._placed))
@@ -158,6 +169,9 @@ class SimulatedNetwork:
             feed[layer.weight_input] = layer.weight("float" if change is None else change.weights.get(k))
             if layer.bias_input is not None:
                 feed[layer.bias_input] = layer.bias(change is None or k in change.biases)
+        for operand in self._operands:
+            is_float = change is None or operand.operator in change.biases
+            feed[operand.input] = operand.original if is_float else operand.stored
         feed = {name: array for name, array in feed.items() if name in self._known}
         return [np.asarray(array, np.float32) for array in run(self._session, self._outputs, feed, self._graph.path)]
 
@@ -216,6 +230,29 @@ class _Builder:
             bias_input=bias_input if stored_bias is not None else None,
             stored_bias=stored_bias,
         )
+
+    def open_operands(self, op: Operator) -> Iterator[_Operand]:
+        """Turn other constants that are held as codes into inputs of the operator's twin."""
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        twin = self._models.match.operators.get(op.index)
+        if twin is None or len(twin.inputs) != len(op.inputs):
+            return
+        known = (weight_of(op, quantized), bias_of(op, quantized))
+        node = self._nodes[twin.node.output[0]]
+        for place, (name, own) in enumerate(zip(op.inputs, twin.inputs, strict=True)):
+            constant, original = quantized.constants.get(name), float_graph.constants.get(own)
+            if constant is None or constant.quantizer is None or any(constant is other for other in known):
+                continue
+            if original is None or original.values is None or constant.values is None:
+                continue
+            slots = [k for k, slot in enumerate(node.input) if slot and float_graph.root(slot) == own]
+            if original.values.shape != constant.values.shape or not slots:
+                continue
+            target = f"quantmedic:operand:{op.index}:{place}"
+            node.input[slots[0]] = target
+            self._add_input(target, original.values.shape)
+            values = (np.asarray(each, np.float32) for each in (constant.values, original.values))
+            yield _Operand(op.index, target, *values)
 
     def _stored_bias(self, op: Operator, original: Original) -> Float32 | None:
         """The bias as it is stored, where the float one is known too."""

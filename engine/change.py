@@ -30,7 +30,10 @@ class Targets:
 
 @dataclass(frozen=True)
 class Change:
-    """New grids of activations (None: left in float), new forms of weights, operators whose bias stays float."""
+    """New grids of activations (None: left in float) and new forms of weights.
+
+    ``biases`` are operators whose bias and other small constants, such as the gain of a normalization, stay float.
+    """
 
     grids: Mapping[int, Grid | None] = field(default_factory=dict)
     weights: Mapping[int, WeightForm] = field(default_factory=dict)
@@ -129,7 +132,7 @@ def _no_quantizer(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 def _float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     weights: dict[int, WeightForm] = dict.fromkeys(_weighted(targets, facts), "float")
-    return Change(dict.fromkeys(_quantized(targets, facts)), weights, frozenset(weights))
+    return Change(dict.fromkeys(_quantized(targets, facts)), weights, frozenset(targets.operators))
 
 
 def _float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:

@@ -12,11 +12,13 @@ import quantmedic
 import quantmedic.collectors as collectors_
 import quantmedic.engine as engine_
 import quantmedic.rules as rules_
+import quantmedic.trials as trials_
 from quantmedic.engine.derive import derive
 from quantmedic.engine.rule import RuleBase
 
 from .cases import Built
 from .peer import peer_causes
+from .proof import Proved, proved
 
 SEVERE = ("high", "medium")
 
@@ -37,6 +39,7 @@ class Answer:
     verdict: str = ""
     seconds: float = 0.0
     error: str = ""
+    proof: Proved | None = None
 
     @property
     def names(self) -> list[str]:
@@ -47,16 +50,16 @@ class Answer:
         return [cause for cause in self.causes if cause[1] in SEVERE]
 
 
-def ask(built: Built, rules: RuleBase, *, quick: bool = False) -> Answer:
+def ask(built: Built, rules: RuleBase, *, quick: bool = False, prove: float | None = None) -> Answer:
     """Have one case diagnosed.
 
     Measurements are kept beside the case and used again while quantmedic stays the same. With ``quick`` only the
     collectors have to be the same: changed rules judge old measurements, and what remedies recover is as it was
-    simulated for the causes suspected then.
+    simulated for the causes suspected then. ``prove`` gives the seconds for trials of remedies.
     """
     started = time.perf_counter()
     try:
-        case = _case(built, quick)
+        case = _case(built, quick, prove)
         diagnosis = quantmedic.judge(case, rules)
     except Exception as error:
         return Answer(built.spec.name, error=f"{type(error).__name__}: {error}"[:300])
@@ -70,18 +73,20 @@ def ask(built: Built, rules: RuleBase, *, quick: bool = False) -> Answer:
         peer_causes(derive(case, rules)),
         diagnosis.verdict,
         time.perf_counter() - started,
+        proof=proved(diagnosis.proof) if diagnosis.proof is not None else None,
     )
 
 
-def _case(built: Built, quick: bool) -> Any:
+def _case(built: Built, quick: bool, prove: float | None) -> Any:
     measured, judged = _hashes()
-    stored = built.folder / f"{measured}-{judged}.case"
+    kind = "case" if prove is None else "proof"
+    stored = built.folder / f"{measured}-{judged}.{kind}"
     if stored.is_file():
         return quantmedic.load_case(stored)
-    alike = list(built.folder.glob(f"{measured}-*.case"))
+    alike = list(built.folder.glob(f"{measured}-*.{kind}"))
     if quick and alike:
         return quantmedic.load_case(alike[0])
-    for old in built.folder.glob("*.case"):
+    for old in built.folder.glob(f"*.{kind}"):
         old.unlink()
     case = quantmedic.collect(
         built.folder / "float.onnx",
@@ -89,6 +94,7 @@ def _case(built: Built, quick: bool) -> Any:
         representative=built.folder / "representative.npz",
         validation=built.folder / "validation.npz",
         threads=1,
+        prove=prove,
         **({"metric": built.metric} if built.metric else {}),
         **_options(built.folder),
     )
@@ -108,9 +114,9 @@ def _options(folder: Path) -> dict[str, Any]:
 
 @cache
 def _hashes() -> tuple[str, str]:
-    """Of the collectors, and of engine and rules."""
-    collectors, engine, rules = (Path(next(iter(m.__path__))) for m in (collectors_, engine_, rules_))
-    measured = [*sorted(collectors.glob("*.py")), engine / "case.py"]
+    """Of collectors and trials, and of engine and rules."""
+    collectors, engine, rules, trials = (Path(next(iter(m.__path__))) for m in (collectors_, engine_, rules_, trials_))
+    measured = [*sorted(collectors.glob("*.py")), *sorted(trials.glob("*.py")), engine / "case.py"]
     judged = [*sorted(engine.glob("*.py")), *sorted(rules.rglob("*.yaml"))]
     return _hash(measured), _hash(judged)
 
