@@ -166,7 +166,7 @@ def executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str 
     kinds = [executed[name] for name in names if name in executed]
     if not kinds:
         return None
-    return "integer" if any(_is_integer_kernel(kind) for kind in kinds) else "float"
+    return "integer" if any(is_integer_kernel(kind) for kind in kinds) else "float"
 
 
 def _copies(graph: Graph, root: str) -> Iterator[str]:
@@ -174,7 +174,8 @@ def _copies(graph: Graph, root: str) -> Iterator[str]:
     yield from (tap.tensor for tap in graph.quantizers.get(root, []) if tap.tensor)
 
 
-def _is_integer_kernel(kind: str) -> bool:
+def is_integer_kernel(kind: str) -> bool:
+    """Whether an operator of the runtime computes with integers."""
     return kind.startswith("QLinear") or kind in (
         "QGemm",
         "MatMulInteger",

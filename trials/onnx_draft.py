@@ -42,16 +42,24 @@ class Draft:
         self.touched = False
         self._names = {*self._tensors, *(value.name for value in self.model.graph.input), *self.outputs}
         self.opset = max((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
         self.index()
 
     def index(self) -> None:
         """Note anew who writes what, and who reads codes."""
         self.writers = {name: node for node in self.nodes for name in node.output if name}
         self._names |= self.writers.keys()
-        self.dequantizers = {}
+        self.dequantizers, self._readers = {}, {}
         for node in self.nodes:
             if node.op_type == "DequantizeLinear":
                 self.dequantizers.setdefault(self.source(node.input[0]), []).append(node)
+            elif node.op_type not in _ALIASES:
+                for name in reads(node):
+                    self._readers.setdefault(self.source(name), []).append(node)
+
+    def readers_of_codes(self, name: str) -> list[onnx.NodeProto]:
+        """Nodes that read a tensor of codes otherwise than to dequantize it."""
+        return self._readers.get(name, [])
 
     def source(self, name: str) -> str:
         """The tensor behind operators that hand on what they read as it is."""
@@ -74,7 +82,7 @@ class Draft:
         self.touched = True
         if kind is not None:
             values = np.asarray(values).astype(helper.tensor_dtype_to_np_dtype(kind))
-        self.model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        self.model.graph.initializer.append(numpy_helper.from_array(np.asarray(values), name))
         self._tensors[name] = self.model.graph.initializer[-1]
         return name
 
@@ -99,7 +107,7 @@ class Draft:
         target = self.fresh(f"{base}_dequantized")
         attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         node = helper.make_node("DequantizeLinear", names, [target], name=target, **attributes)
-        self._settle_domain(node, kind)
+        self.settle_domain(node, kind)
         self.nodes.append(node)
         self.writers[target] = node
         self.dequantizers.setdefault(names[0], []).append(node)
@@ -109,7 +117,7 @@ class Draft:
         """Give a quantizer, or what reads its codes, the one scale and zero point of all values."""
         node.input[:] = [node.input[0], scale, zero]
         del node.attribute[:]
-        self._settle_domain(node, self.type_of(zero))
+        self.settle_domain(node, self.type_of(zero))
 
     def take_out(self, node: onnx.NodeProto, source: str) -> None:
         """What read codes hands on the real values that they stood for."""
@@ -117,8 +125,11 @@ class Draft:
         node.CopyFrom(helper.make_node("Identity", [source], [node.output[0]], name=node.name))
         self._taken_out.add(node.output[0])
 
-    def _settle_domain(self, node: onnx.NodeProto, kind: int) -> None:
-        """Old opsets know neither scales per channel nor codes of 4 and 16 bits; onnxruntime's own domain does."""
+    def settle_domain(self, node: onnx.NodeProto, kind: int) -> None:
+        """Name the domain of a quantizer of codes of this type.
+
+        Old opsets know neither scales per channel nor codes of 4 and 16 bits; onnxruntime's own domain does.
+        """
         needed = ALL_WIDTHS_OPSET if kind in (TensorProto.INT4, TensorProto.UINT4) else 0
         if kind in (TensorProto.INT16, TensorProto.UINT16):
             needed = ALL_WIDTHS_OPSET

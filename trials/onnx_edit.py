@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import onnx
 
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_record import executed_as
+from quantmedic.collectors.onnx_record import executed_as, is_integer_kernel
 from quantmedic.collectors.onnx_session import executed_types
 from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change
@@ -13,6 +13,7 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_grids import settle_grids
 from quantmedic.trials.onnx_layers import layers_of, scales_of, settle_layers
+from quantmedic.trials.onnx_qdq import to_qdq
 
 #: Steps of the widest grid of 8-bit codes, and a half.
 CODES_8_BIT = 255.5
@@ -52,6 +53,8 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
     draft = Draft(models.quantized.model)
     if not change:
         return Edited(draft.model)
+    to_qdq(draft, models.quantized)
+    draft.touched = False
     names = {op.index: op.name for op in case.record.operators}
     layers = layers_of(draft, models, names)
     before = {k: scales_of(draft, layer) for k, layer in layers.items()}
@@ -78,6 +81,11 @@ def left_integer(
     graph = models.quantized
     before = {k: op for k, op in enumerate(case.record.operators) if op.executed_as == "integer"}
     executed = executed_types(replace(graph, model=after), threads)
+    # What an integer operator wrote is written by a quantizer once it is rewritten: its kernel is what feeds that.
+    for node in after.graph.node:
+        kind = executed.get(node.input[0], "") if node.op_type == "QuantizeLinear" else ""
+        if is_integer_kernel(kind):
+            executed[node.output[0]] = kind
     meant = {k for k, form in change.weights.items() if form == "float"} | change.biases
     apart = {i for i, grid in change.grids.items() if grid is None or grid.high - grid.low > CODES_8_BIT * grid.step}
     meant |= {k for k, op in before.items() if apart & {*op.inputs, *op.outputs}}

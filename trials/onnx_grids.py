@@ -14,15 +14,8 @@ from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.engine.case import Case
 from quantmedic.engine.simulate import Grid
 from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_qdq import MOVERS
 
-#: Operators that pass values on, so that onnxruntime runs them on codes where one grid holds before and behind them.
-MOVERS = frozenset(
-    {
-        *("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "MaxPool", "GlobalMaxPool"),
-        *("Slice", "Split", "Gather", "GatherElements", "GatherND", "Pad", "Resize", "Upsample", "DepthToSpace"),
-        *("SpaceToDepth", "ReduceMax", "ReduceMin"),
-    }
-)
 #: First opset in which the ends of a Clip are inputs.
 CLIP_INPUTS_OPSET = 11
 #: So many operators between a product and its activation are looked at.
@@ -50,6 +43,10 @@ def settle_grids(draft: Draft, models: Models, case: Case, grids: Mapping[int, G
         coded = [tap for tap in taps if tap.tensor in draft.outputs]
         if coded:
             found.append(f"the quantizer of {root}: the network hands out its codes")
+            continue
+        bound = next((node for tap in taps for node in draft.readers_of_codes(tap.tensor)), None)
+        if bound is not None:
+            found.append(f"the quantizer of {root}: {bound.op_type} {bound.name} reads its codes")
             continue
         lost = _lost_bounds(root, float_names.get(root), models)
         if lost is not None and _reaches_beyond(grid, lost):
@@ -106,13 +103,20 @@ def _settle(draft: Draft, root: str, tap: Tap, grid: Grid | None) -> None:
 def _parameters(draft: Draft, root: str, node: onnx.NodeProto, before: Quantizer, grid: Grid) -> tuple[str, str]:
     """New constants: scale and zero point of a grid, of the types in force, uint8 or uint16 where those do not do."""
     bits = code_bits(grid, before)
-    signed = before.signed and bits == before.bits
-    kind = TensorProto.DataType.Value(f"{'' if signed else 'U'}INT{bits}")
+    present = (
+        draft.type_of(node.input[2]) if len(node.input) > 2 and node.input[2] else _type(before.bits, before.signed)
+    )
+    kind = present if bits == before.bits else _type(bits, signed=False)
+    signed = kind == _type(bits, signed=True)
     top = 2 ** (bits - 1) - 1 if signed else 2**bits - 1
     zero = int(np.clip(top - round(grid.high / grid.step), top - 2**bits + 1, top))
     real = helper.tensor_dtype_to_np_dtype(draft.type_of(node.input[1]))
     scale = draft.add_constant(f"{root}_scale", np.asarray(grid.step, np.float64).astype(real))
     return scale, draft.add_constant(f"{root}_zero_point", np.asarray(zero), kind)
+
+
+def _type(bits: int, signed: bool) -> int:
+    return int(TensorProto.DataType.Value(f"{'' if signed else 'U'}INT{bits}"))
 
 
 def _reaches_beyond(grid: Grid | None, bounds: Bounds) -> bool:
