@@ -67,6 +67,17 @@ class Draft:
             name = self.writers[name].input[0]
         return name
 
+    def writes_codes(self, name: str) -> bool:
+        """A tensor is quantized, at once or behind an activation, and its codes are read."""
+        for reader in self._readers.get(name, []):
+            target = reader.output[0]
+            if reader.op_type in ("Relu", "Clip") and self.writes_codes(target):
+                return True
+            live = any(d.op_type == "DequantizeLinear" for d in self.dequantizers.get(target, []))
+            if reader.op_type == "QuantizeLinear" and (live or target in self.outputs):
+                return True
+        return False
+
     def fresh(self, base: str) -> str:
         """A name that nothing has yet."""
         name, number = base, 1

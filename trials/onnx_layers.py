@@ -25,6 +25,8 @@ _INT32_MAX = 2**31 - 1
 _MARGIN = 1.0001
 #: A stored bias this close to the float one is its rounding; farther off it was corrected on purpose.
 _ROUNDED_STEPS = 1.5
+#: Layers whose float weights and bias onnxruntime rounds by itself where they read and write codes.
+_ROUNDED_AGAIN = frozenset({"Conv", "ConvTranspose", "Gemm"})
 #: Scales this close to one another are the same.
 _SAME = 1e-4
 
@@ -108,6 +110,21 @@ class Layer:
         rounded = (np.abs(stored - own) <= _ROUNDED_STEPS * step) | (codes >= _INT32_MAX)
         return np.where(rounded, own, stored).astype(np.float32)
 
+    @property
+    def known_bias(self) -> Float32:
+        """The bias of the float model, else the stored one."""
+        assert self.bias is not None and self.bias.values is not None
+        own = self.original.bias
+        return own if own is not None and own.shape == self.bias.values.shape else self.bias.values
+
+    @property
+    def channels(self) -> int:
+        """Output channels."""
+        assert self.weight is not None
+        groups = self.op.attributes["group"].i if "group" in self.op.attributes else 1
+        size = self.weight.shape[output_axis(self.op) or 0]
+        return int(size * groups if self.op.op_type == "ConvTranspose" else size)
+
 
 def layers_of(draft: Draft, models: Models, names: Mapping[int, str]) -> dict[int, Layer]:
     """Operators whose quantized weights an input of their own holds, by index; names for messages."""
@@ -143,6 +160,7 @@ def settle_layers(
     Returns:
         What could not be done.
     """
+    draft.index()
     found = []
     for k, layer in layers.items():
         form = change.weights.get(k)
@@ -165,9 +183,12 @@ def _settle(
     found: list[str] = []
     place = [k for k, name in enumerate(layer.node.input) if name][2:3]
     if layer.bias is not None and place and float_bias:
-        layer.node.input[place[0]] = draft.add_constant(f"{layer.bias.name}_float", _known_bias(layer))
+        layer.node.input[place[0]] = _float_bias(draft, layer, form, found)
     elif layer.bias is not None and place and before is not None:
         codes = _settle_bias(draft, layer, codes, place[0], before, found)
+    elif form == "float" and not place and _is_rounded_again(draft, layer):
+        zeros = np.zeros(layer.channels, np.float32)
+        layer.node.input[:] = [*layer.node.input[:2], _unrounded_bias(draft, layer, zeros)]
     if codes is not None:
         layer.node.input[layer.position] = draft.add_dequantizer(
             layer.stored.name, codes.codes, codes.kind, codes.scale, axis=codes.axis
@@ -175,11 +196,31 @@ def _settle(
     return found
 
 
-def _known_bias(layer: Layer) -> Float32:
-    """The bias of the float model, else the stored one."""
-    assert layer.bias is not None and layer.bias.values is not None
-    own = layer.original.bias
-    return own if own is not None and own.shape == layer.bias.values.shape else layer.bias.values
+def _is_rounded_again(draft: Draft, layer: Layer) -> bool:
+    """onnxruntime would round float weights and a float bias of this layer to codes by itself.
+
+    It does so (``WeightBiasQuantization``) where a layer reads and writes codes and neither is dequantized from any.
+    """
+    reader = draft.writers.get(draft.source(layer.node.input[0]))
+    coded = reader is not None and reader.op_type == "DequantizeLinear"
+    return coded and layer.node.op_type in _ROUNDED_AGAIN and draft.writes_codes(layer.node.output[0])
+
+
+def _float_bias(draft: Draft, layer: Layer, form: WeightForm | None, found: list[str]) -> str:
+    assert layer.bias is not None
+    again = _is_rounded_again(draft, layer)
+    if again and form == "float":
+        return _unrounded_bias(draft, layer, layer.known_bias)
+    if again:
+        found.append(f"the bias of {layer.name}: onnxruntime rounds a float one to int32 by itself, between codes")
+    return draft.add_constant(f"{layer.bias.name}_float", layer.known_bias)
+
+
+def _unrounded_bias(draft: Draft, layer: Layer, values: Float32) -> str:
+    """The bias of a layer with float weights, as int32 codes on a step finer than float32: these the runtime leaves."""
+    base = layer.bias.name if layer.bias is not None else f"{layer.op.outputs[0]}_bias"
+    step = np.asarray(_MARGIN * float(np.abs(values).max(initial=0.0)) / _INT32_MAX or 1.0, np.float32)
+    return draft.add_dequantizer(base, np.rint(values.astype(np.float64) / step), TensorProto.INT32, step)
 
 
 def _formed(layer: Layer, form: WeightForm) -> Codes:
