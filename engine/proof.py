@@ -31,6 +31,9 @@ class MetricTrial(Record):
     gain: float
     low: float = Field(description="lower end of the gain's 95 % interval")
     high: float
+    left: float = Field(description="what is still lost against the float model; positive is worse")
+    left_low: float = Field(description="lower end of its 95 % interval")
+    left_high: float
 
 
 class TrialRecord(Record):

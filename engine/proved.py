@@ -16,6 +16,7 @@ from quantmedic.engine.suspects import Suspect
 GENERAL_TITLES = {
     "recalibrate": "new ranges for all activations, from the validation inputs",
     "best-range": "ranges of least squared error for all activations",
+    "best-weight-range": "weights rounded anew on their best ranges",
     "per-channel-weights": "per-channel weights everywhere",
     "float-bias": "float biases everywhere",
     "sixteen-bit": "16-bit activations everywhere",

@@ -26,7 +26,7 @@ from quantmedic.trials.measure import OutOfTimeError
 from quantmedic.trials.trial import Progress, Trials
 
 #: What is tried on the whole network where the causes do not explain the loss, cheapest first.
-GENERAL = ("recalibrate", "best-range", "per-channel-weights", "float-bias", "sixteen-bit")
+GENERAL = ("recalibrate", "best-range", "best-weight-range", "per-channel-weights", "float-bias", "sixteen-bit")
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,20 @@ class _Search:
         trials = self._trials
         for half in general_repairs(HALVES, trials.case, trials.facts):
             trials.alone(half)
-        best = self._best_alone(suspects)
+        general = general_repairs(GENERAL, trials.case, trials.facts)
+        best = self._best_of_causes(suspects)
+        if not any(self._explains(trials.alone(repair)) for repair in best):
+            best += self._proven(general)
         trials.chain += sorted(best, key=self._standing, reverse=True)[:1]
         others = [repair for suspect in suspects for repair in suspect.repairs]
-        for repair in [*best, *others, *general_repairs(GENERAL, trials.case, trials.facts)]:
+        for repair in [*best, *others, *general]:
             if self._is_explained():
                 return "explained"
             if all(link.kind != repair.kind or link.change != repair.change for link in trials.chain):
                 self._put_on_top(repair)
         return "explained" if self._is_explained() else "tried-all"
 
-    def _best_alone(self, suspects: Sequence[Suspect]) -> list[Repair]:
+    def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
         """The best proven remedy of each cause, until one explains the whole loss."""
         best = []
         for suspect in suspects:
@@ -119,14 +122,19 @@ class _Search:
 
     def _best_of(self, suspect: Suspect) -> Repair | None:
         """The first proven remedy that recovers about as much as the best one of a cause."""
+        proven = self._proven(suspect.repairs)
+        return first_about_best([(min(self._trials.alone(r).gain_db or 0.0, ENOUGH_DB), r) for r in proven])
+
+    def _proven(self, repairs: Sequence[Repair]) -> list[Repair]:
+        """Those that are proven by themselves, until one explains the whole loss."""
         found = []
-        for repair in suspect.repairs:
+        for repair in repairs:
             trial = self._trials.alone(repair)
             if trial.proven:
-                found.append((min(trial.gain_db or 0.0, ENOUGH_DB), repair))
+                found.append(repair)
             if self._explains(trial):
                 break
-        return first_about_best(found)
+        return found
 
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
@@ -157,7 +165,8 @@ class _Search:
         return trial.proven and self._leaves_nothing(trial, trial.share or 0.0)
 
     def _leaves_nothing(self, trial: TrialRecord, share: float) -> bool:
-        sqnr = trial.sqnr_after
-        return sqnr is not None and explains(
-            share=share, sqnr_db=sqnr, agreement=trial.agreement_after, base=self._base
-        )
+        """Hardly any noise is left, and no loss of the task metric can be proven any more."""
+        if trial.sqnr_after is None or (trial.metric is not None and trial.metric.left_low > 0):
+            return False
+        agreement, enough = trial.agreement_after, share > self._base.threshold("explained_share")
+        return enough and explains(share=share, sqnr_db=trial.sqnr_after, agreement=agreement, base=self._base)

@@ -218,13 +218,10 @@ class Trials:
         metric = self._metric
         if metric is None or self._float_metric is None or before.metric is None or now.metric is None:
             return None
-        # What the changed model would lose if the remedy were taken back.
-        gain, low, high = drop_interval(
-            now.metric,
-            before.metric,
-            higher_is_better=metric.higher_is_better,
-            root=metric.root,
-            seed=self._options.seed,
+        # A gain is what the changed model would lose if the remedy were taken back.
+        (gain, low, high), (left, left_low, left_high) = (
+            drop_interval(*pair, higher_is_better=metric.higher_is_better, root=metric.root, seed=self._options.seed)
+            for pair in ((now.metric, before.metric), (self._float_metric, now.metric))
         )
         return MetricTrial(
             name=metric.name,
@@ -234,6 +231,9 @@ class Trials:
             gain=gain,
             low=low,
             high=high,
+            left=left,
+            left_low=left_low,
+            left_high=left_high,
         )
 
     def _half(self, fold: Fold) -> _Half:
