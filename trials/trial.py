@@ -28,11 +28,11 @@ from quantmedic.engine.tensors import main_role
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.onnx_edit import edit, left_integer
-from quantmedic.trials.split import Fold, folds, read_pool, samples_of
+from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
 Progress = Callable[[str, int, int | None], None]
 #: Share of the budget that both networks may take on one half of the samples.
-HALF_SHARE = 0.03
+HALF_SHARE = 0.05
 MIN_HALF = 32
 
 
@@ -85,7 +85,8 @@ class Trials:
         self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
         self._tell()
         dataset, seed = datasets[self._role], options.seed
-        speed = _seconds_per_sample(models, next(dataset.batches(1, options.samples)), options.threads)
+        first = next(dataset.batches(min(BATCH, case.record.datasets[self._role].seen), options.samples))
+        speed = _seconds_per_sample(models, first, options.threads)
         self._wanted = max(int(HALF_SHARE * budget / speed), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)

@@ -73,6 +73,7 @@ ENGINE_THRESHOLDS = {
     "previous_effect_db",
     "harmed_agreement",
     "healed_share",
+    "explained_share",
     "healed_sqnr_db",
     "negligible_gain_db",
 }
