@@ -12,8 +12,7 @@ from quantmedic.engine.change import Change
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_grids import settle_grids
-from quantmedic.trials.onnx_layers import layers_of, scales_of, settle_layers
-from quantmedic.trials.onnx_operands import settle_operands
+from quantmedic.trials.onnx_layers import layers_of, scales_of, settle_layers, settle_operands
 from quantmedic.trials.onnx_qdq import to_qdq
 
 #: Steps of the widest grid of 8-bit codes, and a half.
@@ -61,7 +60,7 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
     before = {k: scales_of(draft, layer) for k, layer in layers.items()}
     unedited = settle_grids(draft, models, case, change.grids)
     unedited += settle_layers(draft, layers, change, before)
-    settle_operands(draft, models, change.biases)
+    settle_operands(draft, models, case, change)
     missing = [k for k in change.weights if k not in layers]
     unedited += [f"the weights of {names[k]}: no input of the operator holds them as codes" for k in missing]
     if unedited and not draft.touched:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,11 @@ from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_originals import Original, bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_simulated import best_coded, coded
+from quantmedic.collectors.onnx_unsigned import OFFSET
+from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change, WeightForm
 from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_qdq import WEIGHTED
 
 Array = NDArray[Any]
 Float32 = NDArray[np.float32]
@@ -171,6 +174,32 @@ def settle_layers(
     return found
 
 
+def settle_operands(draft: Draft, models: Models, case: Case, change: Change) -> None:
+    """Leave constants beside activations, such as the bias of an Add, in float where their operator is left so."""
+    graph = models.quantized
+    for k, op in enumerate(case.record.operators):
+        outputs = [i for i in op.outputs if i is not None]
+        apart = bool(outputs) and all(i in change.grids and change.grids[i] is None for i in outputs)
+        twin = models.match.operators.get(k)
+        node = draft.computed.get(graph.operators[k].node.output[0])
+        if twin is None or node is None or op.is_compute or not (apart or k in change.biases):
+            continue
+        own = [constant for name in twin.inputs if (constant := models.float_graph.constants.get(name)) is not None]
+        places = [i for i, name in enumerate(node.input) if name]
+        for place, name in zip(places, graph.operators[k].inputs, strict=False):
+            stored = graph.constants.get(name)
+            if stored is None or stored.quantizer is None or stored.values is None:
+                continue
+            values = [c.values for c in own if c.values is not None and c.values.shape == stored.values.shape]
+            if values:
+                nearest = min(values, key=partial(_distance, stored.values))
+                node.input[place] = draft.add_constant(f"{stored.name}_float", nearest)
+
+
+def _distance(a: Float32, b: Float32) -> float:
+    return float(((a.astype(np.float64) - b) ** 2).sum())
+
+
 def _settle(
     draft: Draft, layer: Layer, form: WeightForm | None, float_bias: bool, before: tuple[str, str] | None
 ) -> list[str]:
@@ -190,10 +219,17 @@ def _settle(
         zeros = np.zeros(layer.channels, np.float32)
         layer.node.input[:] = [*layer.node.input[:2], _unrounded_bias(draft, layer, zeros)]
     if codes is not None:
-        layer.node.input[layer.position] = draft.add_dequantizer(
-            layer.stored.name, codes.codes, codes.kind, codes.scale, axis=codes.axis
-        )
+        layer.node.input[layer.position] = _store(draft, layer, codes)
     return found
+
+
+def _store(draft: Draft, layer: Layer, codes: Codes) -> str:
+    """Weights as signed codes; an operand of an Add or the like goes with the other operand, else no kernel fits."""
+    base, reader = layer.stored.name, draft.writers.get(draft.source(layer.node.input[layer.position]))
+    present = draft.type_of(reader.input[0]) if reader is not None and reader.op_type == "DequantizeLinear" else None
+    if layer.op.op_type in WEIGHTED or present != TensorProto.UINT8 or codes.bits != 8:
+        return draft.add_dequantizer(base, codes.codes, codes.kind, codes.scale, axis=codes.axis)
+    return draft.add_dequantizer(base, codes.codes + OFFSET, TensorProto.UINT8, codes.scale, OFFSET, codes.axis)
 
 
 def _is_rounded_again(draft: Draft, layer: Layer) -> bool:

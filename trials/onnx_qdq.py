@@ -24,6 +24,8 @@ MOVERS = frozenset(
         *("SpaceToDepth", "ReduceMax", "ReduceMin"),
     }
 )
+#: Operators whose constants are weights, which stay signed.
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: First opsets in which Softmax works on one axis alone, and in which the axes of ReduceMean are an input.
 _SOFTMAX_OPSET, _REDUCE_OPSET = 13, 18
 #: Attributes of integer operators that their float counterparts do not have.
@@ -74,6 +76,21 @@ class _Rewriter:
             for part in (node, *self._draft.dequantizers.get(node.output[0], [])):
                 part.input[2] = moved
             self._draft.forget_type(node.output[0])
+        for node in self._draft.nodes:
+            if node.op_type not in WEIGHTED:
+                for name in node.input:
+                    self._move_constant(self._draft.writers.get(name))
+
+    def _move_constant(self, reader: onnx.NodeProto | None) -> None:
+        """An operand that is an int8 constant goes with the other operand."""
+        if reader is None or reader.op_type != "DequantizeLinear" or len(reader.input) < 3:
+            return
+        codes, zero = (self._draft.value_of(reader.input[k]) for k in (0, 2))
+        if codes is None or zero is None or zero.dtype != np.int8 or codes.dtype != np.int8:
+            return
+        for k, values in ((0, codes), (2, zero)):
+            moved = values.astype(np.int16) + OFFSET
+            reader.input[k] = self._draft.add_constant(reader.input[k], moved, TensorProto.UINT8)
 
     def _can_be_rewritten(self, node: onnx.NodeProto, layout: Layout) -> bool:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
