@@ -57,8 +57,8 @@ class Draft:
                 for name in reads(node):
                     self._readers.setdefault(self.source(name), []).append(node)
 
-    def readers_of_codes(self, name: str) -> list[onnx.NodeProto]:
-        """Nodes that read a tensor of codes otherwise than to dequantize it."""
+    def readers_of(self, name: str) -> list[onnx.NodeProto]:
+        """Nodes that read a tensor otherwise than to dequantize it."""
         return self._readers.get(name, [])
 
     def source(self, name: str) -> str:

@@ -11,6 +11,7 @@ from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack
 from quantmedic.trials.onnx_grids import settle_grids
 from quantmedic.trials.onnx_layers import layers_of, scales_of, settle_layers, settle_operands
 from quantmedic.trials.onnx_qdq import to_qdq
@@ -55,13 +56,16 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
         return Edited(draft.model)
     to_qdq(draft, models.quantized)
     draft.touched = False
+    unpack(draft, models, change)
     names = {op.index: op.name for op in case.record.operators}
     layers = layers_of(draft, models, names)
     before = {k: scales_of(draft, layer) for k, layer in layers.items()}
     unedited = settle_grids(draft, models, case, change.grids)
     unedited += settle_layers(draft, layers, change, before)
     settle_operands(draft, models, case, change)
-    missing = [k for k in change.weights if k not in layers]
+    dynamic, refused = settle_dynamic(draft, models, change, names)
+    unedited += refused
+    missing = [k for k in change.weights if k not in layers and k not in dynamic]
     unedited += [f"the weights of {names[k]}: no input of the operator holds them as codes" for k in missing]
     if unedited and not draft.touched:
         raise ModelError(

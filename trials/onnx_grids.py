@@ -44,7 +44,7 @@ def settle_grids(draft: Draft, models: Models, case: Case, grids: Mapping[int, G
         if coded:
             found.append(f"the quantizer of {root}: the network hands out its codes")
             continue
-        bound = next((node for tap in taps for node in draft.readers_of_codes(tap.tensor)), None)
+        bound = next((node for tap in taps for node in draft.readers_of(tap.tensor)), None)
         if bound is not None:
             found.append(f"the quantizer of {root}: {bound.op_type} {bound.name} reads its codes")
             continue

@@ -14,15 +14,15 @@ from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_originals import Original, bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_simulated import best_coded, coded
+from quantmedic.collectors.onnx_simulated import coded
 from quantmedic.collectors.onnx_unsigned import OFFSET
 from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change, WeightForm
+from quantmedic.trials.onnx_codes import Codes, Float32, formed
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_qdq import WEIGHTED
 
 Array = NDArray[Any]
-Float32 = NDArray[np.float32]
 _INT32_MAX = 2**31 - 1
 #: A bias stays this far within int32, as onnxruntime's quantizer keeps it.
 _MARGIN = 1.0001
@@ -32,38 +32,6 @@ _ROUNDED_STEPS = 1.5
 _ROUNDED_AGAIN = frozenset({"Conv", "ConvTranspose", "Gemm"})
 #: Scales this close to one another are the same.
 _SAME = 1e-4
-
-
-@dataclass(frozen=True)
-class Codes:
-    """Weights on symmetric grids.
-
-    Attributes:
-        floats: What they stand for.
-        bits: Bits of a code.
-        axis: Axis of the scales; None for one scale.
-        scale: One, or one per index of the axis.
-    """
-
-    floats: Float32
-    bits: int
-    axis: int | None
-    scale: Float32
-
-    @property
-    def codes(self) -> Float32:
-        """Whole numbers."""
-        shape = [1] * self.floats.ndim
-        if self.axis is not None:
-            shape[self.axis] = self.scale.size
-        high = 2 ** (self.bits - 1) - 1
-        low = -high if self.bits >= 8 else -high - 1
-        return np.clip(np.rint(self.floats / self.scale.reshape(shape)), low, high)
-
-    @property
-    def kind(self) -> int:
-        """Type that the codes are stored in."""
-        return int(TensorProto.DataType.Value(f"INT{self.bits}"))
 
 
 @dataclass
@@ -215,9 +183,10 @@ def _settle(
         layer.node.input[place[0]] = _float_bias(draft, layer, form, found)
     elif layer.bias is not None and place and before is not None:
         codes = _settle_bias(draft, layer, codes, place[0], before, found)
-    elif form == "float" and not place and _is_rounded_again(draft, layer):
-        zeros = np.zeros(layer.channels, np.float32)
-        layer.node.input[:] = [*layer.node.input[:2], _unrounded_bias(draft, layer, zeros)]
+    elif form == "float" and _is_rounded_again(draft, layer):
+        values = draft.value_of(layer.node.input[place[0]]) if place else np.zeros(layer.channels, np.float32)
+        if values is not None and values.dtype == np.float32:
+            layer.node.input[:] = [*layer.node.input[:2], _unrounded_bias(draft, layer, values)]
     if codes is not None:
         layer.node.input[layer.position] = _store(draft, layer, codes)
     return found
@@ -260,20 +229,9 @@ def _unrounded_bias(draft: Draft, layer: Layer, values: Float32) -> str:
 
 
 def _formed(layer: Layer, form: WeightForm) -> Codes:
-    """The weights in another form of codes."""
     weight, quantizer = layer.weight, layer.stored.quantizer
     assert weight is not None and quantizer is not None
-    axis = output_axis(layer.op)
-    axis = None if axis is None else axis % weight.ndim
-    bits = quantizer.bits
-    if form == "best-range":
-        axis = None if quantizer.scale.size == 1 else axis
-        _, step = best_coded(weight, bits, axis)
-    else:
-        bits = 8 if form == "eight-bit" else bits
-        _, step = coded(weight, bits, axis)
-    scale = step.astype(np.float32)
-    return Codes(weight, bits, axis, scale.reshape(() if axis is None else -1))
+    return formed(layer.op, weight, quantizer.bits, form, per_tensor=quantizer.scale.size == 1)
 
 
 def _settle_bias(

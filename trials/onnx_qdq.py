@@ -70,7 +70,7 @@ class _Rewriter:
             if node.op_type != "QuantizeLinear" or len(node.input) < 3 or node.output[0] in self._draft.outputs:
                 continue
             zero = self._draft.value_of(node.input[2])
-            if zero is None or zero.dtype != np.int8 or zero.size > 1 or self._draft.readers_of_codes(node.output[0]):
+            if zero is None or zero.dtype != np.int8 or zero.size > 1 or self._draft.readers_of(node.output[0]):
                 continue
             moved = self._draft.add_constant(node.input[2], zero.astype(np.int16) + OFFSET, TensorProto.UINT8)
             for part in (node, *self._draft.dequantizers.get(node.output[0], [])):
