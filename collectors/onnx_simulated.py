@@ -157,6 +157,16 @@ class SimulatedNetwork:
         self._session = make_session(builder.model, graph.path, threads, exposed=self._outputs)
         self._known = {value.name for value in self._session.get_inputs()}
 
+    @property
+    def weighted(self) -> frozenset[int]:
+        """Operators whose weights can be changed, by index."""
+        return frozenset(self._layers)
+
+    @property
+    def tensors(self) -> frozenset[int]:
+        """Tensors whose quantizers can be changed, by index into the case's table."""
+        return frozenset(self._placed)
+
     def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
         """The matched outputs; of the network without any quantizer where ``change`` is None.
 

@@ -14,19 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, judge, load_case, load_rulebase, save_case, write_report
+    from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
 
 try:
     __version__ = _version("quantmedic")
 except PackageNotFoundError:  # a checkout that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__", "collect", "diagnose", "judge", "load_case", "load_rulebase", "save_case", "write_report"]
+__all__ = [
+    "__version__",
+    "collect",
+    "diagnose",
+    "judge",
+    "load_case",
+    "load_rulebase",
+    "load_sensitivity",
+    "save_case",
+    "sensitivity",
+    "write_report",
+    "write_sensitivity",
+]
 
 
 def __getattr__(name: str) -> Any:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in __all__:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    from quantmedic import api
+    from quantmedic import api, sensitivities
 
-    return getattr(api, name)
+    return getattr(sensitivities if name.endswith("sensitivity") else api, name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("html", "markdown", "json", "png")
 _PREPARE = ("mean", "std", "scale", "layout", "channel-order", "resize")
+_SENSITIVITY_MODES = ("one", "all-but-one", "cumulative")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -61,9 +62,8 @@ def _options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return apply
 
 
-_data_options = _options(
-    click.option("--representative", "-r", metavar="DATA", help="Calibration data: .npz, folder, or module:function."),
-    click.option("--validation", "-v", metavar="DATA", help="Evaluation data, in the same forms."),
+_validation_options = _options(
+    click.option("--validation", "-v", metavar="DATA", help="Evaluation data: .npz, folder, or module:function."),
     click.option("--labels", type=click.Path(path_type=Path), help="Labels of the evaluation data (.npy, .txt, .csv)."),
     click.option("--metric", metavar="NAME", help="top1, top5, mae, rmse or module:function. [default: top1]"),
     click.option("--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."),
@@ -74,6 +74,10 @@ _data_options = _options(
     click.option("--layout", multiple=True, metavar="[ROLE=]NCHW|NHWC", help="Layout of the stored arrays."),
     click.option("--channel-order", multiple=True, metavar="[ROLE=]RGB|BGR", help="Channel order the network wants."),
     click.option("--resize", multiple=True, metavar="[ROLE=]H,W", help="Resize image files."),
+)
+_data_options = _options(
+    click.option("--representative", "-r", metavar="DATA", help="Calibration data: .npz, folder, or module:function."),
+    _validation_options,
     click.option("--samples", type=click.IntRange(1), help="At most this many samples of each set."),
     click.option(
         "--mode",
@@ -241,6 +245,48 @@ def report(
 
 
 @cli.command(context_settings=_CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@_validation_options
+@click.option(
+    "--mode",
+    type=click.Choice([*_SENSITIVITY_MODES, "all"]),
+    default="all",
+    show_default=True,
+    help="One layer quantized, all but one, or all layers up to one.",
+)
+@click.option("--samples", type=click.IntRange(1), default=64, show_default=True, help="At most this many samples.")
+@click.option("--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Samples per run.")
+@click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples and intervals.")
+@click.option("--resume", is_flag=True, help="Go on with what an interrupted run left in the output.")
+@_output
+@click.option("--verbose", is_flag=True, help="Print all layers.")
+def sensitivity(
+    float_model: Path, quantized_model: Path, mode: str, output: Path, verbose: bool, **options: Any
+) -> None:
+    """Measure what each layer does to the output: quantized alone, left out alone, and one after another.
+
+    This shows where noise arises, not why: `diagnose` names causes.
+
+    \b
+    Examples:
+      quantmedic sensitivity float.onnx int8.onnx -v val.npz -o report
+      quantmedic sensitivity float.onnx int8.onnx -v val.npz --mode one --samples 256
+      quantmedic sensitivity float.onnx int8.onnx -v val.npz --resume      # after Ctrl-C
+    """
+    from quantmedic import write_sensitivity
+    from quantmedic.reports.sensitivity import render_sensitivity
+
+    options["modes"] = _SENSITIVITY_MODES if mode == "all" else (mode,)
+    record = _sensitivity(float_model, quantized_model, output / "sensitivity.json", options)
+    written = write_sensitivity(record, output)
+    click.echo(render_sensitivity(record, verbose=verbose, ascii_only=_ascii_only()), nl=False)
+    click.echo("")
+    click.echo("wrote " + ", ".join(f"{path} ({_size(size)})" for path, size in written))
+
+
+@cli.command(context_settings=_CONTEXT)
 @click.argument("code")
 @click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
 def explain(code: str, rule_folders: Sequence[Path]) -> None:
@@ -402,12 +448,17 @@ def completion(shell: str) -> None:
 
 def _data(options: dict[str, Any]) -> dict[str, Any]:
     """Options of ``quantmedic.collect``: the preprocessing ones are parsed into one value per role."""
+    prepared = _prepared(options)
+    stages = [_stage(text) for text in options.pop("stages")]
+    return {**options, "preprocessing": prepared, "stages": stages}
+
+
+def _prepared(options: dict[str, Any]) -> Any:
+    """Preprocessing per role; takes its options out of the mapping."""
     from quantmedic.collectors.preprocessing import parse_preprocessing
 
     declared = {name: options.pop(name.replace("-", "_")) for name in _PREPARE}
-    given = {name: values for name, values in declared.items() if values}
-    stages = [_stage(text) for text in options.pop("stages")]
-    return {**options, "preprocessing": parse_preprocessing(given), "stages": stages}
+    return parse_preprocessing({name: values for name, values in declared.items() if values})
 
 
 def _trials(options: dict[str, Any]) -> dict[str, Any]:
@@ -450,6 +501,24 @@ def _collect(float_model: Path, quantized_model: Path, checkpoint: Path | None =
         seen = " and ".join(f"{d.seen} {role} samples" for role, d in case.record.datasets.items())
         click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
         click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
+        sys.exit(130)
+
+
+def _sensitivity(float_model: Path, quantized_model: Path, checkpoint: Path, options: dict[str, Any]) -> Any:
+    import quantmedic
+
+    options["preprocessing"] = _prepared(options)
+    try:
+        with _progress() as progress, _interrupted_by_termination():
+            return quantmedic.sensitivity(
+                float_model, quantized_model, checkpoint=checkpoint, progress=progress, **options
+            )
+    except KeyboardInterrupt as interrupt:
+        record = getattr(interrupt, "record", None)
+        if record is None:
+            raise
+        click.echo(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
+        click.echo("help: add --resume to go on", err=True)
         sys.exit(130)
 
 
@@ -560,16 +629,19 @@ def _show(diagnosis: "Diagnosis", quiet: bool, verbose: bool) -> None:
     for line in warning_lines(diagnosis):
         click.echo(line, err=True)
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
     text = render_console(
         diagnosis,
         verbosity="quiet" if quiet else "verbose" if verbose else "normal",
         color=color,
-        ascii_only=not encoding.startswith("utf"),
+        ascii_only=_ascii_only(),
     )
     click.echo(text, nl=False)
     if not quiet:
         click.echo("")
+
+
+def _ascii_only() -> bool:
+    return not (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
 def _print_markdown(text: str) -> None:

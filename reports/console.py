@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from quantmedic.engine.diagnosis import Diagnosis
@@ -47,7 +47,12 @@ def render_console(
         ascii_only: Write no character beyond ASCII.
     """
     paint = _paint if color else _plain
-    text = "\n".join(_inert(line) for line in _lines(diagnosis, verbosity, paint)) + "\n"
+    return terminal_text(_lines(diagnosis, verbosity, paint), ascii_only=ascii_only)
+
+
+def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
+    """Lines as printed: harmless to terminals and continuous integration, and without characters that one lacks."""
+    text = "\n".join(_inert(line) for line in lines) + "\n"
     return _ascii(text) if ascii_only else text
 
 

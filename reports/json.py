@@ -17,6 +17,11 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def render_json(diagnosis: Diagnosis) -> str:
     """``report.json``: ASCII, safe inside markup and terminals; what is not finite becomes null."""
     text = _filled_in(diagnosis).model_dump_json(indent=1, fallback=str)
+    return inert_json(text)
+
+
+def inert_json(text: str) -> str:
+    """JSON in ASCII that neither markup nor a terminal takes for its own."""
     return _UNSAFE.sub(_escaped, text) + "\n"
 
 

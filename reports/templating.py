@@ -25,6 +25,7 @@ OTHER_VARIABLES = {
     "body": "page.html: the page as HTML",
     "chart": "graphs: the geometry to draw",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
+    "record": "sensitivity.md: a SensitivityContext",
     "report": "page.html: link to the report, empty where there is none",
     "standalone": "graphs: drawn for a file of its own, not for a page",
 }

@@ -5,6 +5,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,10 +53,30 @@ def write_report(
     """
     wanted = list(dict.fromkeys(formats))
     files = dict(_files(diagnosis, manuals, wanted))
+    with _into(folder):
+        written = _place(files, folder)
+        _remove_stale_graphs(folder / "graphs", files)
+    return written
+
+
+def place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
+    """Write files into a folder, each whole or not at all; the folder is made if it does not exist.
+
+    Raises:
+        OutputError: The folder cannot be written; nothing is left half-written.
+    """
+    with _into(folder):
+        written = _place(files, folder)
+    return written
+
+
+@contextmanager
+def _into(folder: Path) -> Iterator[None]:
+    """The folder exists inside, and what goes wrong is told."""
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _place(files, folder)
+        yield
     except OSError as error:
         if made:
             _remove_if_empty(folder)
@@ -131,7 +152,6 @@ def _place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
             os.replace(temporary / path, folder / path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    _remove_stale_graphs(folder / "graphs", files)
     return [Written(folder / path, len(content)) for path, content in files.items()]
 
 

@@ -71,7 +71,8 @@ class Bench:
         self._noise = OutputNoise(batches, floats, deployed, classes=classes)
         self.power: Floats = self._noise.power
         self.float_metric = self._metric_values(floats)
-        self.before = self._measured(deployed)
+        self.columns = self._noise.columns
+        self.before = self.judged(deployed)
 
     def measure(self, model: onnx.ModelProto, deadline: float | None = None) -> Measured:
         """A changed copy of the quantized model.
@@ -89,7 +90,7 @@ class Bench:
             for name, array in zip(self._names, found, strict=True):
                 if not np.isfinite(array).all():
                     raise ModelError(f"the changed model gives NaN or infinite values at {name}")
-        return self._measured(outputs)
+        return self.judged(outputs)
 
     def _run(
         self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], deadline: float | None
@@ -104,7 +105,8 @@ class Bench:
             found.append([np.asarray(array, np.float32) for array in outputs])
         return found
 
-    def _measured(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
+    def judged(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
+        """Matched outputs per batch, wherever they come from, against the float network's."""
         found = self._noise.compared(outputs)
         return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs))
 
