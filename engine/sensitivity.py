@@ -13,18 +13,18 @@ from quantmedic.engine.record import Record
 #: One layer quantized, the rest float; one layer float, the rest quantized; all layers up to one quantized.
 Mode = Literal["one", "all-but-one", "cumulative"]
 MODES: tuple[Mode, ...] = ("one", "all-but-one", "cumulative")
-#: What an interrupted measurement has to be repeated with, and what the user has to give again where it differs.
+#: What an interrupted measurement has to be repeated with, in the order in which differences are told.
 _RESUMED = {
     "float_sha256": "models",
     "quantized_sha256": "models",
     "units": "models",
-    "data_sha256": "data",
-    "samples": "data",
     "seed": "options",
     "batch_size": "options",
     "metric": "options",
     "metric_output": "options",
     "modes": "options",
+    "samples": "data",
+    "data_sha256": "data",
 }
 
 

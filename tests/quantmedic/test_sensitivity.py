@@ -1,0 +1,274 @@
+"""Sensitivity through API and command line: measured, interrupted, resumed, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from models import conv_net, images, qdq, save_pair
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+import quantmedic
+from quantmedic.demo import patient
+from quantmedic.engine.errors import CaseError, DataError, ModelError
+from quantmedic.engine.sensitivity import MODES, SensitivityRecord
+from quantmedic.sensitivities import SensitivityInterrupted
+
+RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    model = conv_net()
+    return save_pair(tmp_path_factory.mktemp("pair"), model, qdq(model, {"image": images()}))
+
+
+def measure(pair: tuple[Path, Path], **options: Any) -> SensitivityRecord:
+    return quantmedic.sensitivity(*pair, **{"validation": images(24), "threads": 1, **options})
+
+
+def stopping_after(runs: int) -> Any:
+    """Ctrl-C after so many runs."""
+    seen: list[int] = []
+
+    def progress(mode: str, done: int, total: int | None) -> None:
+        seen.append(done)
+        if len(seen) == runs:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_the_patient_is_hurt_by_its_input_alone() -> None:
+    paths, options = patient()
+    options.pop("representative")
+    record = quantmedic.sensitivity(*paths, threads=1, **options)
+    assert record.samples == 64 and record.metric == "top1" and record.is_faithful
+    assert abs(record.simulation_gap_db) < 0.5
+    for mode in ("one", "all-but-one"):
+        worst = record.ranked(mode)[0]
+        assert record.units[worst.unit].name == "image (input)"
+        assert worst.share is not None and worst.share > 0.9
+    hurt, healed = record.ranked("one")[0], record.ranked("all-but-one")[0]
+    assert hurt.drop_low is not None and hurt.drop_low > 0.5
+    assert healed.drop_low is not None and healed.drop_low < 0 < (healed.drop_high or 0)
+
+
+def test_labels_of_a_file_and_a_metric_of_numbers(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    session = ort.InferenceSession(pair[0])
+    np.save(tmp_path / "labels.npy", session.run(None, {"image": images(24)})[0])
+    record = measure(pair, labels=tmp_path / "labels.npy", metric="rmse", modes=("cumulative",))
+    assert record.metric == "rmse" and record.float_metric == pytest.approx(0, abs=1e-6)
+    assert all(run.agreement is None for run in record.runs)
+    last = record.runs[-1]
+    assert last.metric is not None and last.metric > 0
+    assert last.drop == pytest.approx(last.metric, abs=1e-6)
+
+
+def test_without_labels_there_is_no_metric(pair: tuple[Path, Path]) -> None:
+    record = measure(pair)
+    assert record.metric is None and record.float_metric is None
+    assert all(run.metric is None and run.drop is None and run.agreement is not None for run in record.runs)
+
+
+@pytest.mark.parametrize("after", [1, 5, 13])
+def test_interrupted_and_resumed_is_one_pass_bit_for_bit(pair: tuple[Path, Path], tmp_path: Path, after: int) -> None:
+    whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
+    measure(pair, checkpoint=whole)
+    with pytest.raises(SensitivityInterrupted) as stopped:
+        measure(pair, checkpoint=parts, progress=stopping_after(after))
+    assert len(stopped.value.record.runs) == after
+    assert quantmedic.load_sensitivity(parts) == stopped.value.record
+    calls: list[int] = []
+    record = measure(pair, checkpoint=parts, resume=True, progress=lambda *call: calls.append(1))
+    assert len(calls) == len(record.planned) - after
+    assert parts.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["parts.json", "whole.json"]
+
+
+def test_a_whole_record_is_not_measured_again(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    first = measure(pair, checkpoint=tmp_path / "s.json")
+    again = measure(pair, checkpoint=tmp_path / "s.json", resume=True, progress=stopping_after(1))
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"validation": images(24, seed=8)}, ("other data", "data_sha256")),
+        ({"validation": images(30), "samples": 30}, ("other data", "samples")),
+        ({"seed": 1}, ("other options", "seed: 0 then, 1 now")),
+        ({"modes": ("one",)}, ("other options", "modes")),
+        ({"batch_size": 3}, ("other options", "batch_size: 16 then, 3 now")),
+    ],
+    ids=["data", "samples", "seed", "modes", "batch"],
+)
+def test_other_data_or_options_are_refused(
+    pair: tuple[Path, Path], tmp_path: Path, changed: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(SensitivityInterrupted):
+        measure(pair, checkpoint=tmp_path / "s.json", progress=stopping_after(2))
+    before = (tmp_path / "s.json").read_bytes()
+    with pytest.raises(CaseError) as refused:
+        measure(pair, checkpoint=tmp_path / "s.json", resume=True, **changed)
+    assert all(word in str(refused.value) for word in (*words, "help:"))
+    assert (tmp_path / "s.json").read_bytes() == before
+
+
+def test_other_models_are_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(SensitivityInterrupted):
+        measure(pair, checkpoint=tmp_path / "s.json", progress=stopping_after(2))
+    model = conv_net()
+    other = save_pair(tmp_path, model, qdq(model, {"image": images(12, seed=9)}))
+    with pytest.raises(CaseError, match="other models"):
+        measure(other, checkpoint=tmp_path / "s.json", resume=True)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"schema_version": 2}', "\x00"])
+def test_a_damaged_record_is_refused(pair: tuple[Path, Path], tmp_path: Path, content: str) -> None:
+    (tmp_path / "s.json").write_text(content)
+    with pytest.raises(CaseError, match="not a readable sensitivity file"):
+        measure(pair, checkpoint=tmp_path / "s.json", resume=True)
+
+
+def test_nothing_quantized(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(ModelError, match="no layer of the quantized model is quantized"):
+        measure((pair[0], pair[0]))
+
+
+def test_a_network_too_old_to_simulate_says_so(tmp_path: Path) -> None:
+    model = conv_net(opset=11)
+    with pytest.raises(ModelError, match="opset 11 is too old"):
+        measure(save_pair(tmp_path, model, qdq(model, {"image": images()})))
+
+
+def test_no_data_and_unknown_modes(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(DataError, match="no data was given"):
+        quantmedic.sensitivity(*pair)
+    with pytest.raises(DataError, match="mode is not known"):
+        measure(pair, modes=("two",))
+
+
+def test_one_sample(pair: tuple[Path, Path]) -> None:
+    record = measure(pair, validation={"image": images(1), "labels": np.array([2])})
+    assert record.samples == 1 and not record.missing
+    assert all(run.drop is not None for run in record.runs)
+
+
+class TestCommand:
+    @pytest.fixture
+    @staticmethod
+    def data(tmp_path: Path) -> Path:
+        np.savez(tmp_path / "val.npz", image=images(24), labels=np.arange(24) % 5)
+        return tmp_path / "val.npz"
+
+    def test_table_and_files(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+        done = run("sensitivity", *pair, "-v", data, "-o", tmp_path / "out", "--threads", "1")
+        assert done.returncode == 0, done.stderr
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+            f"sensitivity.{suffix}" for suffix in ("csv", "json", "md", "svg")
+        ]
+        assert "simulation gap" in done.stdout and "drop in top-1" in done.stdout and "conv1" in done.stdout
+        again = quantmedic.write_sensitivity(
+            quantmedic.load_sensitivity(tmp_path / "out" / "sensitivity.json"), tmp_path / "again"
+        )
+        for path, size in again:
+            assert path.read_bytes() == (tmp_path / "out" / path.name).read_bytes() and size == path.stat().st_size
+
+    def test_one_mode(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+        done = run("sensitivity", *pair, "-v", data, "-o", tmp_path, "--mode", "one", "--samples", "4", "--verbose")
+        assert done.returncode == 0, done.stderr
+        record = json.loads((tmp_path / "sensitivity.json").read_text())
+        assert record["modes"] == ["one"] and record["samples"] == 4
+        assert "cumulative" not in done.stdout and "more:" not in done.stdout
+
+    def test_graphs_of_a_report_beside_it_stay(self, pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+        (tmp_path / "graphs").mkdir()
+        (tmp_path / "graphs" / "mse-validation.svg").write_text("<svg/>")
+        assert run("sensitivity", *pair, "-v", data, "-o", tmp_path, "--mode", "one").returncode == 0
+        assert (tmp_path / "graphs" / "mse-validation.svg").exists()
+
+    @pytest.mark.parametrize("arguments", [[], ["-v", "no.npz"], ["-v", "val.npz", "--metric", "top7"]])
+    def test_bad_input(self, pair: tuple[Path, Path], data: Path, arguments: list[str]) -> None:
+        done = run("sensitivity", *pair, *arguments, "-o", "out", cwd=data.parent)
+        assert done.returncode == 2
+        assert "error:" in done.stderr and "help:" in done.stderr and "Traceback" not in done.stderr
+        assert not (data.parent / "out").exists()
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_ctrl_c_keeps_what_was_measured(
+        self, pair: tuple[Path, Path], data: Path, tmp_path: Path, number: signal.Signals
+    ) -> None:
+        """Runs are slowed down, so that the signal comes between the first and the last."""
+        code = (
+            "import time, quantmedic.sensitivities as s, quantmedic.trials.sensitivity as t\n"
+            "from quantmedic.cli import main\n"
+            "whole = t.Experiment.run\n"
+            "def slow(self, mode, unit):\n"
+            "    time.sleep(0.3)\n"
+            "    return whole(self, mode, unit)\n"
+            "t.Experiment.run, s.CHECKPOINT_SECONDS = slow, 0.0\n"
+            "main()"
+        )
+        arguments = ["sensitivity", *map(str, pair), "-v", str(data), "-o", "out", "--threads", "1"]
+        running = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        kept = tmp_path / "out" / "sensitivity.json"
+        end = time.monotonic() + 60
+        while not kept.exists():
+            assert running.poll() is None and time.monotonic() < end
+            time.sleep(0.02)
+        os.kill(running.pid, number)
+        _, told = running.communicate(timeout=60)
+        assert running.returncode == 130, told
+        record = quantmedic.load_sensitivity(kept)
+        assert 0 < len(record.runs) < len(record.planned)
+        assert f"holds {len(record.runs)} of {len(record.planned)} runs" in told and "--resume" in told
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["sensitivity.json"]
+        done = run(*arguments, "--resume", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert quantmedic.load_sensitivity(kept).missing == ()
+        once = run(*arguments, "-o", "once", cwd=tmp_path)
+        assert once.returncode == 0
+        assert kept.read_bytes() == (tmp_path / "once" / "sensitivity.json").read_bytes()
+
+
+@pytest.mark.skipif(not RESNET8.is_dir(), reason="the ResNet8 of MLPerf Tiny is not beside the project")
+def test_resnet8_loses_nothing_anywhere(tmp_path: Path) -> None:
+    data = np.load(RESNET8 / "cifar10_subset.npz")
+    model = RESNET8 / "float.onnx"
+    name = ort.InferenceSession(str(model)).get_inputs()[0].name
+    representative, validation = (data[key].astype(np.float32) / 128 - 1 for key in ("representative", "validation"))
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._feeds = iter([{name: representative[i : i + 16]} for i in range(0, len(representative), 16)])
+
+        def get_next(self) -> dict[str, Any] | None:
+            return next(self._feeds, None)
+
+    quantize_static(str(model), str(tmp_path / "int8.onnx"), Reader(), per_channel=True)
+    record = quantmedic.sensitivity(
+        model, tmp_path / "int8.onnx", validation={name: validation, "labels": data["validation_labels"]}
+    )
+    assert record.modes == MODES and abs(record.simulation_gap_db) < 1
+    assert record.runs[-1].sqnr_db == record.simulated.sqnr_db
+    assert all(run.drop_low is not None and run.drop_low < 0.05 for run in record.runs)
