@@ -1,7 +1,6 @@
 """Sensitivity of the output to single layers: what was measured with the quantizers of some layers only."""
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import ConfigDict, Field
@@ -165,6 +164,7 @@ def resumed(begun: SensitivityRecord, now: SensitivityRecord) -> SensitivityReco
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(value) if all(isinstance(v, str) for v in value) else f"{len(value)} layers"
-    return str(value)[:16]
+    if not isinstance(value, tuple):
+        return str(value)[:16]
+    names = [entry if isinstance(entry, str) else entry.name for entry in value]
+    return f"{len(names)} layers" if len(names) > len(MODES) else ", ".join(names) or "none"

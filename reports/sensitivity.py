@@ -185,8 +185,8 @@ def _line(record: SensitivityRecord, run: SensitivityRun) -> SensitivityLine:
     unit, metric = record.units[run.unit], record.metric
     drop = ""
     if run.drop is not None and run.drop_low is not None and run.drop_high is not None:
-        low, high = (metric_change(value, metric).removesuffix(" points") for value in (run.drop_low, run.drop_high))
-        drop = f"{metric_change(run.drop, metric)} [{low}, {high}]"
+        values = [metric_change(value, metric).removesuffix(" points") for value in (run.drop_low, run.drop_high)]
+        drop = f"{metric_change(run.drop, metric)} [{', '.join(values)}]"
     return SensitivityLine(
         place=run.unit,
         layer=name(unit.name),
@@ -207,10 +207,10 @@ def _lines(context: SensitivityContext) -> Iterator[str]:
         yield ""
         yield table.title
         drop = f"drop in {context.metric} [95 %]" if context.metric else ""
-        yield f"    #  {'layer':<40} {'operator':<16} {'SQNR dB':>8} {table.share_title:>13} {'same class':>13}  {drop}"
+        yield f"    #  {'layer':<36} {'SQNR dB':>8} {table.share_title:>12} {'same class':>12}  {drop}".rstrip()
         for row in table.rows:
-            where = f"{row.place:>5}  {visible(row.layer, 40):<40} {visible(row.op_type, 16):<16}"
-            yield f"{where} {row.sqnr:>8} {row.share:>13} {row.agreement:>13}  {row.drop}".rstrip()
+            where = f"{row.place:>5}  {visible(row.layer, 36):<36}"
+            yield f"{where} {row.sqnr:>8} {row.share:>12} {row.agreement:>12}  {row.drop}".rstrip()
         if table.left_out:
             yield f"       {table.left_out} more: --verbose, or sensitivity.csv"
 

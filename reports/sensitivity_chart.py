@@ -28,7 +28,7 @@ from quantmedic.reports.text import NAME_LIMIT, count, decibels, visible
 PANEL_TOP, PANEL_HEIGHT, PANEL_GAP, NAMES_GAP = 72.0, 120.0, 46.0, 24.0
 #: Room for a letter of a name; bold ones are wider.
 LETTER = 6.4
-#: Layers that stand out in red, per mode, and the share of the noise from which one may.
+#: Layers that stand out in red, per mode, and the share of the noise above which one may; an even share will do.
 LEADING, LEADING_SHARE = 5, 0.01
 #: A panel spans at least this much, so that differences that do not matter look small.
 MIN_SPAN_DB = 6.0
@@ -93,8 +93,8 @@ def sensitivity_chart(record: SensitivityRecord) -> SensitivityChart:
     def x(unit: int) -> float:
         return round(left + 8 + unit * spacing if size > 1 else (left + right) / 2, 1)
 
-    few = min(LEADING, math.ceil(size / 4))
-    leading = {mode: {run.unit for run in record.leading(mode, few, LEADING_SHARE)} for mode in record.modes}
+    few, least = min(LEADING, math.ceil(size / 4)), min(LEADING_SHARE, 1 / size)
+    leading = {mode: {run.unit for run in record.leading(mode, few, least)} for mode in record.modes}
     panels = tuple(
         _panel(record, mode, PANEL_TOP + place * (PANEL_HEIGHT + PANEL_GAP), x, leading[mode])
         for place, mode in enumerate(record.modes)

@@ -83,4 +83,6 @@ def test_headline_equals_json(diagnosis: Diagnosis) -> None:
 
 def test_golden_files_are_all_in_use() -> None:
     names = {path.name for path in (Path(__file__).parent / "golden").iterdir()}
-    assert names == {"console.txt", "console-verbose.txt", "console-quiet.txt", "console-healthy.txt", "report.md"}
+    assert names == {"console.txt", "console-verbose.txt", "console-quiet.txt", "console-healthy.txt", "report.md"} | {
+        f"sensitivity.{suffix}" for suffix in ("md", "svg", "txt")
+    }
