@@ -213,6 +213,8 @@ def _lines(context: SensitivityContext) -> Iterator[str]:
             yield f"{where} {row.sqnr:>8} {row.share:>12} {row.agreement:>12}  {row.drop}".rstrip()
         if table.left_out:
             yield f"       {table.left_out} more: --verbose, or sensitivity.csv"
+    yield ""
+    yield "what these numbers hide: quantmedic explain sensitivity"
 
 
 def _cell(text: str) -> str:

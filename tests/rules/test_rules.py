@@ -45,6 +45,7 @@ GENERAL = {
     "calibration-search",
     "representative-data",
     "preprocessing",
+    "sensitivity",
     "writing-rules",
 }
 #: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
