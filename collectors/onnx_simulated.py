@@ -163,6 +163,11 @@ class SimulatedNetwork:
         return frozenset(self._layers)
 
     @property
+    def with_constants(self) -> frozenset[int]:
+        """Operators with other constants that can be changed along with the bias, by index."""
+        return frozenset(operand.operator for operand in self._operands)
+
+    @property
     def tensors(self) -> frozenset[int]:
         """Tensors whose quantizers can be changed, by index into the case's table."""
         return frozenset(self._placed)

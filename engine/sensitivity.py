@@ -48,7 +48,9 @@ class SensitivityUnit(Record):
 
     name: str
     op_type: str
-    quantized: tuple[str, ...] = Field(description="what has a quantizer: weight, bias, output; of an input: values")
+    quantized: tuple[str, ...] = Field(
+        description="what has a quantizer: weight, bias, constants, output; of an input: values"
+    )
 
 
 class SensitivityRun(Outcome):

@@ -33,7 +33,7 @@ class Unit:
     Attributes:
         name: Name of the layer in the float model, or of the network input.
         op_type: Its operator type.
-        operator: The layer whose weights and bias can be left in float; None where it has no quantized ones.
+        operator: The layer whose weights, bias and small constants can be left in float; None where none is quantized.
         tensors: Activations whose quantizers can be turned off.
         quantized: What has a quantizer, in words.
     """
@@ -69,10 +69,16 @@ def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
         tensors = tuple(
             i for i in dict.fromkeys(op.outputs) if i is not None and i in network.tensors and owner[i] == k
         )
-        weighted = k in network.weighted
-        parts = ("weight",) * weighted + ("bias",) * (weighted and bool(op.bias.bits)) + ("output",) * bool(tensors)
+        weighted, constants = k in network.weighted, k in network.with_constants
+        known = {
+            "weight": weighted,
+            "bias": weighted and bool(op.bias.bits),
+            "constants": constants,
+            "output": bool(tensors),
+        }
+        parts = tuple(part for part, is_quantized in known.items() if is_quantized)
         if parts:
-            found.append(Unit(op.name, op.op_type, k if weighted else None, tensors, parts))
+            found.append(Unit(op.name, op.op_type, k if weighted or constants else None, tensors, parts))
     return found
 
 
