@@ -1,5 +1,7 @@
 """Sensitivity runs on real models: what they are made of, and what must hold of any of them."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +47,14 @@ def pair(folder: Path, model: onnx.ModelProto, feed: dict[str, Array], **options
     return save_pair(folder, model, static(model, feed, folder, **options))
 
 
-NETS = {
+ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
+NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "convolutions": conv_net,
     "residual": residual_net,
     "branches": branch_net,
     "tokens": token_net,
     "attention": attention_net,
+    **{name: partial(onnx.load, ZOO / f"{name}.onnx") for name in ("mobile", "csp", "vit", "gru")},
 }
 
 
