@@ -143,14 +143,12 @@ def settle_layers(
 
 
 def settle_operands(draft: Draft, models: Models, case: Case, change: Change) -> None:
-    """Leave constants beside activations, such as the bias of an Add, in float where their operator is left so."""
+    """Put constants beside activations, such as the gain of a normalization, back to float, as the change wants it."""
     graph = models.quantized
     for k, op in enumerate(case.record.operators):
-        outputs = [i for i in op.outputs if i is not None]
-        apart = bool(outputs) and all(i in change.grids and change.grids[i] is None for i in outputs)
         twin = models.match.operators.get(k)
         node = draft.computed.get(graph.operators[k].node.output[0])
-        if twin is None or node is None or op.is_compute or not (apart or k in change.biases):
+        if twin is None or node is None or op.is_compute or k not in change.biases:
             continue
         own = [constant for name in twin.inputs if (constant := models.float_graph.constants.get(name)) is not None]
         places = [i for i, name in enumerate(node.input) if name]
