@@ -21,7 +21,13 @@ from quantmedic.collectors.onnx_patterns import feeds_softmax, float_clip, gate_
 from quantmedic.collectors.onnx_session import (
     executed_types,
 )
-from quantmedic.collectors.onnx_traits import half_tensors, required_opset, squared_tensors, training_nodes
+from quantmedic.collectors.onnx_traits import (
+    half_tensors,
+    required_opset,
+    squared_tensors,
+    toolchain_marks,
+    training_nodes,
+)
 from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, weight_facts
 from quantmedic.engine.case import (
     CaseRecord,
@@ -227,6 +233,7 @@ def _model_facts(
         framework="onnx",
         format=graph.format,
         toolchain=" ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
+        toolchain_marks=toolchain_marks(graph.model),
         opset=graph.opset,
         operators=len(operators),
         compute_operators=len(compute),

@@ -116,3 +116,30 @@ def squared_tensors(graph: Graph) -> frozenset[str]:
         if by_two or itself or op.op_type in _SQUARES:
             found.add(op.inputs[0])
     return frozenset(found)
+
+
+def toolchain_marks(model: onnx.ModelProto) -> tuple[str, ...]:
+    """What tells the tool that quantized a model: keys of metadata, domains and operators of its own, quantizers."""
+    nodes = list(model.graph.node)
+    marks = [f"metadata {entry.key}" for entry in model.metadata_props]
+    marks += [f"domain {node.domain}" for node in nodes if node.domain not in _DEFAULT_DOMAINS]
+    marks += [
+        f"operator {node.op_type}"
+        for node in nodes
+        if node.domain not in _DEFAULT_DOMAINS or not onnx.defs.has(node.op_type)
+    ]
+    return tuple(dict.fromkeys([*marks, *_quantizer_marks(model)]))
+
+
+def _quantizer_marks(model: onnx.ModelProto) -> Iterator[str]:
+    """How the quantizer of one activation is named, and whether weights have one that runs."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    written = {name for node in model.graph.node for name in node.output}
+    readers = {node.input[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input}
+    quantizers = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input]
+    for node in quantizers:
+        if node.input[0] in written and node.output[0] in readers:
+            yield f"quantizer {node.input[0]} > {node.output[0]} > {readers[node.output[0]].output[0]}"
+            break
+    if any(node.input[0] in constants for node in quantizers):
+        yield "weights pass a QuantizeLinear"

@@ -15,6 +15,7 @@ from quantmedic.engine.rule import (
     GLOBAL_SCOPES,
     LAYER_NAMING,
     NAME_FIELDS,
+    VALUE_FIELDS,
     Condition,
     Cost,
     Data,
@@ -123,6 +124,23 @@ def advise(
     return tuple(advised), tuple(withheld)
 
 
+def general_advice(remedy: Remedy, types: Iterable[str]) -> Advice:
+    """A remedy for the whole network of these operator types: with the snippets that name no layer or tensor."""
+    fields: dict[str, Any] = dict.fromkeys(NAME_FIELDS, ())
+    return Advice(
+        id=remedy.id,
+        title=remedy.title,
+        changes=remedy.changes,
+        cost=remedy.cost,
+        unsafe=remedy.unsafe,
+        scope=remedy.scope,
+        simulate=remedy.simulate,
+        trial=remedy.trial,
+        snippets=tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or {*types} & {*s.types})),
+        fields=fields,
+    )
+
+
 @dataclass(frozen=True)
 class _Index:
     """Facts by the names that findings use."""
@@ -158,7 +176,8 @@ def _advise(
     concerned = [verdict.view for verdict in standing]
     layers, tensors = ([], []) if everywhere else _concerned(remedy, concerned, findings, index)
     fields = _fields(remedy, layers, tensors, concerned, index)
-    snippets = tuple(s for s in remedy.snippets if _fits(s, fields))
+    types = {layer.op_type for layer in layers}
+    snippets = tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or types & set(s.types)))
     if remedy.snippets and not snippets:
         reason = "nothing in the float model has a name that its options could take"
         return [], [*held, Withheld(id=remedy.id, title=remedy.title, because=reason)]
@@ -319,6 +338,7 @@ def _fields(
     feeders = [index.layers[name] for layer in layers for name in layer.feeders if name in index.layers]
     nodes = [name for layer in layers for name in _nodes(layer)]
     written = [*(layer.output for layer in layers), *tensors]
+    types = {layer.op_type for layer in layers if layer.op_type}
     names = {
         "layers": [name for layer in layers if (name := _layer_name(layer))],
         "nodes": nodes,
@@ -329,9 +349,24 @@ def _fields(
         "group": [*nodes, *(name for layer in feeders for name in _nodes(layer))],
         "tensors": _tensor_names(tensors),
         "weights": [layer.weight.name for layer in layers if layer.weight.name],
+        "typed": [name for layer in index.facts.layers if layer.op_type in types for name in _nodes(layer)],
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
-    return lists | {field: _value(given, views, index.facts) for field, given in remedy.values.items()}
+    values = {field: _value(given, views, index.facts) for field, given in remedy.values.items()}
+    return lists | _pixels(index.facts.datasets) | values
+
+
+def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
+    """How the application turns pixels into inputs, where the validation images show all of a pixel's values."""
+    sets = {view.role: view for view in datasets}
+    rep, val = sets.get("representative"), sets.get("validation")
+    if rep is None or val is None or not rep.relation.reading or not val.lattice_step or not val.lattice_low:
+        return dict.fromkeys(VALUE_FIELDS)
+    grids = list(zip(val.lattice_step, val.lattice_low, strict=True))
+    return {
+        "pixel_mean": " ".join(f"{-low / step + 0.0:.6g}" for step, low in grids),
+        "pixel_scale": " ".join(f"{step:.6g}" for step, _ in grids),
+    }
 
 
 def _value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> Any:

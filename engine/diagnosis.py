@@ -23,12 +23,14 @@ from quantmedic.engine.facts import (
     TensorFacts,
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
+from quantmedic.engine.prescription import Prescription
 from quantmedic.engine.previous import Before, Previous, Tried, compare, rank_tried
 from quantmedic.engine.proof import ProofRecord, TrialRecord
 from quantmedic.engine.proved import Proof, proof_of
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rule import BOUNDS, SEVERITIES, RuleBase, Severity, Threshold
 from quantmedic.engine.suspects import Repair, Repairs, Suspect, chosen_repairs, last_gain, suspects_of
+from quantmedic.engine.toolchain import Chosen
 
 SCHEMA_VERSION = "1.0"
 Verdict = Literal["healthy", "degraded", "not-comparable"]
@@ -213,6 +215,10 @@ class Diagnosis(Contract):
     datasets: tuple[DatasetFacts, ...]
     histograms: tuple[Histogram, ...] = ()
     proof: Proof | None = Field(default=None, description="what was tried on the model itself, if that was asked for")
+    toolchain: Chosen | None = Field(default=None, description="toolchain that the prescription is written for")
+    prescription: Prescription | None = Field(
+        default=None, description="what to change, as one configuration; None where nothing needs to change"
+    )
     previous: Previous | None = Field(
         default=None, description="what changed since the previous case, if one was given"
     )

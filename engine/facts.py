@@ -692,6 +692,9 @@ class ModelFacts(Facts):
     framework: str | None = fact("onnx")
     format: str | None = fact("QDQ, QOperator, dynamic, or none")
     toolchain: str | None = fact("producer recorded in the quantized model")
+    toolchain_marks: tuple[str, ...] | None = fact(
+        "what tells the tool that quantized: keys of metadata, domains and operators of its own, names of a quantizer"
+    )
     opset: int | None = fact("opset of the default domain of the quantized model")
     operators: int | None = fact("operators of the quantized model without quantizers")
     compute_operators: int | None = fact("operators with weights or a matrix product")

@@ -25,6 +25,8 @@ from pydantic import (
 
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.facts import SCOPES, Scope, SearchFacts, fact_paths
+from quantmedic.engine.options import FIELD, Form, Options, asked_fields
+from quantmedic.engine.toolchain import Toolchain
 
 Severity = Literal["high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low", "info")
@@ -83,8 +85,6 @@ Trial = Literal[
     "requantize-edited",
 ]
 TRIALS: tuple[Trial, ...] = get_args(Trial)
-#: A field of a snippet; doubled braces, which stand for themselves, match without a name.
-SNIPPET_FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 #: Fields of a snippet that become lists of names of the float model, and what they hold.
 NAME_FIELDS: dict[str, str] = {
     "layers": "the layers concerned",
@@ -93,6 +93,12 @@ NAME_FIELDS: dict[str, str] = {
     "group": "their nodes and those that feed them, up to three steps upstream",
     "tensors": "the activations concerned",
     "weights": "the weights of the layers concerned",
+    "typed": "all nodes of their operator types",
+}
+#: Fields of a snippet with values that no remedy has to name.
+VALUE_FIELDS: dict[str, str] = {
+    "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
+    "pixel_scale": "factor per channel that it multiplies the rest by",
 }
 #: Fields whose line of the snippet stands once for each name of a list.
 EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors"}
@@ -238,14 +244,25 @@ class Snippet(Data):
         default="documentation",
         description="run: executed; source: checked in that version's source; documentation: read only",
     )
-    code: str
+    code: str = Field(default="", description="text, with fields for names and values")
+    options: Mapping[str, Options] = Field(
+        default={}, exclude=True, description="options by the form of the toolchain that takes them, behind the code"
+    )
+    forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
     note: str | None = None
     whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
+    types: tuple[str, ...] = Field(default=(), description="only for layers of these types, and then before others")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Snippet":
+        if not (self.code or self.options):
+            raise ValueError("a snippet needs code or options")
+        return self
 
     @property
     def fields(self) -> frozenset[str]:
-        """Lists of names and values that the code asks for."""
-        return frozenset(name for name in SNIPPET_FIELD.findall(self.code) if name)
+        """Lists of names and values that it asks for."""
+        return frozenset((*(name for name in FIELD.findall(self.code) if name), *asked_fields(self.options)))
 
     @property
     def names_something(self) -> bool:
@@ -338,6 +355,7 @@ class RuleBase(Data):
     remedies: Mapping[str, Remedy]
     hints: Mapping[str, str] = {}
     logs: tuple[LogPattern, ...] = ()
+    toolchains: tuple[Toolchain, ...] = ()
     ignored: tuple[Rule, ...] = ()
 
     def threshold(self, name: str) -> float:
@@ -391,7 +409,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
     """Read every rule, threshold and remedy below the folders; later folders add to earlier ones.
 
     A folder holds ``*.yaml`` rules in any depth, and optionally ``thresholds.yaml``, ``remedies.yaml``,
-    ``hints.yaml`` and ``logs.yaml`` at its top.
+    ``hints.yaml``, ``logs.yaml`` and ``toolchains.yaml`` at its top.
 
     Args:
         folders: Where to look.
@@ -407,6 +425,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
     remedy_paths: dict[str, Path] = {}
     hints: dict[str, str] = {}
     logs: list[LogPattern] = []
+    toolchains: dict[str, Toolchain] = {}
     rules: dict[str, Rule] = {}
     for folder in folders:
         if not folder.is_dir():
@@ -422,6 +441,8 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
                 hints |= _load_hints(path)
             elif path.name == "logs.yaml":
                 logs += _load_logs(path)
+            elif path.name == "toolchains.yaml":
+                toolchains |= _table(path, Toolchain, "name")
             else:
                 with _refusing(refused):
                     rule = _load_rule(path)
@@ -429,7 +450,12 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
                         raise RuleError(f"duplicate rule id {rule.id}", where=[str(path), str(rules[rule.id].path)])
                     rules[rule.id] = rule
     base = RuleBase(
-        rules=tuple(rules.values()), thresholds=thresholds, remedies=remedies, hints=hints, logs=tuple(logs)
+        rules=tuple(rules.values()),
+        thresholds=thresholds,
+        remedies={key: _with_forms(remedy, toolchains, remedy_paths[key]) for key, remedy in remedies.items()},
+        hints=hints,
+        logs=tuple(logs),
+        toolchains=tuple(toolchains.values()),
     )
     for remedy in base.remedies.values():
         _check_remedy(remedy, base, remedy_paths[remedy.id])
@@ -439,6 +465,22 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
             _check(rule, base)
             kept.append(rule)
     return base.model_copy(update={"rules": tuple(kept)})
+
+
+def _with_forms(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path) -> Remedy:
+    """The remedy with the forms that its options are written in."""
+    snippets = []
+    for number, snippet in enumerate(remedy.snippets):
+        known = toolchains[snippet.toolchain].forms if snippet.toolchain in toolchains else {}
+        for name in snippet.options:
+            if name not in known:
+                raise RuleError(
+                    f"{snippet.toolchain} has no form {name!r}{_suggest(name, known)}",
+                    where=_place_of(path, [remedy.id, "snippets", number, "options"]),
+                    help="forms stand in toolchains.yaml; without one, write code instead of options",
+                )
+        snippets.append(snippet.model_copy(update={"forms": {name: known[name] for name in snippet.options}}))
+    return remedy.model_copy(update={"snippets": tuple(snippets)})
 
 
 @contextmanager
@@ -491,7 +533,7 @@ def _formats(message: str) -> list[tuple[str, str]]:
     return [(name, spec or "") for _, name, spec, _ in string.Formatter().parse(message) if name]
 
 
-def _table(path: Path, cls: type[Data], key: str) -> dict[str, Any]:
+def _table(path: Path, cls: type[BaseModel], key: str) -> dict[str, Any]:
     raw = read_yaml(path) or {}
     if not isinstance(raw, dict):
         raise RuleError("expected a mapping of names", where=str(path))
@@ -525,7 +567,7 @@ def _load_rule(path: Path) -> Rule:
     return _validate(Rule, raw, path).model_copy(update={"path": path})
 
 
-def _validate(cls: type[Data], raw: Any, path: Path, key: str | None = None) -> Any:
+def _validate(cls: type[BaseModel], raw: Any, path: Path, key: str | None = None) -> Any:
     try:
         return cls.model_validate(raw)
     except ValidationError as error:
@@ -615,12 +657,12 @@ def _check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
         for name, spec in _formats(reason.because):
             if not _formattable(known[name].annotation, spec):
                 raise RuleError(f"{name} cannot be written with the format {spec!r}", where=place("withheld"))
-    fields = {*NAME_FIELDS, *EACH_FIELDS, *remedy.values}
+    fields = {*NAME_FIELDS, *EACH_FIELDS, *VALUE_FIELDS, *remedy.values}
     for number, snippet in enumerate(remedy.snippets):
         for name in sorted(snippet.fields - fields):
             raise RuleError(
                 f"unknown field {name!r}{_suggest(name, fields)}",
-                where=place("snippets", number, "code"),
+                where=place("snippets", number, "code" if snippet.code else "options"),
                 help=f"known: {', '.join(sorted(fields))}; braces that are meant literally are doubled",
             )
 

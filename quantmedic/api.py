@@ -16,11 +16,13 @@ from quantmedic.engine.diagnosis import diagnose as _diagnose
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.evaluate import evaluate
 from quantmedic.engine.facts import Role
+from quantmedic.engine.prescription import prescribe
 from quantmedic.engine.previous import Before, before, refuse_other_float
 from quantmedic.engine.repair import repaired
 from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.tensors import main_role
+from quantmedic.engine.toolchain import named
 
 Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
@@ -38,6 +40,7 @@ def diagnose(
     output: str | Path | None = None,
     formats: Sequence[str] = FORMATS,
     previous: str | Path | None = None,
+    toolchain: str | None = None,
     **options: Any,
 ) -> Diagnosis:
     """Find out why the quantized model is less accurate than the float one.
@@ -51,6 +54,8 @@ def diagnose(
         output: Folder for the report; None writes nothing.
         formats: What to write there: html, markdown, json, png.
         previous: Case file from before a remedy was applied: what was tried without effect is named and ranked down.
+        toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, torchao, nncf
+            …; the one that the quantized model carries marks of by default.
         **options: Passed to ``collect``.
 
     Returns:
@@ -60,10 +65,11 @@ def diagnose(
         QuantmedicError: A model, data set or rule cannot be used, or the report cannot be written.
     """
     base = rules or load_rulebase()
+    _check_toolchain(toolchain, base)
     past = load_case(previous) if previous is not None else None
     data = {"representative": representative, "validation": validation}
     case = collect(float_model, quantized_model, **data, rules=base, **options)
-    diagnosis = judge(case, base, previous=past)
+    diagnosis = judge(case, base, previous=past, toolchain=toolchain)
     if output is not None:
         write_report(diagnosis, output, formats=formats, rules=base, case=case)
     return diagnosis
@@ -347,22 +353,27 @@ def _default_metric(datasets: Iterable[Any]) -> str | None:
     return None
 
 
-def judge(case: Case, rules: RuleBase | None = None, *, previous: Case | None = None) -> Diagnosis:
+def judge(
+    case: Case, rules: RuleBase | None = None, *, previous: Case | None = None, toolchain: str | None = None
+) -> Diagnosis:
     """Judge a measured case; needs neither models nor data.
 
     Args:
         case: What was measured.
         rules: Rules and thresholds; the built-in ones by default.
         previous: The case before a remedy was applied, of the same float model.
+        toolchain: See ``diagnose``.
 
     Raises:
         CaseError: The previous case is of another float model.
+        RuleError: No toolchain has that name.
     """
     base = rules or load_rulebase()
+    _check_toolchain(toolchain, base)
     if previous is not None:
         refuse_other_float(previous.record, case.record)
     facts = derive(case, base)
-    return _diagnose(
+    diagnosis = _diagnose(
         base,
         facts,
         repairs=lambda findings: repairs_of(findings, base, case, facts),
@@ -375,6 +386,13 @@ def judge(case: Case, rules: RuleBase | None = None, *, previous: Case | None = 
         histogram=lambda tensor: display_histogram(case, tensor),
         previous=_before(previous, case, base) if previous is not None else None,
     )
+    return prescribe(diagnosis, base, toolchain)
+
+
+def _check_toolchain(asked: str | None, base: RuleBase) -> None:
+    """Refuse an unknown name before anything is measured."""
+    if asked is not None:
+        named(asked, base.toolchains)
 
 
 def _before(previous: Case, case: Case, base: RuleBase) -> Before:

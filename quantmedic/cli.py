@@ -115,6 +115,12 @@ _report_options = _options(
     click.option("--quiet", "-q", is_flag=True, help="Print the verdict only."),
     click.option("--verbose", is_flag=True, help="Print all layers."),
 )
+_toolchain = click.option(
+    "--toolchain",
+    metavar="NAME",
+    help="Write the prescription for: ort, mct, litert, tflite, inc, nncf, torchao, aimet, modelopt, horizon. "
+    "[default: what the model carries marks of]",
+)
 _previous = click.option(
     "--previous",
     metavar="CASE",
@@ -139,9 +145,18 @@ _output = click.option(
 @cli.command(context_settings=_CONTEXT)
 @click.option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
 @_proof_options
+@_toolchain
 @_output
 @_report_options
-def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbose: bool, **trials: Any) -> None:
+def demo(
+    healthy: bool,
+    toolchain: str | None,
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    **trials: Any,
+) -> None:
     """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake.
 
     \b
@@ -154,7 +169,8 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
 
     (float_model, quantized), options = patient(healthy=healthy)
     given: dict[str, Any] = {**_trials(trials), **options}
-    _diagnose(float_model, quantized, _rule_base({}), output, formats, quiet, verbose, **given)
+    rules = _rule_base({}, toolchain)
+    _diagnose(float_model, quantized, rules, output, formats, quiet, verbose, toolchain=toolchain, **given)
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -165,12 +181,14 @@ def demo(healthy: bool, output: Path, formats: Sequence[str], quiet: bool, verbo
 @_proof_options
 @_rule_options
 @_previous
+@_toolchain
 @_output
 @_report_options
 def diagnose(
     float_model: Path,
     quantized_model: Path,
     previous: Path | None,
+    toolchain: str | None,
     output: Path,
     formats: Sequence[str],
     quiet: bool,
@@ -189,10 +207,10 @@ def diagnose(
           --previous report/quantmedic.case -o second
       quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
     """
-    rules = _rule_base(options)
+    rules = _rule_base(options, toolchain)
     before = _previous_case(previous)
     given = {**_trials(options), **_data(options), "checkpoint": output / "quantmedic.case"}
-    _diagnose(float_model, quantized_model, rules, output, formats, quiet, verbose, before, **given)
+    _diagnose(float_model, quantized_model, rules, output, formats, quiet, verbose, before, toolchain, **given)
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -221,11 +239,13 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
 @click.argument("cases", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CASE…")
 @_rule_options
 @_previous
+@_toolchain
 @_output
 @_report_options
 def report(
     cases: Sequence[Path],
     previous: Path | None,
+    toolchain: str | None,
     output: Path,
     formats: Sequence[str],
     quiet: bool,
@@ -240,8 +260,9 @@ def report(
     """
     from quantmedic import load_case
 
-    rules = _rule_base(options)
-    _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, _previous_case(previous))
+    rules = _rule_base(options, toolchain)
+    before = _previous_case(previous)
+    _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, before, toolchain)
 
 
 @cli.command(context_settings=_CONTEXT)
@@ -478,12 +499,16 @@ def _stage(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _rule_base(options: dict[str, Any]) -> "RuleBase":
-    """The rules in force; takes the options of ``_rule_options`` out of the mapping."""
+def _rule_base(options: dict[str, Any], toolchain: str | None = None) -> "RuleBase":
+    """The rules in force; takes the options of ``_rule_options`` out of the mapping. Refuses an unknown toolchain."""
     from quantmedic import load_rulebase
     from quantmedic.settings import apply_thresholds
 
     base = load_rulebase(options.pop("rule_folders", ()))
+    if toolchain is not None:
+        from quantmedic.engine.toolchain import named
+
+        named(toolchain, base.toolchains)
     base = apply_thresholds(base, options.pop("threshold_file", None), options.pop("threshold", ()))
     return base.choose(options.pop("select", ()), options.pop("ignore", ()))
 
@@ -573,12 +598,13 @@ def _diagnose(
     quiet: bool,
     verbose: bool,
     previous: Any = None,
+    toolchain: str | None = None,
     **options: Any,
 ) -> None:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
     fixed = options["write_fixed"]
     case = _collect(float_model, quantized_model, rules=rules, **options)
-    diagnosis = _judge_and_write(case, rules, output, formats, quiet, verbose, previous)
+    diagnosis = _judge_and_write(case, rules, output, formats, quiet, verbose, previous, toolchain)
     if fixed is None:
         return
     if diagnosis.proof is None or not diagnosis.proof.chain:
@@ -612,10 +638,11 @@ def _judge_and_write(
     quiet: bool,
     verbose: bool,
     previous: Any = None,
+    toolchain: str | None = None,
 ) -> "Diagnosis":
     from quantmedic import judge, write_report
 
-    diagnosis = judge(case, rules, previous=previous)
+    diagnosis = judge(case, rules, previous=previous, toolchain=toolchain)
     written = write_report(diagnosis, output, formats=formats or _FORMATS[:3], rules=rules, case=case)
     _show(diagnosis, quiet, verbose)
     main_files = [(path, size) for path, size in written if path.parent == output]

@@ -7,12 +7,16 @@ from typing import Annotated
 
 from quantmedic.engine.advice import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceRow, Explained
+from quantmedic.engine.proof import TrialRecord
 from quantmedic.engine.rule import COMPARISONS, SHOWN
+from quantmedic.engine.snippets import render_snippets
+from quantmedic.engine.toolchain import Chosen
 from quantmedic.reports.previous import tried_text
-from quantmedic.reports.snippets import TOOLCHAIN_NAMES, is_same, preferred, render_snippets
-from quantmedic.reports.text import capital, count, decibels, fact_info, measure, metric_change, name, visible
+from quantmedic.reports.proof import gain_text, integer_text, judged_text, metric_text, signed, trial_text
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
 
 SUBJECTS_SHOWN = 3
+TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 
 #: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
 HIDDEN_DB = 1.0
@@ -46,8 +50,8 @@ class ToolchainBlock:
 
     toolchain: Annotated[str, "name of the toolchain"]
     examples: Annotated[tuple[Example, ...], "one or more ways to do it"]
-    preferred: Annotated[bool, "shown first: the toolchain that quantized this model, else the first offered"]
-    own: Annotated[bool, "the toolchain that quantized this model"]
+    preferred: Annotated[bool, "shown first: the toolchain that the report speaks for, else the first offered"]
+    own: Annotated[bool, "the toolchain that the report speaks for"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class RemedyCard:
     concerns: Annotated[str, "layers or tensors that it is for, empty where it is for all that the cause concerns"]
     unsure: Annotated[str, "facts that were not measured and would tell whether it is in place, may be empty"]
     predicted: Annotated[str, "what it recovers at the output, simulated, with its interval; empty where not simulated"]
+    measured: Annotated[str, "what became of its trial: gain and interval, proven or why not; empty: not tried"]
+    left_integer: Annotated[str, "layers that lost their integer kernels in the trial unintended; empty: none"]
+    no_option: Annotated[str, "that the toolchain which the report speaks for has no option for it; empty: it has"]
     cost: Annotated[str, "what it costs"]
     unsafe: Annotated[str, "when it is useless or unsafe"]
     toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
@@ -89,7 +96,9 @@ class Gain:
     """What repairing a cause brings."""
 
     kind: Annotated[str, "measured (by a trial) or predicted (by simulation)"]
-    text: Annotated[str, "the gain with its unit"]
+    text: Annotated[str, "the gain with its unit and its interval"]
+    judged: Annotated[str, "proven, and on how many samples, or why not; empty where that is not known"] = ""
+    look: Annotated[str, "how it is drawn: measured, unproven or predicted"] = "predicted"
 
 
 @dataclass(frozen=True)
@@ -135,12 +144,12 @@ def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) 
         confidence=f"{100 * cause.confidence:.0f} %",
         scope=_scope(cause),
         message=visible(cause.message.strip(), 600),
-        gains=_gains(cause, diagnosis.metrics.name),
+        gains=_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
         evidence=_evidence(first),
         more_evidence=_evidence(rest),
         more_subjects=len({row.subject for row in rest}),
-        remedies=tuple(_remedy(remedy, cause, diagnosis.model.toolchain) for remedy in cause.remedies),
+        remedies=tuple(_remedy(remedy, cause, diagnosis.toolchain) for remedy in cause.remedies),
         withheld=tuple(_withheld(held) for held in cause.withheld),
         explains=tuple(_explained(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
@@ -187,18 +196,28 @@ def _evidence(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
     return tuple(lines)
 
 
-def _gains(cause: CauseReport, metric: str | None) -> tuple[Gain, ...]:
+def _gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
     measured = []
     if cause.measured_gain_db is not None:
-        measured.append(decibels(cause.measured_gain_db, "+"))
-    if (change := cause.measured_gain_metric) is not None:
-        measured.append(f"{'+' if change >= 0 else ''}{metric_change(change, metric)}")
-    gains = [Gain("measured", ", ".join(measured))] if measured else []
+        measured.append(gain_text(cause.measured_gain_db, cause.measured_low_db, cause.measured_high_db))
+    if cause.measured_gain_metric is not None:
+        trial = _trial_of(cause)
+        known = trial is not None and trial.metric is not None and trial.metric.gain == cause.measured_gain_metric
+        text = metric_text(trial.metric) if trial is not None and known else ""
+        measured.append(text or signed(cause.measured_gain_metric, diagnosis.metrics.name))
+    look = "unproven" if cause.proven is False else "measured"
+    judged = judged_text(cause, diagnosis.proof)
+    gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
     if (alone := cause.predicted_gain_db) is not None:
         gains.append(Gain("predicted", decibels(alone, "+")))
         if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
             gains.append(Gain("once the others are repaired", decibels(last, "+")))
     return tuple(gains)
+
+
+def _trial_of(cause: CauseReport) -> TrialRecord | None:
+    """The trial that stands for the cause: of its first remedy that was tried."""
+    return next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
 
 
 def _recovery(predicted: Recovery | None) -> str:
@@ -209,15 +228,17 @@ def _recovery(predicted: Recovery | None) -> str:
     return f"{most}{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
 
 
-def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> RemedyCard:
+def _remedy(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", snippet.mark))
-    best = preferred(list(examples), toolchain)
+    own = toolchain.name if toolchain is not None else None
+    best = own if own in examples else next(iter(examples), None)
     blocks = [
-        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), place == best, is_same(tool, toolchain))
-        for place, (tool, found) in enumerate(examples.items())
+        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), tool == best, tool == own)
+        for tool, found in examples.items()
     ]
+    title = toolchain.title if toolchain is not None and own is not None else ""
     all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
     return RemedyCard(
         title=capital(advice.title),
@@ -226,6 +247,9 @@ def _remedy(advice: Advice, cause: CauseReport, toolchain: str | None) -> Remedy
         concerns="" if all_layers <= set(advice.layers) else _listed(advice.layers),
         unsure=", ".join(advice.unsure),
         predicted=_recovery(advice.predicted),
+        measured=trial_text(advice.measured),
+        left_integer=integer_text(advice.measured),
+        no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
         cost=advice.cost.says,
         unsafe=advice.unsafe,
         toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),

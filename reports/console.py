@@ -8,7 +8,9 @@ from typing import Literal
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.cards import CauseCard, EvidenceLine, RemedyCard
 from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.prescription import PrescriptionBox
 from quantmedic.reports.previous import PreviousBox
+from quantmedic.reports.proof import ProofBox, TrialLine
 from quantmedic.reports.tables import ComparisonLine, LayerTable, RuleLine
 from quantmedic.reports.text import NOT_MEASURED, count, escaped, visible
 
@@ -21,6 +23,9 @@ VALUE_LIMIT = 28
 NOT_JUDGED_SHOWN = 4
 NOTICES_SHOWN = 3
 CHANGES_SHOWN = 4
+TRIALS_SHOWN = 6
+TRIAL_GAIN = 24
+SNIPPET_LINES = 24
 ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
 STYLES = {
     "bold": "1",
@@ -71,6 +76,10 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     if verbosity == "quiet":
         return
     yield from _wrapped(context.drop_text)
+    if context.first is not None and context.proof is not None:
+        gain = context.first.gain
+        brings = f", {gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}" if gain is not None else ""
+        yield from _wrapped(f"do this first: {context.first.title}{brings}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from _wrapped(f"warning: {notice}", indent=2)
     if context.previous is not None:
@@ -79,6 +88,12 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     for card in context.causes:
         yield ""
         yield from _cause(card, verbosity, paint)
+    if context.proof is not None:
+        yield ""
+        yield from _tried(context.proof, verbosity, paint)
+    if context.prescription is not None:
+        yield ""
+        yield from _prescribed(context.prescription, paint)
     if diagnosis.advice:
         yield ""
         yield f"{context.advice_text} Read in this order:"
@@ -104,6 +119,45 @@ def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield from _wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
 
 
+def _tried(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    yield paint(f"what was tried: {box.summary}", "bold")
+    yield from _wrapped(box.split, indent=2, hang=0)
+    if box.halves:
+        yield from _wrapped(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
+    shown = box.trials if verbosity == "verbose" else box.trials[:TRIALS_SHOWN]
+    for line in shown:
+        yield from _trial(line, paint)
+    if len(box.trials) > len(shown):
+        yield f"  {len(box.trials) - len(shown)} more (--verbose)"
+    if box.chain:
+        steps = ", then ".join(line.remedy for line in box.chain)
+        yield from _wrapped(f"{box.chain_text} {steps}", indent=2)
+
+
+def _trial(line: TrialLine, paint: Paint) -> Iterator[str]:
+    styles = {"proven": "healthy", "failed": "high"}
+    verdict = paint(f"{line.verdict:<10}", styles.get(line.verdict, "medium"))
+    gain = "" if line.verdict == "failed" else line.gain
+    beside = line.metric if len(gain) <= TRIAL_GAIN else ""
+    yield f"  {visible(line.remedy, 32):<32} {verdict}  {gain:<{TRIAL_GAIN}}  {beside}".rstrip()
+    left = f"took integer kernels from {line.left_integer}" if line.left_integer else ""
+    for text in ("" if beside else line.metric, line.reason, left):
+        yield from _wrapped(text, indent=4)
+
+
+def _prescribed(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
+    """Where to find what is to be pasted, and what it cannot do; the snippets stand with their causes."""
+    files = ", ".join(block.file for block in box.configurations)
+    title = f"prescription for {box.toolchain}" if box.toolchain else "no prescription"
+    yield paint(f"{title}{f': {files}' if files else ''}", "bold")
+    yield from _wrapped(box.how, indent=2, hang=0)
+    for place, line in enumerate(box.steps, 1):
+        facts = ", ".join(part for part in (line.gain, line.option) if part)
+        yield from _wrapped(f"{place}. {line.title}: {facts}", indent=2, hang=3)
+    for remark in box.remarks:
+        yield from _wrapped(remark, indent=2, hang=0)
+
+
 def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
     yield from _wrapped(", ".join(box.outcome), indent=2)
@@ -116,12 +170,12 @@ def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str
 
 def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
-    parts += [f"{gain.kind} {gain.text}" for gain in card.gains]
+    parts += [f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}" for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
     if not fits:
-        yield f"   {', '.join(parts[3:])}"
+        yield from _wrapped("; ".join(parts[3:]), indent=3, hang=0)
     yield from _wrapped(card.message, indent=3, hang=0)
     yield from _wrapped(card.tried, indent=3, hang=2)
     verbose = verbosity == "verbose"
@@ -134,7 +188,8 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     if card.explains:
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
     for remedy in card.remedies if verbose else card.remedies[:1]:
-        yield from _help(remedy, paint)
+        told = any(gain.kind == "measured" for gain in card.gains) and remedy is card.remedies[0]
+        yield from _help(remedy, paint, told)
     if not card.remedies and card.withheld:
         yield "   help: none; every remedy is withheld"
     for held in card.withheld if verbose or not card.remedies else ():
@@ -160,17 +215,22 @@ def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
         yield compared + visible(line.subject, max(WIDTH - len(compared), VALUE_LIMIT))
 
 
-def _help(remedy: RemedyCard, paint: Paint) -> Iterator[str]:
+def _help(remedy: RemedyCard, paint: Paint, told: bool) -> Iterator[str]:
+    """A remedy, and what to copy; ``told``: what it recovered stands above already."""
     said = [f"help: {remedy.title}: {remedy.changes}"]
     said += [f"for {remedy.concerns}"] if remedy.concerns else []
     said += [f"now {', '.join(remedy.now)}"] if remedy.now else []
+    said += [f"measured {remedy.measured}"] if remedy.measured and not told else []
+    said += [f"took integer kernels from {remedy.left_integer}"] if remedy.left_integer else []
     said += [f"predicted {remedy.predicted}"] if remedy.predicted else []
     said += [f"costs {remedy.cost}"]
     label, *rest = _wrapped("; ".join(said), indent=3, hang=6)
     yield label.replace("help:", paint("help:", "help"), 1)
     yield from rest
+    if remedy.no_option:
+        yield f"         {remedy.no_option}"
     for block in remedy.toolchains:
-        if block.preferred:
+        if block.preferred and not remedy.no_option:
             if not block.own:
                 yield f"         with {block.toolchain}:"
             yield from _snippet(block.examples[0].code)
@@ -181,6 +241,9 @@ def _snippet(code: str) -> Iterator[str]:
     lines = code.splitlines()
     if max(map(len, lines), default=0) > SNIPPET_LIMIT:
         yield f"         the snippet names {code.count(', ') + 1} layers: copy it from the report"
+        return
+    if len(lines) > SNIPPET_LINES:
+        yield f"         the snippet has {len(lines)} lines: copy it from the report"
         return
     yield from (f"         {visible(line)}" for line in lines)
 

@@ -1,14 +1,16 @@
 """The context of a report: every variable that templates and the console may use, documented and preformatted."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import DatasetFacts, MetricFacts
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
+from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
+from quantmedic.reports.proof import ProofBox, proof_box, signed
 from quantmedic.reports.tables import (
     ComparisonLine,
     DatasetTable,
@@ -106,6 +108,8 @@ class ReportContext:
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
     previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
+    prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
+    proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     advice_text: Annotated[str, "why they are to be read, as a sentence"]
     charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
@@ -150,6 +154,8 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         previous=previous_box(diagnosis.previous),
         causes=causes,
+        prescription=prescription_box(diagnosis),
+        proof=proof_box(diagnosis),
         advice=advice,
         advice_text=_advice_text(diagnosis),
         charts=error_charts(diagnosis),
@@ -269,13 +275,24 @@ def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Pa
         return None
     if causes and not (causes[0].tried and advice):
         remedy = next(iter(causes[0].remedies), None)
-        gain = next(iter(causes[0].gains), None)
+        gain = _first_gain(diagnosis, causes[0])
         title, detail = (remedy.title, remedy.changes) if remedy else (causes[0].cause, causes[0].message)
         return FirstStep(title, detail, gain, causes[0].code)
     if advice:
         why = "the causes named were tried without effect" if causes else "no rule names the cause"
         return FirstStep(advice[0].title, f"{why}; this page says where to look first", None, "")
     return None
+
+
+def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
+    """What the first remedy brings; of a measured gain of the task metric, how much of the drop that is."""
+    gain, drop = next(iter(card.gains), None), diagnosis.metrics.drop
+    measured = diagnosis.causes[0].measured_gain_metric
+    if gain is None or gain.kind != "measured" or measured is None or drop is None:
+        return gain
+    unit = " points" if diagnosis.metrics.name in SHARE_METRICS else ""
+    back = signed(measured, diagnosis.metrics.name).removesuffix(unit)
+    return replace(gain, text=f"{back} of {metric_change(drop, diagnosis.metrics.name)}")
 
 
 def _counts(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema
 
 from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.reports.snippets import render_snippets
+from quantmedic.engine.snippets import render_snippets
 
 #: Characters that end or begin markup, and those that terminals may obey.
 _UNSAFE = re.compile(r"[<>&\x7f-\U0010ffff]")

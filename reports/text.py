@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic.fields import FieldInfo
 
 from quantmedic.engine.facts import SCOPES, fact_paths
+from quantmedic.engine.text import escaped
 
 NOT_MEASURED = "not measured"
 NAME_LIMIT = 120
@@ -31,12 +32,6 @@ def visible(text: str, limit: int | None = None) -> str:
         return shown
     head = (limit - 1) // 2
     return f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
-
-
-def escaped(char: str) -> str:
-    """A character as the escape that Python and JSON read back."""
-    code = ord(char)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
 def name(text: str | None) -> str:

@@ -12,8 +12,10 @@ from pathlib import Path
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
+from quantmedic.engine.prescription import FILES
 from quantmedic.reports.charts import Chart, svg
 from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.prescription import prescription_files
 
 FORMATS = ("html", "markdown", "json", "png")
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
@@ -35,8 +37,8 @@ def write_report(
 ) -> list[Written]:
     """Write the report in the formats asked for, and the manual pages that it links to.
 
-    Files that are not part of a report stay where they are. A graph of an earlier report that this one does not have
-    is removed, since it would be taken for part of this one.
+    Files that are not part of a report stay where they are. A graph or prescription of an earlier report that this
+    one does not have is removed, since it would be taken for part of this one.
 
     Args:
         diagnosis: What to report.
@@ -56,6 +58,8 @@ def write_report(
     with _into(folder):
         written = _place(files, folder)
         _remove_stale_graphs(folder / "graphs", files)
+        for name in set(FILES.values()) - files.keys():  # of an earlier report
+            (folder / name).unlink(missing_ok=True)
     return written
 
 
@@ -98,6 +102,8 @@ def _files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str])
         yield "report.md", render_markdown(context).encode()
     if "json" in formats:
         yield "report.json", render_json(diagnosis).encode()
+    if set(formats) - {"png"}:
+        yield from prescription_files(diagnosis)
     yield from _graphs(context, formats)
     yield from _manual(manuals, INDEX if "html" in formats else None)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from models import Net, Recipe, conv_net, deep_net, images, qdq, random, run, save_pair
+from models import Net, Recipe, conv_net, deep_net, images, qdq, random, run, save_pair, static
 from onnx import TensorProto
 
 import quantmedic
@@ -11,7 +11,13 @@ from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_observer import kernel_noise
 from quantmedic.collectors.onnx_pair import open_models
 from quantmedic.collectors.onnx_parse import parse
-from quantmedic.collectors.onnx_traits import half_tensors, required_opset, squared_tensors, training_nodes
+from quantmedic.collectors.onnx_traits import (
+    half_tensors,
+    required_opset,
+    squared_tensors,
+    toolchain_marks,
+    training_nodes,
+)
 from quantmedic.collectors.onnx_view import Reading
 from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import ModelError
@@ -137,3 +143,19 @@ def test_integer_kernels_add_what_was_measured(tmp_path) -> None:
     assert ratio is not None and 0 <= ratio < BASE.threshold("kernel_noise_ratio")
     saturated = kernel_noise(models, Batch({"image": X}), Reading({}, {}, ([floats], [executed * 0])), 1)
     assert saturated is not None and saturated > BASE.threshold("kernel_noise_ratio")
+
+
+def test_marks_of_the_tool_that_quantized(tmp_path) -> None:
+    quantized = static(conv_net(), {"image": X}, tmp_path)
+    marks = toolchain_marks(quantized)
+    assert any(mark.startswith("quantizer ") and mark.endswith("_DequantizeLinear_Output") for mark in marks)
+    assert "weights pass a QuantizeLinear" not in marks
+    pairs = static(conv_net(), {"image": X}, tmp_path, extra_options={"AddQDQPairToWeight": True})
+    assert "weights pass a QuantizeLinear" in toolchain_marks(pairs)
+    assert toolchain_marks(conv_net()) == ()
+
+
+def test_operators_of_a_vendor_are_marks() -> None:
+    net = Net(17)
+    net.output(net.add("HzQuantize", net.input("x", ["n", 4]), out="y"))
+    assert toolchain_marks(net.model()) == ("operator HzQuantize",)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from quantmedic.cli import cli
@@ -81,6 +82,20 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
     assert len(verbose.stdout.splitlines()) > len(quiet.stdout.splitlines()) + 20
 
 
+def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
+    found = run("demo", "-o", tmp_path / "r", "--format", "json")
+    assert "recognised by its producer onnx.quantize" in found.stdout
+    text = (tmp_path / "r" / "prescription.py").read_text()
+    compile(text, "prescription.py", "exec")
+    assert "Reader(input_name, images)" in text and "preprocess" in text
+    asked = run("report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon")
+    assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
+    assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]
+    assert not (tmp_path / "r" / "prescription.py").exists()
+    healthy = run("demo", "--healthy", "-o", tmp_path / "h", "--format", "json")
+    assert "prescription for" not in healthy.stdout
+
+
 def test_without_representative_data_rules_are_not_judged_and_say_how(pair, good, tmp_path):
     done = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "--verbose")
     assert done.returncode == 0
@@ -149,6 +164,11 @@ class TestBadInput:
 
     def test_unknown_select(self, pair, good):
         self.check(run("diagnose", *pair, "-v", good, "--select", "Z9"), "Z9")
+
+    def test_unknown_toolchain_is_refused_before_anything_is_measured(self, pair, good, tmp_path):
+        done = run("diagnose", *pair, "-v", good, "--toolchain", "horizn", "-o", tmp_path / "r")
+        self.check(done, "--toolchain", "did you mean 'horizon'")
+        assert not (tmp_path / "r").exists()
 
     def test_case_is_no_case(self, tmp_path):
         (tmp_path / "x.case").write_bytes(b"PK not really")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from quantmedic.api import load_rulebase
 from quantmedic.engine.change import Change, Targets
-from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Histogram, Proof, diagnose
 from quantmedic.engine.facts import (
     CaseFacts,
     ClippingFacts,
@@ -25,6 +26,9 @@ from quantmedic.engine.facts import (
     TensorFacts,
     WeightFacts,
 )
+from quantmedic.engine.prescription import prescribe
+from quantmedic.engine.proof import MetricTrial, TrialRecord
+from quantmedic.engine.proved import TrialRow
 from quantmedic.engine.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
 from quantmedic.engine.suspects import Repair
 
@@ -127,7 +131,7 @@ def rule_base() -> RuleBase:
         snippets=(
             Snippet(toolchain="Sony MCT", code="# kernels are per-channel by default\nTARGET = {layers}"),
             Snippet(
-                toolchain="ONNX Runtime",
+                toolchain="onnxruntime",
                 code='quantize_static(\n    "float.onnx", "int8.onnx", reader,\n    per_channel=True,\n'
                 '    extra_options={{"QDQOpTypePerChannelSupportToAxis": {{"MatMul": 1}}}},\n)',
                 note="Layers concerned: one scale now serves the whole tensor.",
@@ -164,7 +168,7 @@ def rule_base() -> RuleBase:
         changes="removes the quantizers around them",
         cost=Cost(says="latency on integer hardware"),
         unsafe="errors only pass through them",
-        snippets=(Snippet(toolchain="ONNX Runtime", code="quantize_static(..., nodes_to_exclude={layers})"),),
+        snippets=(Snippet(toolchain="onnxruntime", code="quantize_static(..., nodes_to_exclude={layers})"),),
     )
     rules = (
         Rule.model_validate(
@@ -258,6 +262,7 @@ def rule_base() -> RuleBase:
         thresholds=thresholds,
         remedies={remedy.id: remedy for remedy in (per_channel, equalize, more, exclude)},
         hints={"cpu_vnni": "run on the target, or pass --device-outputs FILE"},
+        toolchains=load_rulebase().toolchains,
     )
 
 
@@ -361,8 +366,9 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
             "datasets": tuple(d.model_copy(update={"range_growth": 0.0}) for d in facts.datasets),
         }
     )
-    return diagnose(
-        base or rule_base(),
+    base = base or rule_base()
+    found = diagnose(
+        base,
         facts,
         lambda findings: (
             (Repair("recalibrate", "recalibrate:1", Change(grids={0: None}), Targets()),) * (findings[0].layer is None)
@@ -377,6 +383,7 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
         },
         histogram=histogram,
     )
+    return prescribe(found, base)
 
 
 def mobilenet_names(blocks: int = 17) -> tuple[str, ...]:
@@ -398,6 +405,93 @@ def diagnosis() -> Diagnosis:
     return gains(judge(case_facts(mobilenet_names())))
 
 
+def trial(gain: float, width: float = 0.6, points: float | None = None, **fields: object) -> TrialRecord:
+    """What one remedy recovered, with an interval of this half width."""
+    metric = MetricTrial(
+        name="top1",
+        float_model=0.7188,
+        before=0.6412,
+        after=0.6412 + (points or 0) / 100,
+        gain=(points or 0) / 100,
+        low=(points or 0) / 100 - 0.018,
+        high=(points or 0) / 100 + 0.018,
+        left=0.0776 - (points or 0) / 100,
+        left_low=0.0691 - (points or 0) / 100,
+        left_high=0.086 - (points or 0) / 100,
+    )
+    share = 1 - 10 ** (-gain / 10)
+    return TrialRecord.model_validate(
+        {
+            "key": "per-channel-weights:1",
+            "kind": "per-channel-weights",
+            "samples": 256,
+            "gain_db": gain,
+            "low_db": gain - width,
+            "high_db": gain + width,
+            "share": share,
+            "metric": metric if points is not None else None,
+            "seconds": 3.42,
+        }
+        | fields
+    )
+
+
+def proof_of(diagnosis: Diagnosis) -> Diagnosis:
+    """The same after remedies were tried: one proven, one not, one that failed, and a chain of two."""
+    best = trial(12.4, points=6.9, left_integer=("features.3.conv.0.0", "classifier.1"))
+    doubtful = trial(0.2, points=0.1, key="recalibrate:1", kind="recalibrate")
+    failed = TrialRecord(
+        key="float-weights:1", kind="float-weights", failed="onnxruntime refused the model: <b>|no kernel|</b>"
+    )
+    noisier = trial(-2.3, key="best-range:1", kind="best-range", seconds=12.7)
+    after = trial(1.8, points=0.55, key="recalibrate:1", after=("per-channel-weights:1",), share=0.31)
+    lead, samples = diagnosis.causes
+
+    def measured(cause: CauseReport, record: TrialRecord) -> CauseReport:
+        first, *others = cause.remedies
+        others = [advice.model_copy(update={"measured": failed}) for advice in others]
+        return cause.model_copy(
+            update={
+                "measured_gain_db": record.gain_db,
+                "measured_low_db": record.low_db,
+                "measured_high_db": record.high_db,
+                "measured_gain_metric": record.metric.gain if record.metric is not None else None,
+                "proven": record.proven,
+                "remedies": (first.model_copy(update={"measured": record}), *others),
+            }
+        )
+
+    weights, data = (cause.remedies[0].title for cause in diagnosis.causes)
+    rows = (
+        TrialRow(causes=(lead.cause,), remedy=weights, trial=best),
+        TrialRow(causes=(samples.cause,), remedy=data, trial=doubtful),
+        TrialRow(causes=(lead.cause,), remedy="cross-layer equalization", trial=failed),
+        TrialRow(causes=(), remedy="limit the activation range", trial=noisier),
+    )
+    proof = Proof(
+        dataset="validation",
+        fitted=256,
+        judged=256,
+        cross_fitted=False,
+        budget_seconds=60,
+        spent_seconds=41.8,
+        stopped="explained",
+        weights=trial(11.1, key="weights", kind="float-weights"),
+        activations=trial(1.3, key="activations", kind="float"),
+        trials=rows,
+        chain=(rows[0], TrialRow(causes=(samples.cause,), remedy=data, trial=after)),
+        explained=0.98,
+    )
+    causes = (measured(lead, best), measured(samples, doubtful))
+    return prescribe(diagnosis.model_copy(update={"causes": causes, "proof": proof}), rule_base())
+
+
+@pytest.fixture(scope="session")
+def proven(diagnosis: Diagnosis) -> Diagnosis:
+    """The network of 53 layers after remedies were tried."""
+    return proof_of(diagnosis)
+
+
 @pytest.fixture(scope="session")
 def healthy() -> Diagnosis:
     """A network that lost nothing measurable."""
@@ -409,6 +503,36 @@ def hostile() -> Diagnosis:
     """A network whose names attack every format."""
     facts = case_facts((*HOSTILE_NAMES, *HOSTILE_NAMES[:3]))
     return judge(facts.model_copy(update={"model": facts.model.model_copy(update={"name": HOSTILE_NAMES[1]})}))
+
+
+@pytest.fixture(scope="session")
+def hostile_proven(hostile: Diagnosis) -> Diagnosis:
+    """The same after trials that speak of these names."""
+    evil = TrialRecord(
+        key=HOSTILE_NAMES[1],
+        kind="float",
+        failed="\n".join(HOSTILE_NAMES),
+        left_integer=HOSTILE_NAMES,
+    )
+    causes = tuple(cause.cause for cause in hostile.causes)
+    rows = tuple(TrialRow(causes=causes, remedy=name, trial=evil) for name in HOSTILE_NAMES)
+    good = trial(3.0, kind="keep-layers-float", left_integer=HOSTILE_NAMES)
+    chain = tuple(
+        TrialRow(causes=causes, remedy=title, trial=good) for title in (HOSTILE_NAMES[1], "Per-channel weights")
+    )
+    proof = Proof(
+        dataset="validation",
+        fitted=20,
+        judged=40,
+        cross_fitted=True,
+        budget_seconds=1.0,
+        spent_seconds=1.5,
+        stopped="budget",
+        weights=evil,
+        trials=rows,
+        chain=chain,
+    )
+    return prescribe(hostile.model_copy(update={"proof": proof}), rule_base())
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,10 @@ def test_normal(diagnosis: Diagnosis, golden: Golden) -> None:
     golden("console.txt", render_console(diagnosis))
 
 
+def test_proven(proven: Diagnosis, golden: Golden) -> None:
+    golden("console-proven.txt", render_console(proven))
+
+
 def test_verbose_in_ascii(diagnosis: Diagnosis, golden: Golden) -> None:
     text = render_console(diagnosis, verbosity="verbose", ascii_only=True)
     assert text.isascii()
@@ -41,15 +45,15 @@ def test_colour_only_where_asked(diagnosis: Diagnosis, monkeypatch: pytest.Monke
     assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "healthy"])
+@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy"])
 def test_lines_but_snippets_fit_the_width(name: str, request: pytest.FixtureRequest) -> None:
     text = render_console(request.getfixturevalue(name))
     assert not [line for line in text.splitlines() if len(line) > WIDTH and not line.startswith(" " * 9)]
 
 
-def test_names_move_no_cursor_and_command_no_runner(hostile: Diagnosis) -> None:
+def test_names_move_no_cursor_and_command_no_runner(hostile_proven: Diagnosis) -> None:
     for verbosity in ("quiet", "normal", "verbose"):
-        text = render_console(hostile, verbosity=verbosity) + "\n".join(warning_lines(hostile))
+        text = render_console(hostile_proven, verbosity=verbosity) + "\n".join(warning_lines(hostile_proven))
         assert all(line.isprintable() for line in text.split("\n"))
         assert not [line for line in text.splitlines() if line.lstrip().startswith("::") or "##[" in line]
 
@@ -83,6 +87,6 @@ def test_headline_equals_json(diagnosis: Diagnosis) -> None:
 
 def test_golden_files_are_all_in_use() -> None:
     names = {path.name for path in (Path(__file__).parent / "golden").iterdir()}
-    assert names == {"console.txt", "console-verbose.txt", "console-quiet.txt", "console-healthy.txt", "report.md"} | {
-        f"sensitivity.{suffix}" for suffix in ("md", "svg", "txt")
-    }
+    console = {f"console{name}.txt" for name in ("", "-verbose", "-quiet", "-healthy", "-proven")}
+    sensitivity = {f"sensitivity.{suffix}" for suffix in ("md", "svg", "txt")}
+    assert names == console | sensitivity | {"report.md", "report-proven.md"}

@@ -16,7 +16,7 @@ def test_the_schema_file_is_the_generated_one() -> None:
     assert stored == render_schema(), f"write it anew: {command} > manuals/report.schema.json"
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "healthy", "hostile"])
+@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
 def test_a_dump_is_valid_and_stable(name: str, request: pytest.FixtureRequest) -> None:
     diagnosis: Diagnosis = request.getfixturevalue(name)
     text = render_json(diagnosis)
@@ -71,3 +71,13 @@ def test_the_contract_names_its_fields(diagnosis: Diagnosis) -> None:
         "absorbs",
         "manual",
     } <= set(report["causes"][0])
+
+
+def test_the_proof_and_the_prescription_are_part_of_the_contract(proven: Diagnosis) -> None:
+    report = json.loads(render_json(proven))
+    assert report["proof"]["explained"] == 0.98
+    assert [row["trial"]["failed"] is None for row in report["proof"]["trials"]] == [True, True, False, True]
+    assert report["proof"]["trials"][2]["trial"]["gain_db"] is None, "what has no result is null, not 0"
+    assert report["toolchain"]["name"] == "onnxruntime"
+    assert [step["mark"] for step in report["prescription"]["steps"]] == ["documentation", None]
+    assert "per_channel=True" in report["prescription"]["configurations"][0]["code"]

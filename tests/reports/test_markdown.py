@@ -18,6 +18,10 @@ def test_report(diagnosis: Diagnosis, manuals: Mapping[str, str], golden: Callab
     golden("report.md", render_markdown(build_context(diagnosis, manuals)))
 
 
+def test_report_with_a_proof(proven: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]) -> None:
+    golden("report-proven.md", render_markdown(build_context(proven, manuals)))
+
+
 def test_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
     report = json.loads(render_json(diagnosis))
     text = render_markdown(build_context(diagnosis, manuals))
@@ -30,7 +34,7 @@ def test_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) 
             assert f"`{row['fact']}` | {row['value']:.1f} dB | &lt; | {row['threshold']:.1f} dB |" in text
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "healthy", "hostile"])
+@pytest.mark.parametrize("name", ["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
 def test_every_table_row_has_the_columns_of_its_head(
     name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest
 ) -> None:
@@ -42,13 +46,13 @@ def test_every_table_row_has_the_columns_of_its_head(
         columns = cells
 
 
-def test_no_value_becomes_markup(hostile: Diagnosis, manuals: Mapping[str, str]) -> None:
-    text = render_markdown(build_context(hostile, manuals))
+def test_no_value_becomes_markup(hostile_proven: Diagnosis, manuals: Mapping[str, str]) -> None:
+    text = render_markdown(build_context(hostile_proven, manuals))
     tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
     inline = [child for token in tokens for child in token.children or ()]
     assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline")]
     links = {t.attrs["href"] for t in inline if t.type == "link_open"}
-    assert all(re.fullmatch(r"manual/[\w/-]+\.md", link) for link in links), links
+    assert all(re.fullmatch(r"manual/[\w/-]+\.md|prescription\.py", link) for link in links), links
     images = {t.attrs["src"] for t in inline if t.type == "image"}
     assert all(re.fullmatch(r"graphs/[\w-]+\.svg", image) for image in images) and len(images) >= 6
 

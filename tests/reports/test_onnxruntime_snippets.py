@@ -13,13 +13,17 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from quantmedic.api import collect, load_rulebase
+from quantmedic.api import collect, judge, load_rulebase
 from quantmedic.engine.advice import advise
 from quantmedic.engine.derive import derive
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Proof
 from quantmedic.engine.evaluate import Finding
 from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.prescription import Prescription, prescribe
+from quantmedic.engine.proof import TrialRecord
+from quantmedic.engine.proved import TrialRow
 from quantmedic.engine.rule import Rule
-from quantmedic.reports.snippets import render_snippets
+from quantmedic.engine.snippets import render_snippets
 
 BASE = load_rulebase()
 MARKED = [
@@ -171,7 +175,7 @@ def test_calibration_methods_change_ranges(facts: CaseFacts, execute: Callable[.
     plain = quantizers(execute('quantize_static("float.onnx", "int8.onnx", reader)'))
     limited = quantizers(execute(code_of("limit-activation-range", 1, facts, "/conv")))
     assert limited["relu"][0] < plain["relu"][0]
-    raised = quantizers(execute(code_of("minimum-range", 0, facts, "/conv").replace("1e-4", "100.0")))
+    raised = quantizers(execute(code_of("minimum-range", 0, facts, "/conv").replace("0.0001", "100.0")))
     assert raised["relu"][0] > plain["relu"][0]
 
 
@@ -249,7 +253,7 @@ def test_named_layers_stay_in_float(remedy: str, facts: CaseFacts, execute: Call
 
 def test_an_operator_type_stays_in_float(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
     code = code_of("keep-operator-types-float", 0, facts, "/conv")
-    assert 'in ["Conv"]' in code
+    assert '["/conv", "/relu"]' in code, "all convolutions, each with the activation that was fused into it"
     assert "conv.weight_quantized" not in weights(execute(code))
 
 
@@ -260,3 +264,125 @@ def test_the_model_is_rewritten(facts: CaseFacts, execute: Callable[..., onnx.Mo
     assert not onnx.load("float.onnx").graph.value_info
     shapes = execute(code_of("refold-and-preprocess", 0, facts, "/conv"), "prepared.onnx").graph.value_info
     assert shapes, "shapes are inferred"
+
+
+def prescribed(diagnosis: Diagnosis, facts: CaseFacts, *wanted: tuple[str, str]) -> Prescription:
+    """The prescription of remedies that were all proven, one on top of the other, each on one layer."""
+    causes, chain = [], []
+    for place, (remedy, layer) in enumerate(wanted):
+        asked = BASE.remedies[remedy].model_copy(update={"in_force": None, "withheld": ()})
+        base = BASE.model_copy(update={"remedies": {remedy: asked}})
+        (advice,), _ = advise([finding(layer, remedy)], base, facts)
+        record = TrialRecord(key=f"{place}", kind=advice.simulate or "?", gain_db=1.0, low_db=0.5, high_db=1.5)
+        name = f"any-cause-{place}"
+        causes.append(diagnosis.causes[0].model_copy(update={"cause": name, "remedies": (advice,)}))
+        chain.append(TrialRow(causes=(name,), remedy=advice.title, trial=record))
+    proof = Proof(
+        dataset="validation",
+        fitted=1,
+        judged=1,
+        cross_fitted=False,
+        budget_seconds=1,
+        spent_seconds=1,
+        stopped="tried-all",
+        chain=tuple(chain),
+    )
+    given = diagnosis.model_copy(update={"causes": tuple(causes), "proof": proof, "verdict": "degraded"})
+    found = prescribe(given, BASE).prescription
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+    """Any diagnosis of a network that onnxruntime quantized, with a cause to borrow."""
+    folder = tmp_path_factory.mktemp("diagnosis")
+    onnx.save(models.static(sample(), FEED, folder), str(folder / "int8.onnx"))
+    found = judge(collect(folder / "before.onnx", folder / "int8.onnx", validation=FEED))
+    lead = CauseReport(
+        cause="any-cause",
+        rules=("X001",),
+        severity="high",
+        confidence=0.5,
+        subjects=(),
+        layers=(),
+        message="",
+        evidence=(),
+        remedies=(),
+        manual="manual/X001",
+    )
+    return found.model_copy(update={"causes": (lead,)})
+
+
+def test_several_remedies_become_one_call_that_does_it_all(
+    diagnosis: Diagnosis, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    found = prescribed(
+        diagnosis,
+        facts,
+        ("per-channel-weights", "/conv"),
+        ("limit-activation-range", "/conv"),
+        ("activations-16-bit", "/conv"),
+        ("activations-16-bit", "/pool"),
+        ("keep-layers-float", "/head"),
+        ("reduce-range", "/fc"),
+    )
+    (configuration,) = found.configurations
+    assert (found.basis, found.mark, found.conflicts) == ("proven", "run", ())
+    assert configuration.code.count("quantize_static(") == 1, "one call"
+    model = execute(configuration.code)
+    weights_, activations = weights(model), quantizers(model)
+    assert weights_["conv.weight_quantized"][1].size == 4, "per channel"
+    assert "head.weight_quantized" not in weights_ and "head.weight" in {t.name for t in model.graph.initializer}
+    assert max(np.abs(codes).max() for name, (codes, _) in weights_.items() if "weight" in name) <= 64, "seven bits"
+    assert activations["relu"][2] == TensorProto.UINT16 and activations["pool"][2] == TensorProto.UINT16
+    best = next(tensor.data.predicted_best_high for tensor in facts.tensors if tensor.float_name == "relu")
+    assert '"rmin": np.float32(' in configuration.code
+    assert activations["relu"][0] * 65535 == pytest.approx(best, rel=1e-4)
+    assert activations["image"][2] == TensorProto.INT8
+
+
+def test_layers_of_two_remedies_are_joined(
+    diagnosis: Diagnosis, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    found = prescribed(
+        diagnosis,
+        facts,
+        ("keep-layers-float", "/head"),
+        ("activations-16-bit", "/conv"),
+        ("keep-layers-float", "/conv"),
+        ("float-tail", "/head"),
+    )
+    (configuration,) = found.configurations
+    stored = weights(execute(configuration.code))
+    assert not [name for name in stored if name.startswith(("head", "conv"))]
+    assert configuration.code.count('"/head"') == 1
+
+
+def test_a_prepared_model_is_what_is_quantized(
+    diagnosis: Diagnosis, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    found = prescribed(diagnosis, facts, ("raise-opset", "/conv"), ("per-channel-weights", "/fc"))
+    (configuration,) = found.configurations
+    model = execute(configuration.code)
+    assert model.opset_import[0].version == 21
+    assert weights(model)["fc.weight_quantized"][1].size == 5, "products get their axis named"
+
+
+def test_the_reader_prepares_its_inputs_as_the_application_does(
+    diagnosis: Diagnosis, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    """The code of one remedy and the options of another, and what the user has to fill in."""
+    found = prescribed(diagnosis, facts, ("one-preprocessing", "/conv"), ("keep-layers-float", "/head"))
+    (configuration,) = found.configurations
+    assert "Reader(input_name, images)" in configuration.code
+    assert set(found.given) == {"images", "preprocess"}
+    assert "head.weight_quantized" not in weights(execute(configuration.code))
+
+
+def test_what_contradicts_is_said_and_the_first_stands(diagnosis: Diagnosis, facts: CaseFacts) -> None:
+    found = prescribed(diagnosis, facts, ("raise-opset", "/conv"), ("refold-and-preprocess", "/conv"))
+    assert found.conflicts == (
+        "quantize_static argument 1: prepare the graph before quantizing asks for another value",
+    )
+    assert 'quantize_static("float_21.onnx"' in found.configurations[0].code

@@ -33,7 +33,7 @@ def test_json_alone_still_has_the_manual_that_warnings_link_to(
     diagnosis: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
 ) -> None:
     write_report(diagnosis, manuals, tmp_path, ("json",))
-    assert {name.partition("/")[0] for name in tree(tmp_path)} == {"report.json", "manual"}
+    assert {name.partition("/")[0] for name in tree(tmp_path)} == {"report.json", "prescription.py", "manual"}
     assert "index.html" not in (tmp_path / "manual" / "W001.html").read_text()
 
 
@@ -73,6 +73,15 @@ def test_foreign_files_stay_and_stale_graphs_go(diagnosis: Diagnosis, tmp_path: 
     write_report(diagnosis, {}, tmp_path, ("html",))
     assert foreign <= tree(tmp_path)
     assert "graphs/histogram-99.svg" not in tree(tmp_path)
+
+
+def test_a_prescription_of_an_earlier_report_goes(diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path) -> None:
+    write_report(diagnosis, {}, tmp_path, ("markdown",))
+    text = (tmp_path / "prescription.py").read_text()
+    compile(text, "prescription.py", "exec")
+    assert text.startswith("# Prescription of quantmedic for mobilenet_v2_int8.onnx and ONNX Runtime\n")
+    write_report(healthy, {}, tmp_path, ("markdown",))
+    assert not (tmp_path / "prescription.py").exists()
 
 
 def test_a_second_report_replaces_the_first(diagnosis: Diagnosis, healthy: Diagnosis, tmp_path: Path) -> None:
@@ -126,8 +135,10 @@ def test_unknown_formats_and_page_names_are_errors(diagnosis: Diagnosis, tmp_pat
             write_report(diagnosis, {name: "# x"}, tmp_path, ("json",))
 
 
-def test_hostile_names_are_inert_in_every_file(hostile: Diagnosis, manuals: Mapping[str, str], tmp_path: Path) -> None:
-    written = write_report(hostile, manuals, tmp_path, FORMATS[:3])
+def test_hostile_names_are_inert_in_every_file(
+    hostile_proven: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
+) -> None:
+    written = write_report(hostile_proven, manuals, tmp_path, FORMATS[:3])
     for file in written:
         text = file.path.read_text(encoding="utf-8")
         assert "<script>" not in text and "</script>" not in text and "<img" not in text, file.path

@@ -25,7 +25,7 @@ from quantmedic.engine.rule import (
     load_rules,
     message_fields,
 )
-from quantmedic.reports.snippets import render_snippet, render_snippets
+from quantmedic.engine.snippets import render_snippet, render_snippets
 
 RULES_FOLDER = Path(str(files("quantmedic.rules")))
 MANUALS = Path(str(files("quantmedic.manuals")))

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.reports.snippets import literal, preferred, quote, render_snippet
+from quantmedic.engine.snippets import render_snippet
+from quantmedic.engine.text import literal, quote
 
 
 def test_names_are_filled_in_and_doubled_braces_are_braces() -> None:
@@ -61,11 +62,3 @@ def test_literals_are_read_alike_by_python_and_json() -> None:
     value = {"a": (1, -0.5), "b": [True, "c"]}
     assert json.loads(literal(value)) == {"a": [1, -0.5], "b": [True, "c"]}
     assert ast.literal_eval(literal({"a": (1, 2.5)})) == {"a": [1, 2.5]}
-
-
-def test_the_toolchain_of_the_model_comes_first() -> None:
-    offered = ["Sony MCT", "onnxruntime", "Intel Neural Compressor"]
-    assert preferred(offered, "onnx.quantize") == 1
-    assert preferred(offered, "neural_compressor") == 2
-    assert preferred(offered, "something else") == 0
-    assert preferred(offered, None) == 0

@@ -1,0 +1,214 @@
+"""Options of a toolchain as data: filled with names, merged over remedies, and written as Python, YAML or JSON.
+
+Options are keyword arguments or keys by the form that takes them, a call or a file of the toolchain. In them a text
+that begins with ``=`` is code, ``{field}`` alone stands for a list of names or a value, and as a key for one entry per
+name. A key that ends in ``()`` is a call whose arguments follow; one that is a number is a place in the call.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeGuard
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from quantmedic.engine.text import literal, quote
+
+Language = Literal["python", "yaml", "json"]
+Options = Mapping[Any, Any]
+WIDTH = 100
+#: So many entries that are all alike are written as one comprehension.
+MANY = 3
+#: A field of a snippet; doubled braces, which stand for themselves, match without a name.
+FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+PLAIN = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
+YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+class Form(BaseModel):
+    """What takes options: a call, or a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    language: Language = "python"
+    assign: str | None = Field(default=None, description="variable that takes the result of the call")
+    positional: tuple[str, ...] = Field(default=(), description="arguments that are always given, in order")
+
+
+class Names(tuple[str, ...]):
+    """Names of the model: lists of them are joined where remedies are merged."""
+
+
+def asked_fields(value: Any) -> Iterator[str]:
+    """Fields that options ask for; numbers are places in a row of values."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from asked_fields(key)
+            yield from asked_fields(inner)
+    elif isinstance(value, str):
+        yield from (name for name in FIELD.findall(value) if name and not name.isdigit())
+    elif isinstance(value, Sequence):
+        for inner in value:
+            yield from asked_fields(inner)
+
+
+def fill(value: Any, fields: Mapping[str, Any]) -> Any:
+    """Options with names and values in place of fields; a field that is not given stays."""
+    if isinstance(value, Mapping):
+        return {k: v for key, inner in value.items() for k, v in _entries(key, inner, fields)}
+    if isinstance(value, str):
+        return _filled(value, fields)
+    if isinstance(value, Sequence):
+        return [fill(inner, fields) for inner in value]
+    return value
+
+
+def _entries(key: Any, value: Any, fields: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    field = FIELD.fullmatch(key) if isinstance(key, str) else None
+    each = fields.get(field[1]) if field else None
+    if isinstance(each, Mapping):
+        for name, row in each.items():
+            yield name, fill(value, {**fields, **{str(place): part for place, part in enumerate(row)}})
+    elif each is not None:
+        yield from ((name, fill(value, fields)) for name in each)
+    else:
+        yield key, fill(value, fields)
+
+
+def _filled(text: str, fields: Mapping[str, Any]) -> Any:
+    alone = FIELD.fullmatch(text)
+    if alone and fields.get(alone[1]) is not None:
+        value = fields[alone[1]]
+        return Names(value) if isinstance(value, tuple) else value
+
+    def put(match: re.Match[str]) -> str:
+        if not match[1]:
+            return match[0][0]
+        return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
+
+    return FIELD.sub(put, text) if text.startswith("=") else text
+
+
+def merge(first: Any, second: Any, conflicts: list[str], path: str = "") -> Any:
+    """Both options as one; where they contradict each other the first stays, and ``conflicts`` gets the place."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        both = {k: merge(v, second[k], conflicts, _path(path, k)) if k in second else v for k, v in first.items()}
+        return both | {k: v for k, v in second.items() if k not in first}
+    if isinstance(first, Names) and isinstance(second, Names):
+        return Names(dict.fromkeys((*first, *second)))
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        return [merge(a, b, conflicts, path) for a, b in zip(first, second, strict=True)]
+    if first != second:
+        conflicts.append(path)
+    return first
+
+
+def _path(path: str, key: Any) -> str:
+    return f"{path} argument {key + 1}" if isinstance(key, int) else f"{path}.{key}" if path else str(key)
+
+
+def write(name: str, form: Form, options: Options) -> str:
+    """Options in the language of the form that takes them."""
+    if form.language == "json":
+        return "\n".join(_layout(options, "", "", 0, _Json()))
+    if form.language == "yaml":
+        return "\n".join(_yaml(options, 0))
+    places = dict(enumerate(form.positional)) | {k: v for k, v in options.items() if isinstance(k, int)}
+    keywords = {k: v for k, v in options.items() if not isinstance(k, int)}
+    lead = f"{form.assign} = " if form.assign else ""
+    return "\n".join(_layout({f"{name}()": places | keywords}, lead, "", 0, _Python()))
+
+
+class _Json:
+    """How JSON spells what is not a collection, and what stands around collections."""
+
+    def scalar(self, value: Any) -> str:
+        return literal(value)
+
+    def parts(self, value: Any) -> tuple[str, list[tuple[str, Any]], str]:
+        """Opening bracket, entries with what leads them, closing bracket."""
+        if isinstance(value, Mapping):
+            return "{", [(f"{quote(str(key))}: ", inner) for key, inner in value.items()], "}"
+        return "[", [("", inner) for inner in value], "]"
+
+
+class _Python(_Json):
+    def scalar(self, value: Any) -> str:
+        if isinstance(value, str) and value.startswith("="):
+            return value[1:]
+        return str(value) if value is None or isinstance(value, bool) else literal(value)
+
+    def parts(self, value: Any) -> tuple[str, list[tuple[str, Any]], str]:
+        if not isinstance(value, Mapping):
+            return super().parts(value)
+        call = next(iter(value), None) if len(value) == 1 else None
+        if isinstance(call, str) and call.endswith("()"):
+            given = value[call]
+            return f"{call[:-1]}", [(f"{k}=" if isinstance(k, str) else "", v) for k, v in given.items()], ")"
+        return super().parts(value)
+
+
+def _is_repeated(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    """Many names with the same setting."""
+    if not isinstance(value, Mapping) or len(value) <= MANY:
+        return False
+    first, *others = value.values()
+    return isinstance(first, Mapping | list) and all(other == first for other in others)
+
+
+def _flat(value: Any, way: _Json) -> str:
+    if not isinstance(value, Mapping | Sequence) or isinstance(value, str):
+        return way.scalar(value)
+    if isinstance(way, _Python) and _is_repeated(value):
+        return f"{{name: {_flat(next(iter(value.values())), way)} for name in {_flat([*value], way)}}}"
+    start, entries, end = way.parts(value)
+    return start + ", ".join(lead + _flat(inner, way) for lead, inner in entries) + end
+
+
+def _layout(value: Any, lead: str, tail: str, indent: int, way: _Json) -> list[str]:
+    """One line where that fits, else one entry per line."""
+    space = " " * indent
+    line = f"{space}{lead}{_flat(value, way)}{tail}"
+    if len(line) <= WIDTH or not isinstance(value, Mapping | Sequence) or isinstance(value, str):
+        return [line]
+    inside = indent + 4
+    if isinstance(way, _Python) and _is_repeated(value):
+        start, end = "{", "}"
+        lines = [
+            *_layout(next(iter(value.values())), "name: ", "", inside, way),
+            *_layout([*value], "for name in ", "", inside, way),
+        ]
+    else:
+        start, entries, end = way.parts(value)
+        last = len(entries) - 1
+        comma = [("" if place == last and not isinstance(way, _Python) else ",") for place in range(len(entries))]
+        lines = [
+            row
+            for (head, inner), mark in zip(entries, comma, strict=True)
+            for row in _layout(inner, head, mark, inside, way)
+        ]
+    return [f"{space}{lead}{start}", *lines, f"{space}{end}{tail}"]
+
+
+def _yaml(value: Options, indent: int) -> Iterator[str]:
+    """Blocks, with the innermost mappings on one line."""
+    for key, inner in value.items():
+        name = _plain(str(key))
+        if isinstance(inner, Mapping) and any(isinstance(each, Mapping) for each in inner.values()):
+            yield f"{' ' * indent}{name}:"
+            yield from _yaml(inner, indent + 2)
+        elif isinstance(inner, Mapping) and indent:
+            row = ", ".join(f"{_plain(str(k))}: {_yaml_scalar(v)}" for k, v in inner.items())
+            yield f"{' ' * indent}{name}: {{{row}}}"
+        elif isinstance(inner, Mapping):
+            yield f"{name}:"
+            yield from _yaml(inner, indent + 2)
+        else:
+            yield f"{' ' * indent}{name}: {_yaml_scalar(inner)}"
+
+
+def _plain(text: str) -> str:
+    return text if PLAIN.fullmatch(text) and text not in YAML_WORDS else quote(text)
+
+
+def _yaml_scalar(value: Any) -> str:
+    return _plain(value) if isinstance(value, str) else literal(value)

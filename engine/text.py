@@ -1,0 +1,33 @@
+"""Text that is safe to copy: names as literals without any character that markup or terminals act upon."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def escaped(char: str) -> str:
+    """A character as the escape that Python and JSON read back."""
+    code = ord(char)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def inert(text: str) -> str:
+    """Text without any character that markup or terminals act upon."""
+    return "".join(c if c.isprintable() and c not in "<>&`" else escaped(c) for c in text)
+
+
+def quote(name: str) -> str:
+    """A name as a double-quoted literal, exact, without any character that markup or terminals act upon."""
+    return inert(json.dumps(name, ensure_ascii=False))
+
+
+def literal(value: Any) -> str:
+    """Names, numbers and tables of them that Python, JSON and YAML read alike."""
+    if isinstance(value, Mapping):
+        rows = ", ".join(f"{quote(name)}: {literal(row)}" for name, row in value.items())
+        return f"{{{rows}}}"
+    if isinstance(value, str | bool):
+        return quote(value) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, Iterable):
+        return f"[{', '.join(map(literal, value))}]"
+    return f"{value:.7g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,135 @@
+"""Options: filled, merged over remedies, and written so that Python, YAML and JSON read back what was meant."""
+
+import ast
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantmedic.engine.options import Form, Names, asked_fields, fill, merge, write
+
+NAMES = st.text(min_size=1, max_size=12)
+SCALARS = st.one_of(st.booleans(), st.integers(-1000, 1000), NAMES.filter(lambda text: not text.startswith("=")))
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(NAMES.filter(lambda text: not text.endswith("()")), inner, max_size=6),
+    ),
+    max_leaves=25,
+)
+TABLES = st.recursive(
+    st.dictionaries(NAMES, SCALARS, min_size=1, max_size=4),
+    lambda inner: st.dictionaries(NAMES, st.one_of(SCALARS, inner), min_size=1, max_size=4),
+    max_leaves=12,
+)
+
+
+def python(options: dict[str, Any]) -> Any:
+    """The argument that a call was written with."""
+    (call,) = ast.parse(write("f", Form(), options)).body
+    (keyword,) = call.value.keywords
+    return keyword.value
+
+
+def value(node: ast.expr) -> Any:
+    """A literal, or the comprehension that stands for many alike entries."""
+    if isinstance(node, ast.DictComp):
+        (loop,) = node.generators
+        return {name: value(node.value) for name in ast.literal_eval(loop.iter)}
+    if isinstance(node, ast.Dict):
+        return {ast.literal_eval(key): value(inner) for key, inner in zip(node.keys, node.values, strict=True)}
+    if isinstance(node, ast.List):
+        return [value(inner) for inner in node.elts]
+    return ast.literal_eval(node)
+
+
+@given(TREES)
+def test_python_reads_back_what_was_written(tree: Any) -> None:
+    assert value(python({"given": tree})) == tree
+
+
+@given(st.dictionaries(NAMES, TREES, max_size=4).filter(bool))
+def test_json_reads_back_what_was_written(tree: dict[str, Any]) -> None:
+    text = write("quant_config", Form(language="json"), tree)
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        assert "\\U" in text, "only an unprintable character beyond 16 bits has no JSON escape of one piece"
+        return
+    assert found == tree
+
+
+@given(TABLES)
+def test_yaml_reads_back_what_was_written(tree: dict[str, Any]) -> None:
+    assert yaml.safe_load(write("hb_mapper", Form(language="yaml"), tree)) == tree
+
+
+def test_names_become_entries_lists_and_rows() -> None:
+    options = {
+        "exclude": "{around}",
+        "each": {"{layer}": {"type": "{kind}"}},
+        "ranges": {"{ranges}": [{"low": "=np.float32({0})", "high": "=np.float32({1})"}]},
+        "code": "=[f(n) for n in {around}]",
+    }
+    assert set(asked_fields(options)) == {"around", "layer", "kind", "ranges"}
+    fields = {"around": ("a", "b"), "layer": ("a",), "kind": 8, "ranges": {"t": (-1.0, 2.5)}}
+    assert fill(options, fields) == {
+        "exclude": ("a", "b"),
+        "each": {"a": {"type": 8}},
+        "ranges": {"t": [{"low": "=np.float32(-1)", "high": "=np.float32(2.5)"}]},
+        "code": '=[f(n) for n in ["a", "b"]]',
+    }
+
+
+def test_a_name_that_looks_like_a_field_stays_a_name() -> None:
+    assert fill({"{layer}": 1, "x": "{around}"}, {"layer": ("{around}",), "around": ("{layer}",)}) == {
+        "{around}": 1,
+        "x": ("{layer}",),
+    }
+
+
+def test_merging_joins_names_and_tables_and_keeps_the_first_of_what_contradicts() -> None:
+    first = {"nodes": Names(("a", "b")), "o": {"t": [{"low": 1}]}, "per_channel": True, "kind": ["kl"]}
+    second = {"nodes": Names(("b", "c")), "o": {"t": [{"type": 16}], "u": [{"type": 16}]}, "kind": ["minmax"], "new": 1}
+    conflicts: list[str] = []
+    assert merge(first, second, conflicts) == {
+        "nodes": ("a", "b", "c"),
+        "o": {"t": [{"low": 1, "type": 16}], "u": [{"type": 16}]},
+        "per_channel": True,
+        "kind": ["kl"],
+        "new": 1,
+    }
+    assert conflicts == ["kind"]
+
+
+@given(st.dictionaries(NAMES, TREES, max_size=4))
+def test_merging_with_itself_changes_nothing(tree: dict[str, Any]) -> None:
+    conflicts: list[str] = []
+    assert merge(tree, tree, conflicts) == tree
+    assert not conflicts
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, 'f("a.onnx", reader)'),
+        ({0: "b.onnx", "x": None}, 'f("b.onnx", reader, x=None)'),
+        ({"scope": {"g()": {"names": ["n"]}}}, 'f("a.onnx", reader, scope=g(names=["n"]))'),
+        ({"kind": "=Kind.A", "text": "Kind.A"}, 'f("a.onnx", reader, kind=Kind.A, text="Kind.A")'),
+    ],
+)
+def test_calls(options: dict[Any, Any], text: str) -> None:
+    assert write("f", Form(positional=("a.onnx", "=reader")), options) == text
+    assert write("f", Form(positional=("a.onnx", "=reader"), assign="y"), options) == f"y = {text}"
+
+
+def test_long_calls_have_an_argument_per_line_and_alike_entries_stand_once() -> None:
+    names = [f"/features/{number}/conv" for number in range(9)]
+    text = write("f", Form(), {"o": {name: [{"bits": 16}] for name in names}, "p": True})
+    assert text.count("bits") == 1 and "for name in [" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert text.splitlines()[0] == "f(" and text.splitlines()[-1] == ")"

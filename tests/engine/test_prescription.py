@@ -1,0 +1,255 @@
+"""Which remedies are prescribed, and what a toolchain makes of them together."""
+
+import ast
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from quantmedic.api import load_rulebase
+from quantmedic.engine.advice import Advice, Recovery
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceStrength, Proof
+from quantmedic.engine.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
+from quantmedic.engine.prescription import GENERAL_REMEDIES, Prescription, prescribe
+from quantmedic.engine.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.proved import TrialRow
+
+BASE = load_rulebase()
+FIELDS = {
+    "layers": ("/a/Conv", "/b/Softmax"),
+    "nodes": ("/a/Conv", "/b/Softmax"),
+    "around": ("/a/Conv", "/b/Softmax", "/c/MatMul"),
+    "group": ("/a/Conv",),
+    "typed": ("/a/Conv", "/d/Conv"),
+    "tensors": ("a_out", "b_out"),
+    "weights": ("a.weight",),
+    "types": ("Conv", "Softmax"),
+    "ranges": {"a_out": (-1.0, 2.0)},
+    "pixel_mean": "123.675 116.28 103.53",
+    "pixel_scale": "0.0171 0.0175 0.0174",
+}
+
+
+def advice(remedy: str, **changes: Any) -> Advice:
+    """A remedy of the rules, advised for two layers."""
+    known = BASE.remedies[remedy]
+    fields = {name: getattr(known, name) for name in ("id", "title", "changes", "cost", "unsafe", "scope", "simulate")}
+    return Advice(**fields, snippets=known.snippets, fields=FIELDS, **changes)
+
+
+def tried(gain: float, kind: str = "k", **fields: Any) -> TrialRecord:
+    return TrialRecord(key="k", kind=kind, gain_db=gain, low_db=gain - 1, high_db=gain + 1, **fields)
+
+
+def cause(name: str, *remedies: Advice) -> CauseReport:
+    return CauseReport(
+        cause=name,
+        rules=("X001",),
+        severity="high",
+        confidence=0.5,
+        subjects=(),
+        layers=(),
+        message=f"{name} was found",
+        evidence=(),
+        remedies=remedies,
+        manual="manual/X001",
+    )
+
+
+def diagnosis(*causes: CauseReport, chain: tuple[str, ...] = (), **fields: Any) -> Diagnosis:
+    """A diagnosis of these causes; ``chain`` names those whose first remedies were proven one after the other."""
+    rows = tuple(
+        TrialRow(causes=(each.cause,), remedy=each.remedies[0].title, trial=tried(3.0))
+        for each in causes
+        if each.cause in chain
+    )
+    proof = Proof(
+        dataset="validation",
+        fitted=8,
+        judged=8,
+        cross_fitted=False,
+        budget_seconds=1,
+        spent_seconds=1,
+        stopped="explained",
+        chain=rows,
+    )
+    given: dict[str, Any] = {
+        "quantmedic_version": "0",
+        "verdict": "degraded",
+        "drop_class": None,
+        "evidence_strength": EvidenceStrength(statement="not-measured"),
+        "causes": causes,
+        "model": ModelFacts(toolchain="onnx.quantize 0.1.0"),
+        "metrics": MetricFacts(),
+        "proof": proof if chain else None,
+        "run": {},
+    }
+    lists = ("passed", "not_judged", "not_applicable", "ignored", "advice", "layers", "outputs", "datasets")
+    empty = dict.fromkeys((*lists, "thresholds", "warnings"), ())
+    return Diagnosis(**{**empty, **given, **fields})
+
+
+def prescription(found: Diagnosis, asked: str | None = None) -> Prescription:
+    given = prescribe(found, BASE, asked).prescription
+    assert given is not None
+    return given
+
+
+def two(first: str, second: str) -> Diagnosis:
+    return diagnosis(cause("one", advice(first)), cause("two", advice(second)), chain=("one", "two"))
+
+
+def test_the_proven_chain_is_prescribed_whole_and_nothing_beside_it() -> None:
+    causes = cause("one", advice("per-channel-weights")), cause("no", advice("reduce-range"))
+    found = prescription(diagnosis(*causes, cause("two", advice("float-tail")), chain=("one", "two")))
+    assert [step.remedy for step in found.steps] == ["per-channel-weights", "float-tail"]
+    assert found.basis == "proven"
+    assert "reduce_range" not in found.configurations[0].code
+
+
+def test_without_a_proof_the_first_cause_is_treated_and_it_is_said_that_this_is_predicted() -> None:
+    predicted = Recovery(gain_db=9.0, low_db=8.0, high_db=10.0, share=0.9)
+    causes = cause("one", advice("per-channel-weights", predicted=predicted)), cause("two", advice("float-tail"))
+    found = prescription(diagnosis(*causes))
+    assert ([step.remedy for step in found.steps], found.basis) == (["per-channel-weights"], "predicted")
+    assert prescription(diagnosis(cause("one", advice("per-channel-weights")))).basis == "untried"
+
+
+def test_what_was_tried_in_vain_is_not_prescribed() -> None:
+    vain, failed = tried(0.2), TrialRecord(key="k", kind="k", failed="crashed")
+    first = cause("one", advice("per-channel-weights", measured=vain), advice("float-tail", measured=failed))
+    found = prescription(diagnosis(first))
+    assert [step.remedy for step in found.steps] == ["float-tail"], "a trial that failed disproves nothing"
+    only = diagnosis(cause("one", advice("per-channel-weights", measured=vain)))
+    assert prescribe(only, BASE).prescription is None
+
+
+def test_a_healthy_model_needs_no_prescription() -> None:
+    found = prescribe(diagnosis(cause("one", advice("float-tail")), verdict="healthy"), BASE)
+    assert found.prescription is None and found.toolchain is not None
+
+
+def test_an_unknown_toolchain_leaves_the_remedies_without_a_configuration() -> None:
+    found = prescribe(diagnosis(cause("one", advice("float-tail")), model=ModelFacts(toolchain="pytorch 2.4")), BASE)
+    assert found.toolchain is not None and found.toolchain.name is None
+    assert found.prescription is not None
+    assert found.prescription.steps[0].mark is None and not found.prescription.configurations
+
+
+def test_horizon_gets_one_file_with_the_names_of_both_remedies() -> None:
+    found = prescription(two("activations-16-bit", "limit-activation-range"), "horizon")
+    (configuration,) = found.configurations
+    assert (configuration.file, found.mark, found.checked) == ("prescription.yaml", "documentation", "")
+    assert yaml.safe_load(configuration.code) == {
+        "model_parameters": {
+            "node_info": {
+                "/a/Conv": {"ON": "BPU", "InputType": "int16", "OutputType": "int16"},
+                "/b/Softmax": {"ON": "BPU", "InputType": "int16", "OutputType": "int16"},
+            }
+        },
+        "calibration_parameters": {"calibration_type": "max", "max_percentile": 0.9999},
+    }
+
+
+def test_horizon_options_of_two_tools_go_to_two_files() -> None:
+    found = prescription(two("keep-operator-types-float", "float-tail"), "horizon")
+    files = {each.file: each.code for each in found.configurations}
+    assert json.loads(files["prescription.json"]) == {
+        "op_config": {"Conv": {"qtype": "int16"}, "Softmax": {"qtype": "int16"}}
+    }
+    assert yaml.safe_load(files["prescription.yaml"]) == {
+        "calibration_parameters": {"optimization": "set_model_output_int16"}
+    }
+
+
+def test_horizon_is_told_the_preprocessing_that_the_data_show() -> None:
+    found = prescription(diagnosis(cause("one", advice("one-preprocessing"))), "horizon")
+    assert yaml.safe_load(found.configurations[0].code)["input_parameters"] == {
+        "norm_type": "data_mean_and_scale",
+        "mean_value": "123.675 116.28 103.53",
+        "scale_value": "0.0171 0.0175 0.0174",
+    }
+
+
+def test_inc_gets_one_dictionary() -> None:
+    found = prescription(two("keep-layers-float", "per-channel-weights"), "inc")
+    (configuration,) = found.configurations
+    *_, statement = ast.parse(configuration.code).body
+    assert statement.targets[0].id == "conf" and statement.value.func.id == "PostTrainingQuantConfig"
+    (keyword,) = statement.value.keywords
+    assert keyword.arg == "op_name_dict"
+    named = ast.literal_eval(keyword.value)
+    in_float = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
+    assert named["/c/MatMul"] == in_float
+    assert named["/a/Conv"] == {**in_float, "weight": {"dtype": ["fp32"], "granularity": ["per_channel"]}}
+    assert configuration.code.startswith("from neural_compressor import PostTrainingQuantConfig\n")
+
+
+def test_options_inside_options_are_merged_too() -> None:
+    (configuration,) = prescription(two("limit-activation-range", "per-channel-weights"), "nncf").configurations
+    assert configuration.code.count("nncf.AdvancedQuantizationParameters(") == 1
+    assert "activations_range_estimator_params" in configuration.code and "per_channel=True" in configuration.code
+
+
+def test_every_toolchain_writes_what_its_language_reads() -> None:
+    for remedy in BASE.remedies:
+        for toolchain in BASE.toolchains:
+            for each in prescription(diagnosis(cause("one", advice(remedy))), toolchain.name).configurations:
+                read = {"python": ast.parse, "yaml": yaml.safe_load, "json": json.loads}[each.language]
+                assert read(each.code), (remedy, toolchain.name)
+
+
+def test_what_a_toolchain_cannot_do_is_said_and_the_next_remedy_stands_in() -> None:
+    both = cause("one", advice("cross-layer-equalization"), advice("per-channel-weights"))
+    (step,) = prescription(diagnosis(both)).steps
+    assert step.remedy == "per-channel-weights"
+    assert step.stands_in_for == BASE.remedies["cross-layer-equalization"].title
+    (step,) = prescription(diagnosis(cause("one", advice("cross-layer-equalization")))).steps
+    assert (step.mark, step.is_edit) == (None, False)
+    (step,) = prescription(diagnosis(cause("one", advice("replace-mask-constant")))).steps
+    assert (step.mark, step.is_edit) == (None, True), "an edit in every toolchain"
+
+
+@pytest.mark.parametrize(("offset", "undone"), [(0.286, "(x - 0.286) / 0.353"), (-0.286, "(x + 0.286) / 0.353")])
+def test_remedies_of_the_data_say_what_is_wrong_in_words(offset: float, undone: str) -> None:
+    reading = "representative = x / 255, validation = (x / 255 - 0.286) / 0.353"
+    relation = RelationFacts(kind="partly-normalized", slope=0.353, offset=offset, reading=reading)
+    sets = (DatasetFacts(role="representative", relation=relation),)
+    found = prescription(diagnosis(cause("one", advice("one-preprocessing")), datasets=sets))
+    (step,) = found.steps
+    assert step.says[:2] == ("one was found", reading) and undone in step.says[2]
+    assert f"# {reading}\n" in found.configurations[0].code
+    assert set(found.given) == {"images", "preprocess"}
+
+
+def test_a_trial_of_no_remedy_is_named_and_left_to_the_user() -> None:
+    found = diagnosis(cause("one", advice("float-tail")), chain=("one",))
+    row = TrialRow(causes=(), remedy="what was changed", trial=tried(2.0))
+    assert found.proof is not None
+    proof = found.proof.model_copy(update={"chain": (*found.proof.chain, row)})
+    last = prescription(found.model_copy(update={"proof": proof})).steps[-1]
+    assert (last.title, last.remedy, last.mark) == ("what was changed", "", None)
+
+
+@pytest.mark.parametrize("kind", GENERAL_REMEDIES)
+def test_a_proven_repair_of_the_whole_network_needs_no_cause(kind: str) -> None:
+    assert GENERAL_REMEDIES[kind] in BASE.remedies
+    found = diagnosis(cause("one", advice("float-tail")), chain=("one",))
+    row = TrialRow(causes=(), remedy="everywhere", trial=tried(2.0, kind=kind))
+    assert found.proof is not None
+    given = prescription(found.model_copy(update={"proof": found.proof.model_copy(update={"chain": (row,)})}))
+    (step,) = given.steps
+    assert (step.title, step.causes) == ("everywhere", ())
+    if kind == "sixteen-bit":
+        assert "activation_type=QuantType.QUInt16" in given.configurations[0].code
+
+
+def test_a_repair_of_the_data_is_prescribed_for_its_cause() -> None:
+    found = diagnosis(cause("one", advice("one-preprocessing")), chain=("one",))
+    record = tried(20.0, kind=REPAIRED_DATA, detail="(x - 0.286) / 0.353")
+    row = TrialRow(causes=("one",), remedy="(x - 0.286) / 0.353", trial=record)
+    assert found.proof is not None
+    given = prescription(found.model_copy(update={"proof": found.proof.model_copy(update={"chain": (row,)})}))
+    (step,) = given.steps
+    assert step.remedy == "one-preprocessing" and "proven: (x - 0.286) / 0.353" in step.says

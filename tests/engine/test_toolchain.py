@@ -1,0 +1,86 @@
+"""Which toolchain a model comes from, and how users call it."""
+
+import pytest
+
+from quantmedic.api import load_rulebase
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.facts import ModelFacts
+from quantmedic.engine.toolchain import choose, named
+
+BASE = load_rulebase()
+TOOLCHAINS = BASE.toolchains
+ORT = "quantizer relu > relu_QuantizeLinear_Output > relu_DequantizeLinear_Output"
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("ort", "onnxruntime"),
+        ("ONNX-Runtime", "onnxruntime"),
+        ("ONNX Runtime", "onnxruntime"),
+        ("mct", "Sony MCT"),
+        ("litert", "ai-edge-quantizer"),
+        ("tflite", "TensorFlow converter"),
+        ("inc", "Intel Neural Compressor"),
+        ("horizon", "Horizon OpenExplorer"),
+        ("aimet", "AIMET"),
+        ("torchao", "torchao"),
+        ("nncf", "NNCF"),
+        ("TensorRT", "NVIDIA ModelOpt"),
+    ],
+)
+def test_names_as_users_say_them(asked: str, name: str) -> None:
+    assert named(asked, TOOLCHAINS).name == name
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(RuleError, match="unknown toolchain 'horizn'; did you mean 'horizon'") as error:
+        named("horizn", TOOLCHAINS)
+    assert "ort" in error.value.help and "torchao" in error.value.help
+
+
+def test_no_two_toolchains_share_a_name_and_snippets_know_theirs() -> None:
+    names = [name for each in TOOLCHAINS for name in each.names]
+    assert len(names) == len(set(names))
+    used = {snippet.toolchain for remedy in BASE.remedies.values() for snippet in remedy.snippets}
+    assert used == {each.name for each in TOOLCHAINS}
+
+
+@pytest.mark.parametrize(
+    ("producer", "marks", "name", "how"),
+    [
+        ("onnx.quantize 0.1.0", (ORT,), "onnxruntime", "recognised by its producer onnx.quantize 0.1.0"),
+        ("pytorch 2.4", ("metadata onnx.infer", ORT), "onnxruntime", "recognised by its metadata onnx.infer"),
+        (
+            "onnx.quantize 0.1.0",
+            ("quantizer x_QuantizeInput > x_quantized > x",),
+            "Intel Neural Compressor",
+            "recognised by its names of quantizers (…_QuantizeInput)",
+        ),
+        (
+            "pytorch 2.4",
+            ("quantizer relu > q_output_relu_0 > dq_output_relu_0", "weights pass a QuantizeLinear"),
+            "NNCF",
+            "recognised by its names of quantizers (q_output_…, dq_output_…)",
+        ),
+        ("pytorch 2.4", ("domain mct_quantizers",), "Sony MCT", "recognised by its domain mct_quantizers"),
+        ("x", ("operator HzDequantize",), "Horizon OpenExplorer", "recognised by its operator HzDequantize"),
+        (
+            "pytorch 2.4",
+            ("weights pass a QuantizeLinear",),
+            "NVIDIA ModelOpt",
+            "guessed from its weights, which pass a QuantizeLinear as TensorRT wants it",
+        ),
+        ("pytorch 2.4", (), None, "not recognised from the model: the pytorch 2.4 that wrote it may be the exporter"),
+        (None, (), None, "not recognised from the model: it names no producer"),
+        (None, None, None, "not recognised from the model: it names no producer"),
+    ],
+)
+def test_marks_of_models(producer: str | None, marks: tuple[str, ...] | None, name: str | None, how: str) -> None:
+    found = choose(ModelFacts(toolchain=producer, toolchain_marks=marks), TOOLCHAINS)
+    assert (found.name, found.how, found.named) == (name, how, False)
+
+
+def test_the_user_knows_better() -> None:
+    found = choose(ModelFacts(toolchain="onnx.quantize 0.1.0"), TOOLCHAINS, "horizon")
+    assert (found.name, found.named) == ("Horizon OpenExplorer", True)
