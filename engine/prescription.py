@@ -207,8 +207,11 @@ def _step(choice: _Choice, parts: list[_Part], diagnosis: "Diagnosis") -> Step:
 def _in_words(choice: _Choice, diagnosis: "Diagnosis") -> Iterator[str]:
     """What is wrong with the data, and the map between the two sets."""
     yield from dict.fromkeys(cause.message.strip() for cause, _ in choice.advised if cause is not None)
-    if choice.measured is not None and choice.measured.detail:
-        yield f"proven: {choice.measured.detail}"
+    causes = {cause.cause for cause, _ in choice.advised if cause is not None}
+    rows = diagnosis.proof.trials if diagnosis.proof is not None else ()
+    for trial in [choice.measured, *(row.trial for row in rows if causes & set(row.causes))]:
+        if trial is not None and trial.kind == REPAIRED_DATA and trial.detail and trial.proven:
+            yield f"proven by itself: {trial.detail}"
     relation = next((each.relation for each in diagnosis.datasets if each.role == "representative"), None)
     if relation is None or relation.kind in (None, "same", "unexplained"):
         return

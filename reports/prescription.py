@@ -82,21 +82,23 @@ def prescription_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
     if box is None or given is None:
         return
     for each in given.configurations:
-        yield each.file, f"{_head(box, each, diagnosis)}{each.code}".encode()
+        yield each.file, f"{_head(box, given, each, name(diagnosis.model.name))}{each.code}".encode()
 
 
-def _head(box: PrescriptionBox, configuration: Configuration, diagnosis: Diagnosis) -> str:
+def _head(box: PrescriptionBox, given: Prescription, configuration: Configuration, model: str) -> str:
     if configuration.language == "json":
         return ""
+    said = configuration.language != "python"  # there it stands beside the code
     steps = [
         f"{place}. {line.title}{f' ({line.gain})' if line.gain else ''}: {line.option}"
         for place, line in enumerate(box.steps, 1)
     ]
     lines = [
-        f"Prescription of quantmedic for {name(diagnosis.model.name)} and {box.toolchain}",
+        f"Prescription of quantmedic for {model} and {box.toolchain}",
         box.how,
         box.basis,
         *steps,
+        *(text for step in given.steps if said for text in (*step.notes, *step.says)),
         *box.remarks,
     ]
     return "".join(f"# {inert(line)}\n" for line in lines) + "\n"

@@ -252,4 +252,4 @@ def test_a_repair_of_the_data_is_prescribed_for_its_cause() -> None:
     assert found.proof is not None
     given = prescription(found.model_copy(update={"proof": found.proof.model_copy(update={"chain": (row,)})}))
     (step,) = given.steps
-    assert step.remedy == "one-preprocessing" and "proven: (x - 0.286) / 0.353" in step.says
+    assert step.remedy == "one-preprocessing" and "proven by itself: (x - 0.286) / 0.353" in step.says
