@@ -11,6 +11,7 @@ from quantmedic.engine.proof import TrialRecord
 from quantmedic.engine.rule import COMPARISONS, SHOWN
 from quantmedic.engine.snippets import render_snippets
 from quantmedic.engine.toolchain import Chosen
+from quantmedic.reports.prescription import MARKS
 from quantmedic.reports.previous import tried_text
 from quantmedic.reports.proof import gain_text, integer_text, judged_text, metric_text, signed, trial_text
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
@@ -41,7 +42,7 @@ class Example:
 
     code: Annotated[str, "the text, with this model's names"]
     note: Annotated[str, "remark, may be empty"]
-    mark: Annotated[str, "how far it was checked: run, source or documentation"]
+    checked: Annotated[str, "how far it was checked"]
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def _recovery(predicted: Recovery | None) -> str:
 def _remedy(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
-        examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", snippet.mark))
+        examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", MARKS[snippet.mark]))
     own = toolchain.name if toolchain is not None else None
     best = own if own in examples else next(iter(examples), None)
     blocks = [

@@ -14,8 +14,8 @@ from quantmedic.reports.proof import trial_text
 from quantmedic.reports.text import capital, decibels, name, visible
 
 MARKS: dict[Mark, str] = {
-    "run": "run here",
-    "source": "read in its source, not run",
+    "run": "checked by running it",
+    "source": "checked in its source, not run",
     "documentation": "from public documentation, not tried",
 }
 BASES = {
