@@ -1,5 +1,6 @@
 """The samples of a trial: one half to fit remedies on, the other to judge them on."""
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -83,8 +84,12 @@ def _by_sample(pool: Sequence[Batch], seed: int) -> list[list[Batch]]:
     return parts
 
 
-def _key(batch: Batch, row: int) -> tuple[bytes, ...]:
-    return tuple(np.ascontiguousarray(array[row]).tobytes() for array in batch.inputs.values())
+def _key(batch: Batch, row: int) -> bytes:
+    """Hash of a sample's content."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in batch.inputs.values():
+        digest.update(np.ascontiguousarray(array[row]).tobytes())
+    return digest.digest()
 
 
 def _classes(pool: Sequence[Batch]) -> NDArray[np.int64] | None:
@@ -95,9 +100,9 @@ def _classes(pool: Sequence[Batch]) -> NDArray[np.int64] | None:
     return np.concatenate([np.asarray(own, np.int64) for own in labels])
 
 
-def _sides(keys: Sequence[tuple[bytes, ...]], classes: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
+def _sides(keys: Sequence[bytes], classes: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
     """0 or 1 for every sample: distinct ones take turns within their class, in random order."""
-    numbers: dict[tuple[bytes, ...], int] = {}
+    numbers: dict[bytes, int] = {}
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
     label = np.zeros(len(numbers), np.int64)
     if classes is not None:

@@ -1,0 +1,90 @@
+"""Gains with intervals, and what may be called proven."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantmedic.engine.proof import MetricTrial, ProofRecord, TrialRecord, gain_of
+from quantmedic.engine.proved import proof_of
+
+powers = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=60)
+
+
+@given(powers, st.floats(1e-3, 1e3))
+def test_equal_shares_of_every_sample_have_no_spread(before, factor):
+    noise = np.array(before)
+    gain = gain_of(noise, noise * factor)
+    assert gain.gain_db == pytest.approx(-10 * np.log10(factor), abs=1e-6)
+    assert gain.low_db == pytest.approx(gain.gain_db, abs=1e-6)
+    assert gain.high_db == pytest.approx(gain.gain_db, abs=1e-6)
+    assert gain.share == pytest.approx(1 - factor)
+
+
+@given(powers, st.integers(0, 9))
+def test_the_interval_holds_the_gain_and_the_same_seed_gives_it_again(before, seed):
+    noise = np.array(before)
+    after = np.random.default_rng(seed).permutation(noise)
+    gain = gain_of(noise, after, seed)
+    assert gain.low_db <= gain.high_db
+    assert gain == gain_of(noise, after, seed)
+    assert gain.gain_db == pytest.approx(0, abs=1e-6)
+
+
+def test_a_gain_that_chance_explains_is_not_proven():
+    """Of forty experiments in which nothing changes, hardly any is called proven."""
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(40):
+        gain = gain_of(rng.lognormal(0, 1, 100), rng.lognormal(0, 1, 100))
+        called += TrialRecord(key="k", kind="k", **gain._asdict()).proven
+    assert called <= 4
+
+
+def test_a_real_gain_is_proven():
+    rng = np.random.default_rng(0)
+    before = rng.lognormal(0, 1, 100)
+    gain = gain_of(before, before * rng.lognormal(-0.7, 0.5, 100))
+    assert TrialRecord(key="k", kind="k", **gain._asdict()).proven
+    assert gain.low_db < gain.gain_db < gain.high_db
+
+
+def test_one_sample_has_no_interval_and_proves_nothing():
+    gain = gain_of(np.array([1.0]), np.array([0.01]))
+    assert gain.gain_db == pytest.approx(20)
+    assert gain.low_db is None
+    assert not TrialRecord(key="k", kind="k", **gain._asdict()).proven
+
+
+def test_no_noise_leaves_no_gain_and_all_noise_gone_is_60_db():
+    assert gain_of(np.zeros(5), np.zeros(5)).gain_db == 0
+    assert gain_of(np.ones(5), np.zeros(5)).gain_db == pytest.approx(60)
+
+
+def test_less_noise_with_a_worse_metric_is_not_proven():
+    worse = MetricTrial(
+        name="top1", float_model=0.9, before=0.8, after=0.7, gain=-0.1, low=-0.2, high=-0.05, left=0.2,
+        left_low=0.1, left_high=0.3,
+    )  # fmt: skip
+    assert not TrialRecord(key="k", kind="k", gain_db=3, low_db=2, high_db=4, metric=worse).proven
+    even = worse.model_copy(update={"high": 0.05})
+    assert TrialRecord(key="k", kind="k", gain_db=3, low_db=2, high_db=4, metric=even).proven
+
+
+def test_the_chain_is_told_as_one_share():
+    """10 dB and then 10 dB more: 99 % is back."""
+    trials = (
+        TrialRecord(key="a", kind="recalibrate", sqnr_before=0, sqnr_after=10, gain_db=10, low_db=9),
+        TrialRecord(key="b", kind="float-bias", sqnr_before=0, sqnr_after=1, gain_db=1, low_db=0.5),
+        TrialRecord(key="b", kind="float-bias", after=("a",), sqnr_before=10, sqnr_after=20, gain_db=10, low_db=9),
+    )
+    record = ProofRecord(
+        dataset="validation", seed=0, fitted=8, judged=8, cross_fitted=False, budget_seconds=1, spent_seconds=1,
+        stopped="explained", trials=trials, chain=("a", "b"),
+    )  # fmt: skip
+    proof = proof_of(record, [], [])
+    assert proof is not None
+    assert [row.trial.after for row in proof.chain] == [(), ("a",)]
+    assert [row.trial.key for row in proof.trials] == ["a", "b"]
+    assert proof.explained == pytest.approx(0.99)
+    assert record.added("b") == trials[2]
