@@ -98,7 +98,11 @@ def _operand_grid(graph: Graph, node: onnx.NodeProto, name: str, kind: str, scal
     if node.op_type not in _SUMS:
         return None
     # The scale is applied further down; ranges are then in codes.
-    return Quantizer(np.ones((), np.float32), np.zeros((), np.int64), *constant.bits)
+    stored = graph.constants.get(_input(node, zero))
+    points = np.zeros((), np.int64) if stored is None or stored.codes is None else np.asarray(stored.codes, np.int64)
+    along = None if points.size == 1 else 0 if kind == "Conv" else constant.codes.ndim - 1
+    points = points.reshape(() if along is None else -1)
+    return Quantizer(np.ones(points.shape, np.float32), points, *constant.bits, along)
 
 
 def _inline_quantizer(graph: Graph, node: onnx.NodeProto, scale: int, zero: int, axis: int | None) -> Quantizer | None:

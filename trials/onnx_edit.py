@@ -26,7 +26,7 @@ class Edited:
 
     Attributes:
         model: A copy; the original is never touched.
-        unedited: What of the change could not be carried out, in words.
+        unedited: What of the change could not be carried out, or onnxruntime undoes by itself, in words.
     """
 
     model: onnx.ModelProto
@@ -43,8 +43,11 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
       model is put back. Outputs of the network keep their names.
     - Weights come from the float model, with a normalization folded in where it was. Codes are stored as int8, or in
       as many bits as before, on symmetric grids.
-    - An int32 bias is rounded anew to the step of its input times that of its weights; a channel whose bias would not
-      fit gets a wider step for its weights, as onnxruntime's own quantizer does it.
+    - An int32 bias is rounded anew to the step of its input times that of its weights; where it would not fit, the
+      weights get a wider step, as onnxruntime's own quantizer does it. What a stored bias has lost already, or gained
+      by a correction, stays lost or gained.
+    - A float bias stays int32 between layers that compute with codes, for onnxruntime would round it by itself: it is
+      rounded from the float model's, with wider steps of the weights where it did not fit.
 
     Remedies on top of each other are one change (``Change.joined``).
 

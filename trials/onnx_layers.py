@@ -69,17 +69,13 @@ class Layer:
         stored, weight = self.stored.values, self.original.weight
         return None if weight is None or (stored is not None and stored.shape != weight.shape) else weight
 
-    @cached_property
-    def float_bias(self) -> Float32:
-        """Its bias before it was rounded; one that was corrected on purpose as it is stored."""
+    @property
+    def rounded_bias(self) -> Float32:
+        """Its bias before it was rounded; one that did not fit, or was corrected on purpose, as it is stored."""
         assert self.bias is not None and self.bias.values is not None and self.bias.quantizer is not None
-        stored, own = self.bias.values, self.original.bias
-        if own is None or own.shape != stored.shape:
-            return stored
-        step = self.bias.quantizer.steps(stored.shape)
-        codes = np.abs(np.asarray(self.bias.codes if self.bias.codes is not None else 0, np.int64))
-        rounded = (np.abs(stored - own) <= _ROUNDED_STEPS * step) | (codes >= _INT32_MAX)
-        return np.where(rounded, own, stored).astype(np.float32)
+        stored, own = self.bias.values, self.known_bias
+        near = np.abs(stored - own) <= _ROUNDED_STEPS * self.bias.quantizer.steps(stored.shape)
+        return np.where(near, own, stored).astype(np.float32)
 
     @property
     def known_bias(self) -> Float32:
@@ -139,7 +135,20 @@ def settle_layers(
             found.append(f"the weights of {layer.name}: their float values are not known")
             form = None
         found += _settle(draft, layer, form, k in change.biases, before.get(k))
+        if before.get(k) is not None and _is_rounded_at_run_time(draft, layer):
+            found.append(
+                f"the float input of {layer.name}: onnxruntime rounds it to 8 bits, as the weights are codes"
+            )
     return found
+
+
+def _is_rounded_at_run_time(draft: Draft, layer: Layer) -> bool:
+    """A product of a float input and weights kept as codes, which onnxruntime makes a MatMulNBits of 8-bit accuracy."""
+    if layer.node.op_type not in ("MatMul", "Gemm"):
+        return False
+    other, weight = (draft.source(layer.node.input[k]) for k in (1 - min(layer.position, 1), layer.position))
+    readers = [draft.writers[name].op_type if name in draft.writers else "" for name in (other, weight)]
+    return readers[0] != "DequantizeLinear" and readers[1] == "DequantizeLinear"
 
 
 def settle_operands(draft: Draft, models: Models, case: Case, change: Change) -> None:
@@ -177,11 +186,13 @@ def _settle(
         codes = _formed(layer, form)
     found: list[str] = []
     place = [k for k, name in enumerate(layer.node.input) if name][2:3]
-    if layer.bias is not None and place and float_bias:
-        layer.node.input[place[0]] = _float_bias(draft, layer, form, found)
+    again = _is_rounded_again(draft, layer)
+    if layer.bias is not None and place and float_bias and (form == "float" or not again):
+        made = _unrounded_bias if again else _float_bias
+        layer.node.input[place[0]] = made(draft, layer, layer.known_bias)
     elif layer.bias is not None and place and before is not None:
-        codes = _settle_bias(draft, layer, codes, place[0], before, found)
-    elif form == "float" and _is_rounded_again(draft, layer):
+        codes = _settle_bias(draft, layer, codes, place[0], before, found, afresh=float_bias)
+    elif form == "float" and again:
         values = draft.value_of(layer.node.input[place[0]]) if place else np.zeros(layer.channels, np.float32)
         if values is not None and values.dtype == np.float32:
             layer.node.input[:] = [*layer.node.input[:2], _unrounded_bias(draft, layer, values)]
@@ -209,14 +220,9 @@ def _is_rounded_again(draft: Draft, layer: Layer) -> bool:
     return coded and layer.node.op_type in _ROUNDED_AGAIN and draft.writes_codes(layer.node.output[0])
 
 
-def _float_bias(draft: Draft, layer: Layer, form: WeightForm | None, found: list[str]) -> str:
+def _float_bias(draft: Draft, layer: Layer, values: Float32) -> str:
     assert layer.bias is not None
-    again = _is_rounded_again(draft, layer)
-    if again and form == "float":
-        return _unrounded_bias(draft, layer, layer.known_bias)
-    if again:
-        found.append(f"the bias of {layer.name}: onnxruntime rounds a float one to int32 by itself, between codes")
-    return draft.add_constant(f"{layer.bias.name}_float", layer.known_bias)
+    return draft.add_constant(f"{layer.bias.name}_float", values)
 
 
 def _unrounded_bias(draft: Draft, layer: Layer, values: Float32) -> str:
@@ -233,11 +239,21 @@ def _formed(layer: Layer, form: WeightForm) -> Codes:
 
 
 def _settle_bias(
-    draft: Draft, layer: Layer, codes: Codes | None, place: int, before: tuple[str, str], found: list[str]
+    draft: Draft,
+    layer: Layer,
+    codes: Codes | None,
+    place: int,
+    before: tuple[str, str],
+    found: list[str],
+    *,
+    afresh: bool,
 ) -> Codes | None:
-    """Put an int32 bias on the step of the product; returns the weights, where they need a wider scale for it too."""
+    """Put an int32 bias on the step of the product; returns the weights, where they need a wider scale for it too.
+
+    A bias that was cut off because it did not fit stays so, unless it is to be made afresh.
+    """
     now = scales_of(draft, layer)
-    if now is None or (codes is None and now == before):
+    if now is None or (codes is None and now == before and not afresh):
         return codes
     assert layer.bias is not None and layer.bias.quantizer is not None and layer.stored.quantizer is not None
     x_before, w_before, x_now, w_now = (draft.value_of(name) for name in (*before, *now))
@@ -248,7 +264,7 @@ def _settle_bias(
     if gain is None:
         found.append(f"the bias of {layer.name}: it is not kept on the step of its input times that of its weights")
         return codes
-    bias = layer.float_bias
+    bias = layer.known_bias if afresh else layer.rounded_bias
     step_x = float(x_now.item()) * gain
     scale = codes.scale if codes is not None else np.asarray(w_now, np.float32)
     widened = _widened(scale, step_x, bias)

@@ -1,0 +1,112 @@
+"""A pair of models that was measured and simulated, on which changes are tried; and small pairs to try them on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+import quantmedic
+from quantmedic.collectors.datasets import open_dataset
+from quantmedic.collectors.onnx_observer import Options
+from quantmedic.collectors.onnx_pair import Models, open_models
+from quantmedic.collectors.onnx_plan import feed_of
+from quantmedic.collectors.onnx_session import make_session, run
+from quantmedic.collectors.simulation import Simulation
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import CHANGES, Change, Targets
+from quantmedic.engine.derive import derive
+from quantmedic.engine.prediction import sqnr_db
+from quantmedic.engine.simulate import Grid
+from quantmedic.trials.onnx_edit import Edited, edit
+
+Array = NDArray[Any]
+#: Above this the output is float but for the order of sums.
+FLOAT_DB = 90.0
+
+
+class Reader(CalibrationDataReader):
+    """Feeds calibration samples sixteen at a time."""
+
+    def __init__(self, name: str, samples: Array) -> None:
+        self._feeds = iter([{name: samples[i : i + 16]} for i in range(0, len(samples), 16)])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._feeds, None)
+
+
+def quantized(source: Path, target: Path, name: str, samples: Array, **options: Any) -> Path:
+    """What onnxruntime's quantizer makes of a model."""
+    quantize_static(source, target, Reader(name, samples), **options)
+    return target
+
+
+class Bench:
+    """Changes of one quantized model, carried out and simulated on the same samples."""
+
+    def __init__(self, float_path: Path, quantized_path: Path, data: Mapping[str, Array] | Array) -> None:
+        self.case: Case = quantmedic.collect(float_path, quantized_path, validation=data)
+        self.models: Models = open_models(float_path, quantized_path)
+        self.data = open_dataset(data, self.models.input_specs, role="validation")
+        self.facts = derive(self.case, quantmedic.load_rulebase())
+        self.every = Targets(tuple(range(len(self.facts.tensors))), tuple(range(len(self.facts.layers))))
+        self._simulation: Simulation | None = None
+
+    @property
+    def simulation(self) -> Simulation:
+        if self._simulation is None:
+            self._simulation = Simulation(self.models, self.data, "validation", self.case, Options())
+        return self._simulation
+
+    def tensor(self, name: str) -> int:
+        return next(i for i, t in enumerate(self.case.record.tensors) if name in (t.name, t.float_name))
+
+    def layer(self, name: str) -> int:
+        return next(k for k, op in enumerate(self.case.record.operators) if name in (op.name, op.quantized_name))
+
+    def change(self, kind: str, targets: Targets | None = None) -> Change:
+        return CHANGES[kind](self.case, self.facts, targets or self.every)
+
+    def edit(self, change: Change) -> Edited:
+        """The edited model, which is sound."""
+        edited = edit(self.models, self.case, change)
+        if all(value.type.tensor_type.HasField("shape") for value in edited.model.graph.output):
+            onnx.checker.check_model(edited.model)
+        return edited
+
+    def outputs(self, model: onnx.ModelProto, *, plain: bool = False) -> list[list[Array]]:
+        """Outputs by batch."""
+        graph = self.models.quantized
+        names = [graph.outputs[j] for _, j in self.models.match.outputs]
+        session = make_session(model, graph.path, 1, plain=plain)
+        batches = self.data.batches(16, None)
+        return [[np.asarray(x) for x in run(session, names, feed_of(batch, graph), graph.path)] for batch in batches]
+
+    def edited_db(self, change: Change, *, plain: bool = False) -> float:
+        """Output SQNR of the edited model as the runtime executes it, or as it is written."""
+        outputs = [
+            [np.asarray(x, np.float32) for x in found] for found in self.outputs(self.edit(change).model, plain=plain)
+        ]
+        power = np.array(self.simulation.record.power)
+        return sqnr_db(power, self.simulation._compared(outputs[: len(self.simulation._batches)]))
+
+    def simulated_db(self, change: Change) -> float:
+        return sqnr_db(np.array(self.simulation.record.power), self.simulation.run(change))
+
+    def grids_of(self, other: Path) -> dict[int, Grid]:
+        """Grids that another quantization of the same network gives to the tensors."""
+        graph = open_models(self.models.float_graph.path, other).quantized
+        found = {}
+        for i, tensor in enumerate(self.case.record.tensors):
+            quantizer = next((t.quantizer for t in graph.quantizers.get(tensor.name, []) if t.quantizer), None)
+            if quantizer is not None:
+                step, zero = float(quantizer.scale), int(quantizer.zero_point)
+                found[i] = Grid(step * (quantizer.qmin - zero), step * (quantizer.qmax - zero), step)
+        return found
+
+
+def agree(a: float, b: float, db: float = 1.0) -> bool:
+    return abs(a - b) <= db or min(a, b) > FLOAT_DB

@@ -1,0 +1,369 @@
+"""Edits of small models of many producers: folded activations, old opsets, packed and dynamic weights, broken grids."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from bench import Array, Bench
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from models import (
+    MICROSOFT,
+    Net,
+    Recipe,
+    attention_net,
+    branch_net,
+    conv_net,
+    dynamic,
+    images,
+    pyramid_net,
+    qdq,
+    random,
+    residual_net,
+    save_pair,
+    static,
+    token_net,
+    without_relu,
+)
+from onnx import TensorProto, numpy_helper
+from onnxruntime.quantization import QuantFormat, QuantType
+
+from quantmedic.collectors.onnx_simulated import MIN_OPSET
+from quantmedic.engine.change import Change, WeightForm
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.simulate import Grid
+from quantmedic.trials.onnx_edit import edit, left_integer
+
+FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")
+
+
+def bench(folder: Path, float_model: onnx.ModelProto, model: onnx.ModelProto, data: Any = None) -> Bench:
+    pair = save_pair(folder, float_model, model)
+    return Bench(*pair, {"image": images(32)} if data is None else data)
+
+
+def float_outputs(bench: Bench) -> Array:
+    graph = bench.models.float_graph
+    session = ort.InferenceSession(graph.model.SerializeToString())
+    batches = bench.data.batches(16, None)
+    return np.concatenate([session.run(None, {k: batch.inputs[k] for k in graph.inputs})[0] for batch in batches])
+
+
+def edited_outputs(bench: Bench, change: Change) -> Array:
+    return np.concatenate([found[0] for found in bench.outputs(bench.edit(change).model)])
+
+
+def everything_float(bench: Bench) -> Change:
+    layers = range(len(bench.case.record.operators))
+    weighted = [k for k in layers if bench.facts.layers[k].weight.quantizer.bits is not None]
+    quantized = [i for i, t in enumerate(bench.case.record.tensors) if t.quantizer.bits and not t.quantizer.dynamic]
+    return Change(dict.fromkeys(quantized), dict.fromkeys(weighted, "float"), frozenset(layers))
+
+
+def clipped_net(opset: int = 17) -> onnx.ModelProto:
+    """Conv, Clip from 0 to 0.5, Conv."""
+    net = Net(opset)
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3, scale=0.3), random(2, 4), out="conv1")
+    if opset < 11:
+        x = net.add("Clip", x, out="clip", min=0.0, max=0.5)
+    else:
+        x = net.add("Clip", x, net.const("low", 0.0), net.const("high", 0.5), out="clip")
+    net.output(net.conv(x, random(3, 2, 4, 1, 1), out="scores"))
+    return net.model()
+
+
+# --- activations that were left to a quantizer -----------------------------------------------------------------------
+
+
+def test_relu_left_to_a_quantizer_comes_back_with_its_removal(tmp_path: Path) -> None:
+    model = static(conv_net(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
+    assert "Relu" not in {node.op_type for node in model.graph.node}
+    found = bench(tmp_path, conv_net(), model)
+    relu = found.tensor("relu1")
+    edited = found.edit(Change({relu: None}))
+    assert [node.op_type for node in edited.model.graph.node].count("Relu") == 1
+    assert found.edited_db(Change({relu: None})) == pytest.approx(found.simulated_db(Change({relu: None})), abs=1.0)
+    assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+def test_clip_left_to_a_quantizer_comes_back_where_the_grid_reaches_beyond(tmp_path: Path, opset: int) -> None:
+    model = qdq(clipped_net(opset), {"image": images()})
+    kept = [node for node in model.graph.node if node.op_type != "Clip"]
+    source = next(node for node in model.graph.node if node.op_type == "Clip").input[0]
+    for node in kept:
+        node.input[:] = [source if name == "clip" else name for name in node.input]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    found = bench(tmp_path, clipped_net(opset), model)
+    place = found.tensor("clip")
+    inside, beyond = Grid(0.0, 0.5, 0.5 / 255), Grid(-1.0, 1.0, 2.0 / 255)
+    for grid, clips in ((inside, 0), (beyond, 1), (None, 1)):
+        change = Change({place: grid})
+        assert [n.op_type for n in found.edit(change).model.graph.node].count("Clip") == clips
+    assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-5)
+
+
+def test_relu_is_not_doubled_where_it_was_kept(tmp_path: Path) -> None:
+    found = bench(tmp_path, conv_net(), qdq(conv_net(), {"image": images()}))
+    model = found.edit(Change({found.tensor("relu1"): None})).model
+    assert [node.op_type for node in model.graph.node].count("Relu") == 2
+
+
+# --- grids -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_only_moves_values_keeps_the_grid_of_its_input(tmp_path: Path) -> None:
+    model = static(pyramid_net(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
+    found = bench(tmp_path, pyramid_net(), model)
+    edited = found.edit(Change({found.tensor("relu"): Grid(0.0, 2.0, 2.0 / 255)})).model
+    scales = {t.name: numpy_helper.to_array(t) for t in edited.graph.initializer}
+    steps = {n.input[0]: float(scales[n.input[1]]) for n in edited.graph.node if n.op_type == "QuantizeLinear"}
+    for name in ("pool3", "pool5", "pool7"):
+        assert steps[name] == pytest.approx(2.0 / 255)
+    own = found.edit(Change({found.tensor("relu"): None})).model
+    names = {n.input[0] for n in own.graph.node if n.op_type == "QuantizeLinear"}
+    assert {"pool3", "pool5", "pool7"} <= names
+
+
+def test_shared_scale_is_copied_before_it_is_changed(tmp_path: Path) -> None:
+    """onnxruntime lets Flatten share the scale of what it reads."""
+    model = static(conv_net(), {"image": images()}, tmp_path)
+    found = bench(tmp_path, conv_net(), model)
+    edited = found.edit(Change({found.tensor("flat"): Grid(0.0, 1.0, 1 / 255)})).model
+    scales = {t.name: numpy_helper.to_array(t) for t in edited.graph.initializer}
+    steps = {n.input[0]: float(scales[n.input[1]]) for n in edited.graph.node if n.op_type == "QuantizeLinear"}
+    assert steps["flat"] == pytest.approx(1 / 255)
+    assert steps["pool"] != pytest.approx(1 / 255)
+
+
+def test_quantizer_of_a_network_input_is_one_like_others(tmp_path: Path) -> None:
+    found = bench(tmp_path, conv_net(), static(conv_net(), {"image": images()}, tmp_path))
+    place = found.tensor("image")
+    fine = found.edit(Change({place: Grid(-4.0, 4.0, 8 / 65535)})).model
+    gone = found.edit(Change({place: None})).model
+    assert {n.op_type for n in gone.graph.node if "image" in n.input} == {"Conv"}
+    for found_fine, found_gone in zip(found.outputs(fine), found.outputs(gone), strict=True):
+        assert np.abs(found_fine[0] - found_gone[0]).max() < 0.2 * np.abs(found_gone[0]).max()
+
+
+def test_codes_that_the_network_hands_out_stay(tmp_path: Path) -> None:
+    net = Net()
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3, scale=0.3), out="conv1")
+    net.output(net.conv(x, random(3, 2, 4, 1, 1), out="scores"))
+    model = qdq(net.model(), {"image": images()})
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("scores_codes", TensorProto.UINT8, None))
+    found = bench(tmp_path, net.model(), model)
+    with pytest.raises(ModelError, match="cannot be carried out"):
+        edit(found.models, found.case, Change({found.tensor("scores"): None}))
+    edited = edit(found.models, found.case, Change({found.tensor("scores"): None, found.tensor("conv1"): None}))
+    assert "hands out its codes" in edited.unedited[0]
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+def test_sixteen_bit_codes_are_written_for_the_opset(tmp_path: Path, opset: int) -> None:
+    found = bench(tmp_path, conv_net(opset), qdq(conv_net(opset), {"image": images()}))
+    change = found.change("sixteen-bit")
+    domains = {n.domain for n in found.edit(change).model.graph.node if n.op_type == "QuantizeLinear"}
+    assert domains == {"" if opset >= 21 else MICROSOFT}
+    assert found.edited_db(change) == pytest.approx(found.simulated_db(change), abs=1.0)
+
+
+# --- producers -------------------------------------------------------------------------------------------------------
+
+PRODUCERS: dict[str, Callable[[Path], tuple[onnx.ModelProto, onnx.ModelProto]]] = {
+    "onnxruntime": lambda folder: (conv_net(), static(conv_net(), {"image": images()}, folder)),
+    "float weights behind quantizers": lambda folder: (
+        conv_net(),
+        qdq(conv_net(), {"image": images()}, Recipe(weights="float", per_channel=True)),
+    ),
+    "no zero points": lambda folder: (
+        conv_net(),
+        qdq(conv_net(), {"image": np.abs(images())}, Recipe(zero_point=False, skip=("image", "scores"))),
+    ),
+    "microsoft": lambda folder: (conv_net(), qdq(conv_net(), {"image": images()}, Recipe(domain=MICROSOFT))),
+    "opset 11": lambda folder: (conv_net(11), qdq(conv_net(11), {"image": images()})),
+    "folded relu": lambda folder: (conv_net(), without_relu(qdq(conv_net(), {"image": images()}))),
+    "sums": lambda folder: (
+        residual_net(),
+        static(residual_net(), {"image": images()}, folder, quant_format=QuantFormat.QOperator, per_channel=True),
+    ),
+    "branches": lambda folder: (
+        branch_net(),
+        static(branch_net(), {"image": images()}, folder, quant_format=QuantFormat.QOperator),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_models_of_all_producers_can_be_edited(tmp_path: Path, name: str) -> None:
+    found = bench(tmp_path, *PRODUCERS[name](tmp_path))
+    for kind in ("recalibrate", "sixteen-bit", "float-tensors", "per-channel-weights", "best-weight-range"):
+        change = found.change(kind)
+        edited = found.edit(change)
+        assert all("onnxruntime rounds it" in words for words in edited.unedited)
+        assert not edited.unedited or kind == "float-tensors"
+        if found.models.quantized.opset >= MIN_OPSET:
+            # As it is written: onnxruntime multiplies float inputs with 8-bit weights at less than full precision.
+            real = found.edited_db(change, plain=kind == "float-tensors")
+            assert real == pytest.approx(found.simulated_db(change), abs=1.0), kind
+        if kind != "sixteen-bit":
+            assert left_integer(found.models, found.case, edited.model, change) == (), kind
+    assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-4)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_random_changes_give_models_that_run(tmp_path: Path, benches: list[Bench], data: st.DataObject) -> None:
+    found = data.draw(st.sampled_from(benches))
+    ends = st.floats(1e-3, 100.0)
+    grid = st.none() | st.builds(
+        lambda low, high, bits: Grid.over(-low, high, bits, symmetric=False), ends, ends, st.sampled_from([8, 16])
+    )
+    tensors = [i for i, t in enumerate(found.case.record.tensors) if t.quantizer.low is not None]
+    layers = [k for k, layer in enumerate(found.facts.layers) if layer.weight.quantizer.bits is not None]
+    change = Change(
+        data.draw(st.dictionaries(st.sampled_from(tensors), grid, min_size=1)),
+        data.draw(st.dictionaries(st.sampled_from(layers), st.sampled_from(FORMS))),
+        data.draw(st.frozensets(st.sampled_from(layers))),
+    )
+    before = found.models.quantized.model.SerializeToString()
+    model = found.edit(change).model
+    assert all(np.isfinite(x).all() for arrays in found.outputs(model) for x in arrays)
+    assert found.models.quantized.model.SerializeToString() == before
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> list[Bench]:
+    found = []
+    for name, make in PRODUCERS.items():
+        folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
+        found.append(bench(folder, *make(folder)))
+    folder = tmp_path_factory.mktemp("attention")
+    data = {"x": random(3, 32, 6, 8)}
+    found.append(bench(folder, attention_net(), static(attention_net(), data, folder), data))
+    return found
+
+
+# --- weights and biases ----------------------------------------------------------------------------------------------
+
+
+def test_bias_that_would_not_fit_gets_a_wider_step_for_its_weights(tmp_path: Path) -> None:
+    net = Net()
+    weight = random(1, 4, 3, 1, 1)
+    weight[2] *= 1e-9
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), weight, np.float32([1, 2, 900, 3]), out="conv1")
+    net.output(net.conv(x, random(3, 2, 4, 1, 1), out="scores"))
+    model = static(net.model(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8)
+    found = bench(tmp_path, net.model(), model)
+    change = Change(weights={found.layer("conv1"): "per-channel"})
+    edited = found.edit(change)
+    assert edited.unedited == ()
+    assert left_integer(found.models, found.case, edited.model, change) == ()
+    conv = next(n for n in edited.model.graph.node if n.op_type == "Conv")
+    tensors = {t.name: numpy_helper.to_array(t) for t in edited.model.graph.initializer}
+    writers = {n.output[0]: n for n in edited.model.graph.node}
+    codes, scale = (tensors[name].astype(np.float64) for name in writers[conv.input[2]].input[:2])
+    assert np.allclose(codes * scale, [1, 2, 900, 3], rtol=1e-3)
+    assert found.edited_db(change) > found.simulated_db(Change()) - 1
+
+
+@pytest.mark.parametrize("kind", ["recalibrate", "best-range", "per-channel-weights", "float-bias"])
+def test_bias_that_was_cut_off_is_repaired_by_its_own_remedy_alone(tmp_path: Path, kind: str) -> None:
+    net = Net()
+    weight = random(1, 4, 3, 1, 1)
+    weight[2] *= 1e-9
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), weight, np.float32([1, 2, 9, 3]), out="conv1")
+    net.output(net.conv(x, random(3, 2, 4, 1, 1), out="scores"))
+    options = {"per_channel": True, "extra_options": {"QDQDisableWeightAdjustForInt32Bias": True}}
+    model = static(net.model(), {"image": images()}, tmp_path, activation_type=QuantType.QUInt8, **options)
+    found = bench(tmp_path, net.model(), model)
+    change = found.change(kind)
+    assert found.edited_db(change) == pytest.approx(found.simulated_db(change), abs=1.0)
+    assert (found.edited_db(change) > 20) == (kind == "float-bias")
+    assert left_integer(found.models, found.case, found.edit(change).model, change) == ()
+
+
+def test_float_weights_between_codes_stay_float(tmp_path: Path) -> None:
+    """onnxruntime rounds float weights and bias of such a layer to codes by itself, if nothing keeps it from that."""
+    for bias in (True, False):
+        net = Net()
+        x = net.input("image", ["n", 3, 8, 8])
+        for i, channels in enumerate((3, 6)):
+            own = random(9, 6) if bias else None
+            x = net.conv(x, random(i, 6, channels, 3, 3, scale=0.3), own, out=f"conv{i}", pads=[1, 1, 1, 1])
+        net.output(x)
+        model = static(net.model(), {"image": images()}, tmp_path, weight_type=QuantType.QInt8)
+        found = bench(tmp_path, net.model(), model)
+        layers = dict.fromkeys(range(len(found.facts.layers)), "float")
+        change = Change(weights=layers, biases=frozenset(layers))
+        assert found.edited_db(change) == pytest.approx(found.simulated_db(change), abs=0.1)
+
+
+@pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8])
+def test_weights_of_dynamic_products(tmp_path: Path, kind: QuantType) -> None:
+    data = {"ids": np.random.default_rng(0).integers(0, 20, (32, 6))}
+    found = bench(tmp_path, token_net(), dynamic(token_net(), tmp_path, weight_type=kind), data)
+    assert found.models.quantized.format == "dynamic"
+    layers = [k for k, op in enumerate(found.case.record.operators) if op.op_type == "MatMul"]
+    exact = float_outputs(found)
+
+    def noise(outputs: Array) -> float:
+        return float(((outputs - exact) ** 2).sum())
+
+    now = noise(np.concatenate([x[0] for x in found.outputs(found.models.quantized.model)]))
+    noises = {form: noise(edited_outputs(found, Change(weights=dict.fromkeys(layers, form)))) for form in FORMS}
+    assert noises["float"] < 0.8 * now
+    assert noises["float"] < noises["per-channel"] < 1.05 * now
+    assert noises["best-range"] < 1.2 * now
+
+
+def test_packed_weights_can_be_unpacked(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    weight = rng.standard_normal((32, 6)).astype(np.float32)
+    bias = rng.standard_normal(6).astype(np.float32)
+    net = Net(21)
+    net.const("w", weight)
+    net.const("b", bias)
+    net.output(net.add("Add", net.add("MatMul", net.input("x", ["n", 32]), "w", out="m"), "b", out="y"))
+    blocks = weight.T.reshape(6, 2, 16)
+    scale = np.abs(blocks).max(axis=2) / 7
+    codes = (np.clip(np.rint(blocks / scale[..., None]), -8, 7) + 8).astype(np.uint8)
+    packed = Net(21)
+    packed.const("w_packed", codes[..., ::2] | (codes[..., 1::2] << 4))
+    packed.const("w_scale", scale.astype(np.float32).ravel())
+    packed.const("b", bias)
+    inputs = [packed.input("x", ["n", 32]), "w_packed", "w_scale"]
+    x = packed.add("MatMulNBits", *inputs, out="m", domain=MICROSOFT, K=32, N=6, bits=4, block_size=16)
+    packed.output(packed.add("Add", x, "b", out="y"))
+    found = bench(tmp_path, net.model(), packed.model(), {"x": rng.standard_normal((32, 32)).astype(np.float32)})
+    layer = found.layer("m")
+    assert np.allclose(edited_outputs(found, Change(weights={layer: "float"})), float_outputs(found), atol=1e-4)
+    eight = edited_outputs(found, Change(weights={layer: "eight-bit"})) - float_outputs(found)
+    before = np.concatenate([x[0] for x in found.outputs(found.models.quantized.model)]) - float_outputs(found)
+    assert (eight**2).sum() < 0.05 * (before**2).sum()
+
+
+def test_float_input_beside_coded_weights_is_said_to_be_rounded_by_the_runtime(tmp_path: Path) -> None:
+    found = bench(tmp_path, conv_net(), static(conv_net(), {"image": images()}, tmp_path))
+    inputs = Change({found.tensor("flat"): None, found.tensor("pool"): None})
+    assert [words.split(":")[0] for words in found.edit(inputs).unedited] == ["the float input of scores"]
+    layer = {found.layer("scores"): "float"}
+    assert found.edit(inputs.joined(Change(weights=layer))).unedited == ()
+
+
+def test_grid_is_refused_where_an_operator_reads_the_codes_themselves(tmp_path: Path) -> None:
+    net = Net()
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3, scale=0.3), out="conv1")
+    net.output(net.conv(x, random(3, 2, 4, 1, 1), out="scores"))
+    model = qdq(net.model(), {"image": images()})
+    node = next(n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == "scores_codes")
+    node.CopyFrom(onnx.helper.make_node("Cast", ["scores_codes"], ["scores"], to=TensorProto.FLOAT, name="cast"))
+    found = bench(tmp_path, net.model(), model)
+    with pytest.raises(ModelError, match="cannot be carried out") as raised:
+        edit(found.models, found.case, Change({found.tensor("scores"): Grid(0.0, 1.0, 1 / 255)}))
+    assert "Cast cast reads its codes" in str(raised.value)
