@@ -24,7 +24,6 @@ from quantmedic.engine.rule import (
     RuleBase,
     Simulation,
     Snippet,
-    Trial,
     names_layers,
 )
 
@@ -61,7 +60,6 @@ class Advice(Data):
     unsafe: str
     scope: RemedyScope
     simulate: Simulation | None = None
-    trial: Trial | None = None
     predicted: Recovery | None = None
     measured: TrialRecord | None = Field(default=None, description="what it recovered on a copy of the model")
     now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
@@ -135,7 +133,6 @@ def general_advice(remedy: Remedy, types: Iterable[str]) -> Advice:
         unsafe=remedy.unsafe,
         scope=remedy.scope,
         simulate=remedy.simulate,
-        trial=remedy.trial,
         snippets=tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or {*types} & {*s.types})),
         fields=fields,
     )
@@ -189,7 +186,6 @@ def _advise(
         unsafe=remedy.unsafe,
         scope=remedy.scope,
         simulate=remedy.simulate,
-        trial=remedy.trial,
         now=_present(remedy, concerned, index),
         layers=tuple(name for layer in layers if (name := _layer_name(layer))),
         tensors=tuple(_tensor_names(tensors)),

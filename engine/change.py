@@ -4,6 +4,7 @@ A change names tensors and operators by their place in the case, so that one des
 (``repair``) and a simulated run of the network.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,9 +14,20 @@ import numpy as np
 from quantmedic.engine.case import Case
 from quantmedic.engine.evaluate import Finding
 from quantmedic.engine.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
+from quantmedic.engine.methods import method_grids
 from quantmedic.engine.simulate import Grid, best_grids, grids_over
-from quantmedic.engine.tensors import bin_tables, extremes, grid_of, is_signed_grid, main_role, seen_tensors
+from quantmedic.engine.tensors import (
+    bin_tables,
+    extremes,
+    grid_of,
+    is_signed_grid,
+    main_role,
+    seen_tensors,
+    tensor_bins,
+)
 
+#: So far below the lowest value a softmax gives less than 1e-7 of the highest.
+SILENT = 16.0
 #: How the weights of a layer are stored instead.
 WeightForm = Literal["float", "per-channel", "best-range", "eight-bit"]
 
@@ -121,6 +133,35 @@ def _best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(grids)
 
 
+def _method_range(method: str) -> Callable[[Case, CaseFacts, Targets], Change]:
+    """The ranges of a calibration method of ``method_grids``."""
+
+    def change(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+        grids: dict[int, Grid] = {}
+        for i in _quantized(targets, facts):
+            bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
+            if bins is not None:
+                found = method_grids(bins, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
+                grids |= {i: found[method]} if method in found else {}
+        return Change(grids)
+
+    return change
+
+
+def _mask_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Ranges that end below the values beside a huge negative mask, where a softmax no longer sees the difference."""
+    grids: dict[int, Grid] = {}
+    for i in _quantized(targets, facts):
+        bins = tensor_bins(case, main_role(case), i)
+        least = float(bins.lowest[0]) if bins is not None else 0.0
+        beside = bins.part(least / 2, math.inf) if bins is not None and least < 0 else None
+        if beside is not None:
+            low, high = min(float(beside.low[0]), 0.0), max(float(beside.high[-1]), 0.0)
+            bits = facts.tensors[i].quantizer.bits or 8
+            grids[i] = Grid.over(low - SILENT, high, bits, symmetric=False)
+    return Change(grids)
+
+
 def _unit_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     grids = {i: 2 ** (facts.tensors[i].quantizer.bits or 8) for i in _quantized(targets, facts)}
     return Change({i: Grid(0.0, (codes - 1) / codes, 1.0 / codes) for i, codes in grids.items()})
@@ -168,6 +209,13 @@ def _separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change
     return operands.joined(_no_quantizer(case, facts, targets))
 
 
+def _requantized(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Everything made anew from the float model: ranges, weights and biases, in as many bits as before."""
+    every = everything(facts)
+    weights: dict[int, WeightForm] = dict.fromkeys(_weighted(every, facts), "best-range")
+    return _full_range(case, facts, every).joined(Change(weights=weights, biases=frozenset(every.operators)))
+
+
 def _all_tensors(facts: CaseFacts) -> Targets:
     return Targets(tuple(range(len(facts.tensors))))
 
@@ -194,6 +242,9 @@ def _float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "recalibrate": _recalibrate,
     "best-range": _best_range,
+    "percentile-range": _method_range("percentile-99.99"),
+    "kl-range": _method_range("kl"),
+    "mask-range": _mask_range,
     "full-range": _full_range,
     "asymmetric-range": _asymmetric_range,
     "sixteen-bit": _sixteen_bit,
@@ -207,6 +258,7 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "no-quantizer": _no_quantizer,
     "per-channel-weights": _weight_form("per-channel"),
     "best-weight-range": _weight_form("best-range"),
+    "requantized": _requantized,
     "eight-bit-weights": _weight_form("eight-bit"),
     "float-bias": _float_bias,
     "unit-range": _unit_range,

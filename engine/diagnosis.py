@@ -495,7 +495,8 @@ def _weighed(cause: CauseReport, outcome: _Outcome, base: RuleBase) -> tuple[tup
         gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
         if gain is None or gain >= -base.threshold("negligible_gain_db"):
             predicted = _recovery(known, advice.simulate) if known is not None else None
-            kept.append(advice.model_copy(update={"predicted": predicted, "measured": trial}))
+            measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
+            kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
         else:
             because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
             held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))

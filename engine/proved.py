@@ -16,11 +16,16 @@ from quantmedic.engine.suspects import Suspect
 GENERAL_TITLES = {
     "recalibrate": "new ranges for all activations, from the validation inputs",
     "best-range": "ranges of least squared error for all activations",
+    "percentile-range": "ranges of the 99.99th percentile for all activations",
+    "kl-range": "ranges of least divergence (KL) for all activations",
     "best-weight-range": "weights rounded anew on their best ranges",
     "per-channel-weights": "per-channel weights everywhere",
     "float-bias": "float biases everywhere",
+    "requantized": "ranges, weights and biases made anew from the float model",
     "sixteen-bit": "16-bit activations everywhere",
 }
+#: What is tried in place of remedies that need a toolchain.
+BOUND_TITLES: dict[str, str] = {"float-weights": "weights in float", "float-tensors": "activations in float"}
 
 
 class TrialRow(Contract):
@@ -90,6 +95,8 @@ def _row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[Named
         known = [trial.key.partition(":")[2]]
     named = [cause for cause in causes if cause.cause in known]
     titles = [advice.title for cause in named for advice in cause.remedies if advice.simulate == trial.kind]
+    if trial.kind in BOUND_TITLES:
+        titles = [f"{BOUND_TITLES[trial.kind]}, the most that could be gained here by: {title}" for title in titles]
     title = trial.detail or next(iter(titles), GENERAL_TITLES.get(trial.kind, trial.kind))
     return TrialRow(causes=tuple(cause.cause for cause in named), remedy=title, trial=trial)
 

@@ -60,6 +60,10 @@ Simulation = Literal[
     "best-weight-range",
     "eight-bit-weights",
     "float-bias",
+    "requantized",
+    "percentile-range",
+    "kl-range",
+    "mask-range",
     "unit-range",
     "separate-operands",
     "fused",
@@ -70,21 +74,6 @@ Simulation = Literal[
 #: Simulations of what a remedy would do at best: it is not simulated itself, but what it repairs is taken away.
 BOUNDS: tuple[Simulation, ...] = ("float-weights", "float-tensors")
 SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
-#: Trials that carry out a remedy on the model itself.
-Trial = Literal[
-    "recalibrate",
-    "set-range",
-    "sixteen-bit",
-    "float-layers",
-    "skip-quantizers",
-    "per-channel-weights",
-    "set-weight-range",
-    "float-bias",
-    "correct-bias",
-    "dynamic-range",
-    "requantize-edited",
-]
-TRIALS: tuple[Trial, ...] = get_args(Trial)
 #: Fields of a snippet that become lists of names of the float model, and what they hold.
 NAME_FIELDS: dict[str, str] = {
     "layers": "the layers concerned",
@@ -309,7 +298,6 @@ class Remedy(Data):
     withheld: tuple[Withhold, ...] = ()
     values: Mapping[str, str | tuple[str, ...]] = Field(default={}, description="fields of snippets from facts")
     simulate: Simulation | None = Field(default=None, description="prediction of its effect; None: not predictable")
-    trial: Trial | None = Field(default=None, description="trial that proves it on the model; None: there is none")
     snippets: tuple[Snippet, ...] = ()
 
     def conditions(self) -> Iterable[Condition]:

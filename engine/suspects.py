@@ -12,7 +12,7 @@ from quantmedic.engine.evaluate import Finding, RuleResult
 from quantmedic.engine.facts import CaseFacts
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, heals, predict
 from quantmedic.engine.proof import ProofRecord
-from quantmedic.engine.rule import SEVERITIES, RuleBase
+from quantmedic.engine.rule import BOUNDS, SEVERITIES, RuleBase
 
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
 MAX_SUSPECTS, MAX_REMEDIES = 12, 3
@@ -64,9 +64,10 @@ class Suspect:
 
 
 def first_about_best(gains: Sequence[tuple[float, Repair]]) -> Repair | None:
-    """The first repair whose gain in dB is about that of the best one."""
+    """The first repair whose gain in dB is about that of the best one; what is no remedy but a bound comes last."""
+    ordered = sorted(gains, key=lambda found: found[1].kind in BOUNDS)
     enough = max((gain for gain, _ in gains), default=0.0) - PREFERENCE_DB
-    return next((repair for gain, repair in gains if gain >= enough), None)
+    return next((repair for gain, repair in ordered if gain >= enough), None)
 
 
 def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect]:

@@ -136,9 +136,7 @@ def settle_layers(
             form = None
         found += _settle(draft, layer, form, k in change.biases, before.get(k))
         if before.get(k) is not None and _is_rounded_at_run_time(draft, layer):
-            found.append(
-                f"the float input of {layer.name}: onnxruntime rounds it to 8 bits, as the weights are codes"
-            )
+            found.append(f"the float input of {layer.name}: onnxruntime rounds it to 8 bits, as the weights are codes")
     return found
 
 

@@ -26,7 +26,17 @@ from quantmedic.trials.measure import OutOfTimeError
 from quantmedic.trials.trial import Progress, Trials
 
 #: What is tried on the whole network where the causes do not explain the loss, cheapest first.
-GENERAL = ("recalibrate", "best-range", "best-weight-range", "per-channel-weights", "float-bias", "sixteen-bit")
+GENERAL = (
+    "recalibrate",
+    "best-range",
+    "percentile-range",
+    "kl-range",
+    "best-weight-range",
+    "per-channel-weights",
+    "float-bias",
+    "requantized",
+    "sixteen-bit",
+)
 
 
 @dataclass(frozen=True)
