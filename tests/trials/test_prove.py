@@ -1,0 +1,262 @@
+"""Proof on real models: what is proven, what is not, and what happens when something goes wrong."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from models import conv_net, images, random, residual_net, save_pair, static
+from onnx import numpy_helper
+
+import quantmedic
+from quantmedic.demo import patient
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Change
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import ModelError, OutputError
+from quantmedic.engine.proof import ProofRecord
+from quantmedic.trials import trial
+from quantmedic.trials.onnx_edit import Edited, edit
+
+RULES = quantmedic.load_rulebase()
+
+
+@dataclass
+class Scene:
+    """A harmed pair of models with its data."""
+
+    paths: tuple[Path, Path]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def collect(self, budget: float = 60.0, **more: Any) -> Case:
+        return quantmedic.collect(*self.paths, rules=RULES, prove=budget, threads=1, **{**self.options, **more})
+
+    def proof(self, budget: float = 60.0, **more: Any) -> ProofRecord:
+        found = self.collect(budget, **more).record.proof
+        assert found is not None
+        return found
+
+
+@pytest.fixture(scope="module")
+def demo() -> Scene:
+    paths, options = patient()
+    return Scene(paths, options)
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Calibrated with a tenth of the inputs' range; no labels, no classes to speak of."""
+    folder, model = tmp_path_factory.mktemp("narrow"), residual_net()
+    feed = {model.graph.input[0].name: images(64)}
+    small = {name: array / 10 for name, array in feed.items()}
+    return Scene(save_pair(folder, model, static(model, small, folder)), {"validation": feed, "representative": small})
+
+
+@pytest.fixture(scope="module")
+def proven(demo: Scene) -> tuple[Case, Diagnosis]:
+    case = demo.collect()
+    return case, quantmedic.judge(case, RULES)
+
+
+def test_the_injected_mistake_is_proven(proven):
+    _, diagnosis = proven
+    proof, first = diagnosis.proof, diagnosis.causes[0]
+    assert proof is not None
+    assert first.cause == "preprocessing-mismatch"
+    assert first.proven
+    assert first.measured_low_db > 20
+    assert first.measured_gain_metric > 0.7
+    assert proof.stopped == "explained"
+    assert proof.explained > 0.98
+    assert (proof.fitted, proof.judged, proof.cross_fitted) == (256, 256, False)
+
+
+def test_the_mistake_itself_is_undone_and_proven(proven):
+    rows = [row for row in proven[1].proof.trials if row.trial.kind == "repaired-data"]
+    assert [row.causes for row in rows] == [("preprocessing-mismatch",)]
+    assert rows[0].trial.proven
+    assert rows[0].remedy == "representative inputs mapped to 2.833·x -0.8102"
+
+
+def test_half_of_the_loss_is_whose(proven):
+    """Ranges hurt here, weights do not."""
+    proof = proven[1].proof
+    assert proof.activations.share > 0.99
+    assert abs(proof.weights.share) < 0.1
+
+
+def test_a_report_is_made_again_without_models(proven, tmp_path):
+    case, diagnosis = proven
+    quantmedic.save_case(case, tmp_path / "c.case")
+    again = quantmedic.judge(quantmedic.load_case(tmp_path / "c.case"), RULES)
+    assert again == diagnosis
+
+
+def test_predicted_and_measured_gains_agree(proven):
+    first = proven[1].causes[0]
+    assert first.predicted_gain_db == pytest.approx(first.measured_gain_db, abs=3)
+
+
+def test_the_same_seed_gives_the_same_proof(demo):
+    timeless = [demo.proof(samples=96).model_copy(update={"spent_seconds": 0.0}).model_dump() for _ in range(2)]
+    for record in timeless:
+        for one in record["trials"]:
+            one["seconds"] = 0.0
+    assert timeless[0] == timeless[1]
+
+
+def test_few_samples_are_cross_fitted(demo):
+    proof = demo.proof(samples=40)
+    assert proof.cross_fitted
+    assert proof.judged == 40
+    assert proof.fitted == 20
+
+
+def test_without_labels_or_classes_noise_is_the_judge(narrow):
+    proof = narrow.proof()
+    first = proof.links()[0]
+    assert first.proven
+    assert first.metric is None
+    assert first.sqnr_after - first.sqnr_before == pytest.approx(first.gain_db, abs=1e-6)
+    assert first.sqnr_after > 20
+
+
+def test_every_gain_is_measured_on_the_deployed_model(demo, proven, tmp_path):
+    """The repaired file, run by onnxruntime on all samples, is as good as the trial said."""
+    demo.collect(write_fixed=tmp_path / "fixed.onnx")
+    alone = {**demo.options, "representative": None}
+    after = quantmedic.diagnose(demo.paths[0], tmp_path / "fixed.onnx", threads=1, **alone)
+    assert after.verdict == "healthy"
+    chain = proven[1].proof.chain[-1].trial
+    assert after.outputs[0].tensor.data.accumulated.sqnr_db == pytest.approx(chain.sqnr_after, abs=1)
+    assert after.model.integer_share == proven[1].model.integer_share
+
+
+def test_the_users_files_are_never_changed(demo, tmp_path):
+    before = [path.read_bytes() for path in demo.paths]
+    demo.collect(samples=64, write_fixed=tmp_path / "fixed.onnx")
+    assert [path.read_bytes() for path in demo.paths] == before
+    assert [path.name for path in tmp_path.iterdir()] == ["fixed.onnx"]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_repaired_model_never_replaces_one_of_the_users(demo, index):
+    with pytest.raises(OutputError, match="would replace one of yours"):
+        demo.collect(write_fixed=demo.paths[index])
+
+
+def test_a_healthy_model_needs_no_trials(tmp_path):
+    paths, options = patient(healthy=True)
+    case = Scene(paths, options).collect(samples=64, write_fixed=tmp_path / "fixed.onnx")
+    assert case.record.proof is None
+    assert "no remedy was tried: the outputs of both models agree" in case.record.notices
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_budget_is_kept(demo):
+    proof = demo.proof(budget=1e-3, samples=64)
+    assert proof.stopped == "budget"
+    assert proof.trials == ()
+    assert proof.chain == ()
+
+
+def test_ctrl_c_keeps_what_is_proven(demo):
+    calls = 0
+
+    def interrupt(stage: str, done: int, total: int | None) -> None:
+        nonlocal calls
+        calls += stage == "trials"
+        if calls == 5:
+            raise KeyboardInterrupt
+
+    proof = demo.proof(samples=128, progress=interrupt)
+    assert proof.stopped == "interrupted"
+    assert [trial.kind for trial in proof.trials] == [
+        "without-weight-noise",
+        "without-activation-noise",
+        "recalibrate",
+    ]
+    assert proof.chain == ()
+
+
+def refuse(models: Any, case: Case, change: Change) -> Edited:
+    raise ModelError("the change cannot be carried out on the quantized model", where="conv1: no scale")
+
+
+def tear(models: Any, case: Case, change: Change) -> Edited:
+    """A model that onnxruntime refuses."""
+    edited = edit(models, case, change)
+    edited.model.graph.node[0].op_type = "NoSuchOperator"
+    return edited
+
+
+def spoil(models: Any, case: Case, change: Change) -> Edited:
+    """A model that gives NaN."""
+    edited = edit(models, case, change)
+    for tensor in edited.model.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype == np.float32:
+            tensor.CopyFrom(numpy_helper.from_array(np.full_like(array, np.nan), tensor.name))
+    return edited
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        (refuse, "cannot be carried out on the quantized model: conv1: no scale"),
+        (tear, "onnxruntime cannot load the model"),
+        (spoil, "NaN or infinite values"),
+    ],
+)
+def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
+    demo, monkeypatch, broken: Callable[..., Edited], reason: str
+):
+    """Recalibration fails; what comes after it runs."""
+
+    def sometimes(models: Any, case: Case, change: Change) -> Edited:
+        whole = len(change.grids) > 20 and None not in change.grids.values()
+        return broken(models, case, change) if whole else edit(models, case, change)
+
+    monkeypatch.setattr(trial, "edit", sometimes)
+    proof = demo.proof(samples=64)
+    failed = [one for one in proof.trials if one.failed is not None]
+    assert {one.kind for one in failed} >= {"recalibrate"}
+    assert all(reason in one.failed for one in failed)
+    assert all(one.gain_db is None and not one.proven for one in failed)
+    assert any(one.failed is None for one in proof.trials[proof.trials.index(failed[0]) + 1 :])
+
+
+def test_trials_need_no_representative_data(narrow):
+    proof = narrow.proof(representative=None)
+    assert proof.chain
+    assert not [one for one in proof.trials if one.kind == "repaired-data"]
+
+
+def test_a_fixed_batch_is_split_whole(tmp_path):
+    model = conv_net(batch=4)
+    name = model.graph.input[0].name
+    feed = {name: images(80)}
+    calibration = {name: images(4) / 20}
+    paths = save_pair(tmp_path, model, static(model, calibration, tmp_path))
+    proof = Scene(paths, {"validation": feed}).proof()
+    assert proof.fitted % 4 == proof.judged % 4 == 0
+    assert proof.fitted + proof.judged == 80
+    assert proof.links()[0].proven
+
+
+def test_random_inputs_prove_nothing_false(tmp_path):
+    """A well quantized network that is called harmed only by 4-bit noise: no recalibration is called proven."""
+    model = onnx.load(Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks" / "mobile.onnx")
+    name = model.graph.input[0].name
+    shape = [d.dim_value or 96 for d in model.graph.input[0].type.tensor_type.shape.dim]
+    feed = {name: np.abs(random(3, *[96, *shape[1:]]))}
+    paths = save_pair(tmp_path, model, static(model, feed, tmp_path))
+    case = Scene(paths, {"validation": feed}).collect(budget=20)
+    found = [one for one in case.record.proof.trials if one.kind == "recalibrate"] if case.record.proof else []
+    assert all(one.gain_db < 1 for one in found)
