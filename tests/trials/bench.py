@@ -1,4 +1,4 @@
-"""A pair of models that was measured and simulated, on which changes are tried; and small pairs to try them on."""
+"""A pair of models that was measured and simulated, on which changes are tried."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
+from models import images, save_pair
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -91,7 +93,7 @@ class Bench:
             [np.asarray(x, np.float32) for x in found] for found in self.outputs(self.edit(change).model, plain=plain)
         ]
         power = np.array(self.simulation.record.power)
-        return sqnr_db(power, self.simulation._compared(outputs[: len(self.simulation._batches)]))
+        return sqnr_db(power, self.simulation._noise.compared(outputs[: len(self.simulation._batches)]))
 
     def simulated_db(self, change: Change) -> float:
         return sqnr_db(np.array(self.simulation.record.power), self.simulation.run(change))
@@ -110,3 +112,26 @@ class Bench:
 
 def agree(a: float, b: float, db: float = 1.0) -> bool:
     return abs(a - b) <= db or min(a, b) > FLOAT_DB
+
+
+def bench(folder: Path, float_model: onnx.ModelProto, model: onnx.ModelProto, data: Any = None) -> Bench:
+    pair = save_pair(folder, float_model, model)
+    return Bench(*pair, {"image": images(32)} if data is None else data)
+
+
+def float_outputs(bench: Bench) -> Array:
+    graph = bench.models.float_graph
+    session = ort.InferenceSession(graph.model.SerializeToString())
+    batches = bench.data.batches(16, None)
+    return np.concatenate([session.run(None, {k: batch.inputs[k] for k in graph.inputs})[0] for batch in batches])
+
+
+def edited_outputs(bench: Bench, change: Change) -> Array:
+    return np.concatenate([found[0] for found in bench.outputs(bench.edit(change).model)])
+
+
+def everything_float(bench: Bench) -> Change:
+    layers = range(len(bench.case.record.operators))
+    weighted = [k for k in layers if bench.facts.layers[k].weight.quantizer.bits is not None]
+    quantized = [i for i, t in enumerate(bench.case.record.tensors) if t.quantizer.bits and not t.quantizer.dynamic]
+    return Change(dict.fromkeys(quantized), dict.fromkeys(weighted, "float"), frozenset(layers))
