@@ -63,6 +63,7 @@ class TrialRecord(Record):
     left_integer: tuple[str, ...] = Field(
         default=(), description="layers that ran in integers before and do not now, without being meant to"
     )
+    unedited: tuple[str, ...] = Field(default=(), description="what of the change could not be carried out")
     seconds: float = 0.0
 
     @property

@@ -143,6 +143,7 @@ def _of(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
         "proven": "",
         "not proven": _doubt(trial, trial.low_db, trial.high_db),
     }
+    said = [reasons[verdict], _partly(trial)]
     return TrialLine(
         remedy=capital(name(remedy)),
         causes=tuple(name(cause) for cause in causes),
@@ -150,10 +151,18 @@ def _of(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
         share=percent(trial.share, 0),
         metric=metric_text(trial.metric),
         verdict=verdict,
-        reason=reasons[verdict],
+        reason="; ".join(text for text in said if text),
         left_integer=integer_text(trial),
         seconds=seconds(trial.seconds),
     )
+
+
+def _partly(trial: TrialRecord) -> str:
+    """What of the remedy could not be carried out."""
+    if not trial.unedited:
+        return ""
+    more = f" and {len(trial.unedited) - 1} more" if len(trial.unedited) > 1 else ""
+    return f"not carried out: {visible(trial.unedited[0], REASON_LIMIT)}{more}"
 
 
 def _doubt(trial: TrialRecord | None, low: float | None, high: float | None) -> str:

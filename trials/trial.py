@@ -189,12 +189,14 @@ class Trials:
         deadline = self._started + self._budget
         found: list[Measured] = []
         left: tuple[str, ...] = ()
+        unedited: tuple[str, ...] = ()
         try:
             for half in self._halves:
                 change = half.change([*after, repair])
-                model = edit(self._models, half.case, change).model
-                found.append(half.bench.measure(model, deadline))
-                left = left or left_integer(self._models, half.case, model, change)
+                edited = edit(self._models, half.case, change)
+                found.append(half.bench.measure(edited.model, deadline))
+                left = left or left_integer(self._models, half.case, edited.model, change)
+                unedited = unedited or edited.unedited
         except QuantmedicError as error:
             reason = ": ".join([error.message, *error.where[:2]])
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
@@ -213,6 +215,7 @@ class Trials:
             agreement_after=now.agreement,
             metric=self._metric_trial(before, now),
             left_integer=left,
+            unedited=unedited,
         )
 
     def _metric_trial(self, before: Measured, now: Measured) -> MetricTrial | None:
