@@ -46,6 +46,7 @@ GENERAL = {
     "representative-data",
     "preprocessing",
     "sensitivity",
+    "proof",
     "writing-rules",
 }
 #: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
