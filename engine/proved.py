@@ -22,7 +22,6 @@ GENERAL_TITLES = {
     "per-channel-weights": "per-channel weights everywhere",
     "float-bias": "float biases everywhere",
     "requantized": "ranges, weights and biases made anew from the float model",
-    "sixteen-bit": "16-bit activations everywhere",
 }
 #: What is tried in place of remedies that need a toolchain.
 BOUND_TITLES: dict[str, str] = {"float-weights": "weights in float", "float-tensors": "activations in float"}

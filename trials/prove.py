@@ -35,7 +35,6 @@ GENERAL = (
     "per-channel-weights",
     "float-bias",
     "requantized",
-    "sixteen-bit",
 )
 
 
