@@ -299,7 +299,8 @@ def _proven(
             models, case, base, suspects, datasets, options=options, metric=metric, budget=budget, progress=progress
         )
     except QuantmedicError as error:
-        return _Proven(_noted(case, f"no remedy was tried: {error.message}"))
+        said = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
+        return _Proven(_noted(case, f"no remedy was tried: {said}"))
     return _Proven(Case(case.record.model_copy(update={"proof": found.record}), case.statistics), found.fixed)
 
 

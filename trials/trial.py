@@ -1,5 +1,6 @@
 """One trial after the other: repairs on copies of the quantized model, fitted on some samples and judged on others."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from quantmedic.collectors.onnx_session import make_session, run
 from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change, change_of
 from quantmedic.engine.derive import derive
-from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.facts import CaseFacts, Role
 from quantmedic.engine.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
 from quantmedic.engine.rule import RuleBase
@@ -34,6 +35,8 @@ Progress = Callable[[str, int, int | None], None]
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
 MIN_HALF = 32
+#: Runs of both networks that the statistics of one half and the measurements on the other take, about.
+PREPARATION = 5
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Trials:
         dataset, seed = datasets[self._role], options.seed
         first = next(dataset.batches(min(BATCH, case.record.datasets[self._role].seen), options.samples))
         speed = _seconds_per_sample(models, first, options.threads)
+        _refuse_short(budget, speed)
         self._wanted = max(int(HALF_SHARE * budget / speed), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)
@@ -256,6 +260,16 @@ class Trials:
 
     def _tell(self) -> None:
         self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
+
+
+def _refuse_short(budget: float, speed: float) -> None:
+    needed = PREPARATION * MIN_HALF * speed
+    if needed > budget:
+        raise DataError(
+            "the budget is too short for any trial",
+            where=f"{budget:g} s; measuring {MIN_HALF} samples before the first one takes about {needed:.1f} s",
+            help=f"pass --budget {math.ceil(3 * needed)}s or more",
+        )
 
 
 def _seconds_per_sample(models: Models, batch: Batch, threads: int) -> float:

@@ -1,8 +1,10 @@
 """Proof on real models: what is proven, what is not, and what happens when something goes wrong."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,11 +161,28 @@ def test_a_healthy_model_needs_no_trials(tmp_path):
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_budget_is_kept(demo):
-    proof = demo.proof(budget=1e-3, samples=64)
+def test_a_budget_too_short_for_anything_is_said(demo):
+    case = demo.collect(budget=1e-3, samples=64)
+    assert case.record.proof is None
+    (notice,) = [notice for notice in case.record.notices if "no remedy was tried" in notice]
+    assert "too short for any trial" in notice
+    assert "pass --budget" in notice
+
+
+def test_the_budget_is_kept(demo, monkeypatch):
+    """Time that jumps by ten seconds with every trial: what the budget does not hold is not begun."""
+    now = time.monotonic()
+
+    def edited(models: Any, case: Case, change: Change) -> Edited:
+        nonlocal now
+        now += 10.0
+        return edit(models, case, change)
+
+    monkeypatch.setattr(trial, "edit", edited)
+    monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=time.perf_counter))
+    proof = demo.proof(budget=25.0, samples=64)
     assert proof.stopped == "budget"
-    assert proof.trials == ()
-    assert proof.chain == ()
+    assert [one.kind for one in proof.trials] == ["without-weight-noise", "without-activation-noise"]
 
 
 def test_ctrl_c_keeps_what_is_proven(demo):
