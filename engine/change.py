@@ -168,7 +168,9 @@ def _unit_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def _no_quantizer(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    return Change(dict.fromkeys(_quantized(targets, facts)))
+    """Activations in float, and with them the constants of operators without weights."""
+    plain = frozenset(targets.operators) - set(_weighted(targets, facts))
+    return Change(dict.fromkeys(_quantized(targets, facts)), biases=plain)
 
 
 def _float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
