@@ -6,7 +6,7 @@ from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_quantizer import Quantizer
 
 #: Operators that hand on codes of their first input, or limit them.
-_MOVES = frozenset(
+MOVES = frozenset(
     {
         *("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "Identity", "Dropout"),
         *("Slice", "Split", "Gather", "GatherElements", "GatherND", "Compress", "ReverseSequence", "TopK"),
@@ -25,7 +25,7 @@ def carry_codes(graph: Graph, node: onnx.NodeProto) -> None:
     grids = _grids_read(graph, node)
     if not grids or node.op_type in _ASKS or node.domain not in ("", "ai.onnx"):
         return
-    moves = node.op_type in _MOVES | _PICKS
+    moves = node.op_type in MOVES | _PICKS
     if not moves and node.op_type != "Cast" and all(grid is None for grid in grids):
         return  # Arithmetic on numbers of unknown meaning is how a graph turns them into real ones.
     for name in node.output if node.op_type == "Split" else node.output[:1]:
@@ -40,9 +40,9 @@ def _shared(grids: list[Quantizer | None]) -> Quantizer | None:
 
 def _grids_read(graph: Graph, node: onnx.NodeProto) -> list[Quantizer | None]:
     """Grids of the codes that an operator reads; a constant counts where it is what the operator moves."""
-    names = node.input[:1] if node.op_type in _MOVES else node.input
+    names = node.input[:1] if node.op_type in MOVES else node.input
     activations = [graph.codes[name] for name in names if name in graph.codes and name not in graph.constants]
-    if activations or node.op_type not in _MOVES:
+    if activations or node.op_type not in MOVES:
         return activations
     table = graph.constants.get(node.input[0])
     if table is None or (table.quantizer is not None and node.input[0] not in graph.codes):

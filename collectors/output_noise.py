@@ -29,6 +29,7 @@ class OutputNoise:
         deployed: Sequence[Sequence[Float32]],
         *,
         classes: bool,
+        whole: bool = False,
     ) -> None:
         """Outputs per batch, in the same order.
 
@@ -37,6 +38,7 @@ class OutputNoise:
             floats: What the float network makes of them.
             deployed: What the deployed network makes of them.
             classes: The first output holds class scores along its last axis.
+            whole: Judge all columns anyway.
         """
         self._weights = [batch.samples for batch in batches]
         self._floats, self._classes = floats, classes
@@ -44,7 +46,7 @@ class OutputNoise:
             x.ndim and len(x) == batch.samples for batch, found in zip(batches, floats, strict=True) for x in found
         )
         self._columns: tuple[int, int, NDArray[np.int64]] | None = None
-        self._columns = self._hidden(deployed)
+        self._columns = None if whole else self._hidden(deployed)
         self._totals = [
             sum(float(self._energy(found[o], o).sum()) for found in floats) or 1.0 for o in range(len(floats[0]))
         ]

@@ -122,9 +122,12 @@ def advise(
     return tuple(advised), tuple(withheld)
 
 
-def general_advice(remedy: Remedy, types: Iterable[str]) -> Advice:
-    """A remedy for the whole network of these operator types: with the snippets that name no layer or tensor."""
-    fields: dict[str, Any] = dict.fromkeys(NAME_FIELDS, ())
+def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] = ()) -> Advice:
+    """A remedy for the whole network of these operator types, or for these nodes.
+
+    It has the snippets that name no layer or tensor, or but nodes.
+    """
+    fields: dict[str, Any] = dict.fromkeys(NAME_FIELDS, ()) | dict.fromkeys(("layers", "nodes", "around"), nodes)
     return Advice(
         id=remedy.id,
         title=remedy.title,

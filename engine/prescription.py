@@ -9,7 +9,7 @@ from pydantic import Field
 
 from quantmedic.engine.advice import Advice, Recovery, general_advice
 from quantmedic.engine.options import WIDTH, Form, Language, merge, write
-from quantmedic.engine.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.proof import FLOAT_SET, REPAIRED_DATA, TrialRecord
 from quantmedic.engine.proved import TrialRow
 from quantmedic.engine.rule import Data, Mark, RuleBase, Snippet
 from quantmedic.engine.snippets import filled_options, render_snippet
@@ -27,6 +27,10 @@ GENERAL_REMEDIES = {
     "per-channel-weights": "per-channel-weights",
     "float-bias": "protect-int32-bias",
     "sixteen-bit": "activations-16-bit",
+    "percentile-range": "limit-activation-range",
+    "kl-range": "limit-activation-range",
+    "requantized": "requantize-this-model",
+    FLOAT_SET: "keep-layers-float",
 }
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
 #: From the weakest to the strongest.
@@ -123,7 +127,7 @@ def _of_row(row: TrialRow, diagnosis: "Diagnosis", base: RuleBase) -> _Choice:
         advised += [(cause, advice) for advice in same[:1]]
     if not advised and GENERAL_REMEDIES.get(kind) in base.remedies:
         types = [layer.op_type for layer in diagnosis.layers]
-        advised = [(None, general_advice(base.remedies[GENERAL_REMEDIES[kind]], types))]
+        advised = [(None, general_advice(base.remedies[GENERAL_REMEDIES[kind]], types, row.trial.nodes))]
     return _Choice(advised, row.remedy, row.trial)
 
 

@@ -13,6 +13,8 @@ from quantmedic.engine.record import Record
 
 #: Kind of a trial: calibrated again with the representative inputs, repaired; the cause stands in its key.
 REPAIRED_DATA = "repaired-data"
+#: Kind of a trial: the smallest set of layers in float that explains the loss.
+FLOAT_SET = "float-set"
 Floats = NDArray[np.float64]
 #: Noise below this share of what it was counts as gone: 60 dB.
 NOISELESS = 1e-6
@@ -44,8 +46,9 @@ class TrialRecord(Record):
     """
 
     key: str
-    kind: str = Field(description="what was changed: a key of CHANGES or HALVES, or repaired-data")
-    detail: str | None = Field(default=None, description="what was done to the data, in words")
+    kind: str = Field(description="what was changed: a key of CHANGES or HALVES, repaired-data or float-set")
+    detail: str | None = Field(default=None, description="what was done to the data, or to which layers, in words")
+    nodes: tuple[str, ...] = Field(default=(), description="nodes of the float model left in float, for no cause")
     after: tuple[str, ...] = ()
     failed: str | None = Field(default=None, description="why there is no result")
     samples: int = 0

@@ -21,6 +21,7 @@ GENERAL_TITLES = {
     "best-weight-range": "weights rounded anew on their best ranges",
     "per-channel-weights": "per-channel weights everywhere",
     "float-bias": "float biases everywhere",
+    "sixteen-bit": "16-bit activations everywhere",
     "requantized": "ranges, weights and biases made anew from the float model",
 }
 #: What is tried in place of remedies that need a toolchain.

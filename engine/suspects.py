@@ -26,7 +26,8 @@ Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
 class Repair:
     """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run.
 
-    ``data`` describes data of its own that the change was fitted on; it then stays as it is.
+    ``data`` describes what of its own the change was fitted on; it then stays as it is. ``nodes`` are those of the
+    float model that a quantizer has to pass over, where they are no cause's layers.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Repair:
     change: Change
     targets: Targets
     data: str | None = None
+    nodes: tuple[str, ...] = ()
 
     @classmethod
     def recalibrated(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, judge, load_case, load_rulebase, save_case, write_report
+    from quantmedic.fallbacks import fallback
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
 
 try:
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "collect",
     "diagnose",
+    "fallback",
     "judge",
     "load_case",
     "load_rulebase",
@@ -40,6 +42,8 @@ def __getattr__(name: str) -> Any:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in __all__:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    from quantmedic import api, sensitivities
+    from quantmedic import api, fallbacks, sensitivities
 
+    if name == "fallback":
+        return fallbacks.fallback
     return getattr(sensitivities if name.endswith("sensitivity") else api, name)

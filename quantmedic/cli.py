@@ -308,6 +308,40 @@ def sensitivity(
 
 
 @cli.command(context_settings=_CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@_validation_options
+@click.option("--max-drop", type=float, metavar="X", help="Goal: the metric drops by X at most; 1.0 is 1 % of a share.")
+@click.option("--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Or: the output has so many dB at least.")
+@click.option("--samples", type=click.IntRange(1), help="Samples of one evaluation. [default: 64 to 256, by its cost]")
+@click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the split, the search and intervals.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def fallback(float_model: Path, quantized_model: Path, form: str, **options: Any) -> None:
+    """Find the smallest set of layers that must leave int8 to meet a goal, and check it on the model itself.
+
+    Exit codes: 0 found, 1 no set meets the goal, 2 could not do its job, 130 Ctrl-C: prints the best set so far.
+
+    \b
+    Examples:
+      quantmedic fallback float.onnx int8.onnx -v val.npz --min-sqnr 30
+      quantmedic fallback float.onnx int8.onnx -v val.npz --labels labels.npy --max-drop 1.0
+      quantmedic fallback float.onnx int8.onnx -v val.npz --max-drop 0.5 --format json > fallback.json
+    """
+    import quantmedic
+    from quantmedic.reports.fallback import render_fallback, render_json
+
+    options["preprocessing"] = _prepared(options)
+    with _progress() as progress, _interrupted_by_termination():
+        record = quantmedic.fallback(float_model, quantized_model, progress=progress, **options)
+    click.echo(render_json(record) if form == "json" else render_fallback(record, ascii_only=_ascii_only()), nl=False)
+    if record.interrupted:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    sys.exit(0 if record.verdict in ("met", "unsure") else 1)
+
+
+@cli.command(context_settings=_CONTEXT)
 @click.argument("code")
 @click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
 def explain(code: str, rule_folders: Sequence[Path]) -> None:

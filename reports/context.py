@@ -10,7 +10,7 @@ from quantmedic.reports.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
-from quantmedic.reports.proof import ProofBox, proof_box, signed
+from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
 from quantmedic.reports.tables import (
     ComparisonLine,
     DatasetTable,
@@ -31,6 +31,7 @@ from quantmedic.reports.tables import (
 from quantmedic.reports.text import (
     NOT_MEASURED,
     SHARE_METRICS,
+    capital,
     count,
     metric_change,
     metric_label,
@@ -76,7 +77,7 @@ class FirstStep:
     title: Annotated[str, "name of the remedy, or of the manual page to read"]
     detail: Annotated[str, "what it changes"]
     gain: Annotated[Gain | None, "what it brings; None where nothing measured or predicted it"]
-    code: Annotated[str, "code of the cause that it repairs; empty where a general page is meant"]
+    code: Annotated[str, "code of the cause that it repairs; empty where it is for none, or a page is meant"]
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,11 @@ def _drop_text(diagnosis: Diagnosis) -> str:
 def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
+    link = diagnosis.proof.chain[0] if diagnosis.proof is not None and diagnosis.proof.chain else None
+    if link is not None and not link.causes:
+        brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
+        why = "for the whole network, since no cause by itself explains the loss"
+        return FirstStep(capital(visible(link.remedy, 300)), why, Gain("measured", f"{brings}, proven"), "")
     if causes and not (causes[0].tried and advice):
         remedy = next(iter(causes[0].remedies), None)
         gain = _first_gain(diagnosis, causes[0])

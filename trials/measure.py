@@ -45,7 +45,14 @@ class Bench:
     """Samples on which networks are judged, with what the float network makes of them."""
 
     def __init__(
-        self, models: Models, batches: Sequence[Batch], *, metric: Metric | None, classes: bool, threads: int
+        self,
+        models: Models,
+        batches: Sequence[Batch],
+        *,
+        metric: Metric | None,
+        classes: bool,
+        threads: int,
+        whole: bool = False,
     ) -> None:
         """Run the float and the deployed network once.
 
@@ -55,6 +62,7 @@ class Bench:
             metric: Task metric, where the samples are labelled.
             classes: The first output holds class scores along its last axis.
             threads: Processor threads.
+            whole: Judge the whole outputs even where the noise hides in few columns.
 
         Raises:
             ModelError: A model fails.
@@ -68,7 +76,7 @@ class Bench:
         self._names = [quantized.outputs[j] for _, j in models.match.outputs]
         floats = self._run(float_graph.model, float_graph, self._float_names, None)
         deployed = self._run(quantized.model, quantized, self._names, None)
-        self._noise = OutputNoise(batches, floats, deployed, classes=classes)
+        self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole)
         self.power: Floats = self._noise.power
         self.float_metric = self._metric_values(floats)
         self.columns = self._noise.columns

@@ -3,6 +3,7 @@
 The causes are tried in the order of the diagnosis, each alone; then, on top of the best one, what the others still add.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ GENERAL = (
     "float-bias",
     "requantized",
 )
+#: The search is held to this much more in dB than explains the loss, since other samples judge its set.
+MARGIN_DB = 1.0
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,9 @@ class _Search:
                 return "explained"
             if all(link.kind != repair.kind or link.change != repair.change for link in trials.chain):
                 self._put_on_top(repair)
+        for dear in (self._fewest_in_float, self._sixteen_bit):
+            if not self._is_explained():
+                self._put_instead(dear())
         return "explained" if self._is_explained() else "tried-all"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
@@ -165,6 +171,30 @@ class _Search:
         trial = self._trials.on_top(repair)
         if trial.proven and (trial.gain_db or 0.0) >= self._base.threshold("negligible_gain_db"):
             self._trials.chain.append(repair)
+
+    def _fewest_in_float(self) -> Repair | None:
+        """As few layers as possible leave int8."""
+        trials, base = self._trials, self._base
+        share = base.threshold("explained_share")
+        clean = "healed_sqnr_db" if trials.facts.model.output_agreement is not None else "quantize_error_sqnr_db"
+        least = max(trials.sqnr_db - 10 * math.log10(1 - share), base.threshold(clean)) + MARGIN_DB
+        try:
+            return trials.fewest_in_float(least)
+        except QuantmedicError:
+            return None
+
+    def _sixteen_bit(self) -> Repair | None:
+        return next(iter(general_repairs(["sixteen-bit"], self._trials.case, self._trials.facts)), None)
+
+    def _put_instead(self, repair: Repair | None) -> None:
+        """A dear repair takes the place of the whole chain where that is clearly not enough."""
+        if repair is None:
+            return
+        trials = self._trials
+        trial, last = trials.alone(repair), trials.last()
+        reached = last.sqnr_after if last is not None else None
+        if trial.proven and (reached is None or (trial.sqnr_after or 0.0) > reached + PREFERENCE_DB):
+            trials.chain[:] = [repair]
 
     def _is_explained(self) -> bool:
         last = self._trials.last()

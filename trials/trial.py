@@ -27,6 +27,7 @@ from quantmedic.engine.rule import RuleBase
 from quantmedic.engine.suspects import Repair
 from quantmedic.engine.tensors import main_role
 from quantmedic.trials.data_repair import DataRepair
+from quantmedic.trials.float_set import float_set
 from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.onnx_edit import edit, left_integer
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
@@ -150,6 +151,30 @@ class Trials:
             f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words
         )
 
+    def fewest_in_float(self, least_db: float) -> Repair | None:
+        """The smallest set of layers in float with which the output has this SQNR; None where none is small enough.
+
+        Raises:
+            QuantmedicError: The network cannot be simulated.
+            OutOfTimeError: The budget does not allow the search.
+        """
+        if self._halves[0].bench.columns is not None:
+            return None  # What hides in few columns is not seen by the search.
+        return float_set(
+            self._models,
+            self.case,
+            self._fitted_data,
+            least_db=least_db,
+            threads=self._options.threads,
+            seed=self._options.seed,
+            progress=self._tell,
+        )
+
+    @property
+    def sqnr_db(self) -> float:
+        """Output SQNR of the unchanged model on the judged samples."""
+        return _sqnr_db(self._power, self._known[()])
+
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""
         return ProofRecord(
@@ -210,6 +235,7 @@ class Trials:
             key=repair.key,
             kind=repair.kind,
             detail=repair.data,
+            nodes=repair.nodes,
             after=keys,
             samples=self._judged,
             sqnr_before=_sqnr_db(self._power, before),
@@ -249,6 +275,7 @@ class Trials:
             yield from (batch.inputs for batch in fold.fitted)
 
         dataset = open_dataset(fitted, self._models.input_specs, role=self._role)
+        self._fitted_data = dataset
         case = self._collected(self._role, dataset)
         classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
         bench = Bench(self._models, fold.judged, metric=self._metric, classes=classes, threads=self._options.threads)
@@ -259,6 +286,9 @@ class Trials:
         return collect(self._models, {role: dataset}, options=options, version=self.case.record.quantmedic_version)
 
     def _tell(self) -> None:
+        """Show the time, and end where it is over."""
+        if time.monotonic() > self._started + self._budget:
+            raise OutOfTimeError
         self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
 
 

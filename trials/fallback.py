@@ -1,0 +1,353 @@
+"""Find the layers that must leave int8, on one half of the samples, and check them on the other half."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.datasets import Dataset
+from quantmedic.collectors.metrics import Metric, load_metric
+from quantmedic.collectors.onnx_codes import MOVES
+from quantmedic.collectors.onnx_operations import Size, sizes_of
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_simulated import SimulatedNetwork
+from quantmedic.engine.case import Case, CaseRecord
+from quantmedic.engine.change import Change
+from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+from quantmedic.engine.fallback import Found, Outcome, Units, one_at_a_time, smallest_set
+from quantmedic.engine.fallback_record import Check, Cost, FallbackLayer, FallbackRecord, FallbackStep, Goal, Level
+from quantmedic.engine.paired import drop_interval
+from quantmedic.engine.tensors import grid_of
+from quantmedic.trials.measure import Bench, Measured
+from quantmedic.trials.onnx_edit import edit
+from quantmedic.trials.sensitivity import Unit, left_in_float, unsimulated, units_of
+from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
+
+Floats = NDArray[np.float64]
+#: Samples of one evaluation; fewer of a large network, whose passes take long.
+MIN_SAMPLES, MAX_SAMPLES = 64, 256
+#: Multiply-adds of one evaluation, as far as these bounds let.
+OPERATIONS = 50e9
+#: Random sets in one pass for the ranking: samples of one batch share a set.
+SETS = 256
+#: A half holds up to this many times the samples of an evaluation; the check takes all of the other half.
+CHECKED = 4
+#: Agreement with the float model's class stands in for a metric where there are no labels.
+AGREEMENT = "agreement"
+#: What a drop tells of the noise that may stay is only rough: no more than this factor is believed.
+ROUGH = 16.0
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Group:
+    """What leaves int8 together: a layer, and the operators behind it that only move its values on the same grid."""
+
+    units: tuple[Unit, ...]
+    operators: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the layer."""
+        return self.units[0].name
+
+    @property
+    def tensors(self) -> tuple[int, ...]:
+        """Activations that lose their quantizer."""
+        return tuple(i for unit in self.units for i in unit.tensors)
+
+
+def groups_of(record: CaseRecord, units: Sequence[Unit]) -> list[Group]:
+    """Units without those that round a second time what is on the grid already: alone, neither of the two matters."""
+    writer: dict[int, int] = {}
+    for k, op in enumerate(record.operators):
+        for i in op.outputs:
+            if i is not None:
+                writer.setdefault(i, k)
+    home = {i: number for number, unit in enumerate(units) for i in unit.tensors}
+    joined: dict[int, list[int]] = {}
+    for number, unit in enumerate(units):
+        source = _source(record, unit, writer)
+        target = home.get(source, number) if source is not None else number
+        joined.setdefault(target, []).append(number)
+        home |= dict.fromkeys(unit.tensors, target)
+    return [_group([units[n] for n in numbers], writer) for numbers in joined.values()]
+
+
+def _source(record: CaseRecord, unit: Unit, writer: dict[int, int]) -> int | None:
+    """The tensor that a unit only moves, where it rounds to the same grid."""
+    if unit.operator is not None or len(unit.tensors) != 1 or unit.tensors[0] not in writer:
+        return None
+    op = record.operators[writer[unit.tensors[0]]]
+    read = next((i for i in op.inputs if i is not None), None)
+    if op.op_type not in MOVES or read is None:
+        return None
+    grids = [grid_of(record.tensors[i].quantizer) for i in (read, unit.tensors[0])]
+    return read if grids[0] == grids[1] else None
+
+
+def _group(units: Sequence[Unit], writer: dict[int, int]) -> Group:
+    own = [unit.operator for unit in units if unit.operator is not None]
+    written = [writer[i] for unit in units for i in unit.tensors if i in writer]
+    return Group(tuple(units), tuple(dict.fromkeys([*own, *written])))
+
+
+class FallbackTrial:
+    """One search and its check."""
+
+    def __init__(
+        self,
+        models: Models,
+        dataset: Dataset,
+        case: Case,
+        goal: Goal,
+        *,
+        metric: Metric | None,
+        samples: int | None,
+        threads: int,
+        seed: int,
+    ) -> None:
+        """Read the samples, and run the float and the quantized network on them.
+
+        Args:
+            models: Both models.
+            dataset: Where the samples come from.
+            case: What ``collect`` found out about the models; a few samples will do.
+            goal: What to reach; of a drop, the metric is filled in.
+            metric: Task metric of labelled data.
+            samples: Samples of one evaluation; by the size of the network if None.
+            threads: Processor threads.
+            seed: Seed of the split, of the random sets, and of bootstrapped intervals.
+
+        Raises:
+            ModelError: No layer is quantized, or the network cannot be simulated.
+            DataError: The data cannot be read, or do not fit the metric.
+        """
+        self._models, self._case, self._dataset = models, case, dataset
+        self._threads, self._seed = threads, seed
+        self._network = SimulatedNetwork(models, case, threads)
+        self.groups = groups_of(case.record, units_of(case.record, self._network))
+        if not self.groups:
+            raise ModelError(
+                "no layer of the quantized model has a quantizer that can be taken out",
+                where=str(models.quantized.path),
+                help="give the float model first and the quantized one second",
+            )
+        self._sizes = sizes_of(models)
+        self._metric = metric if dataset.labelled else None
+        pool = self._pool(samples or self._wanted())
+        named = self._metric.name if self._metric is not None else None
+        if goal.kind == "drop" and self._metric is None:
+            pool, self._metric, named = self._with_classes(pool), load_metric("top1"), AGREEMENT
+        self.goal = goal.model_copy(update={"metric": named})
+        self._shared = samples_of(pool) < CROSS_FITTED_BELOW
+        fold = folds(pool, dataset.unit, seed)[0]
+        searched, self._judged = (pool, pool) if self._shared else (fold.fitted, fold.judged)
+        self._batches = _cut(searched, samples or self._wanted(), dataset.unit)
+        self._bench = self._opened(self._batches)
+        self._found = Found()
+
+    def search(self, progress: Callable[[Found], None] = lambda found: None) -> FallbackRecord:
+        """Search, then check the set on the quantized model itself; Ctrl-C ends with what is known by then.
+
+        Raises:
+            ModelError: The network fails.
+        """
+        units = len(self.groups)
+        self._found = smallest_set(units, self.evaluate, self.probe, seed=self._seed, progress=progress)
+        best = self._found.best
+        check = None
+        try:
+            check = self._checked(best) if best is not None and not self._found.interrupted else None
+        except KeyboardInterrupt:
+            self._found.interrupted = True
+        return self._record(best, check)
+
+    def sqnr_db(self, noise: float) -> float:
+        """SQNR at the output for a noise power, summed over the samples of the search."""
+        return _decibels(float(self._bench.power.sum()), noise)
+
+    def _wanted(self) -> int:
+        """Samples of one evaluation."""
+        known = [size.operations for size in self._sizes if size.operations is not None]
+        return int(np.clip(OPERATIONS / max(sum(known), 1), MIN_SAMPLES, MAX_SAMPLES))
+
+    def _pool(self, samples: int) -> list[Batch]:
+        wanted = 2 * CHECKED * samples
+        known = self._dataset.samples
+        # The length of a stream is not known: its first samples are taken.
+        return read_pool(self._dataset, known or wanted, None if known else wanted, wanted, self._seed)
+
+    def _with_classes(self, pool: Sequence[Batch]) -> list[Batch]:
+        """The samples, labelled with the class that the float network gives them."""
+        found = []
+        for batch in pool:
+            scores = self._network.outputs(batch, None)[0]
+            if scores.ndim != 2 or len(scores) != batch.samples or scores.shape[1] < 2:
+                raise DataError(
+                    "a drop needs labels: the network's first output does not hold class scores",
+                    where=f"output  {self._models.float_graph.outputs[0]}  {scores.shape}",
+                    help="pass --labels with --metric, or set the goal as --min-sqnr",
+                )
+            found.append(replace(batch, labels=scores.argmax(axis=1)))
+        return found
+
+    def _opened(self, batches: Sequence[Batch]) -> Bench:
+        return Bench(self._models, batches, metric=self._metric, classes=False, threads=self._threads, whole=True)
+
+    def _change(self, units: Units) -> Change:
+        return left_in_float(unit for i in units for unit in self.groups[i].units)
+
+    def evaluate(self, units: Units) -> Outcome:
+        """One pass over the samples of the search with a set of groups in float."""
+        measured = self._simulated([units] * len(self._batches))
+        value = self._value(measured)
+        if self.goal.kind == "sqnr":
+            tolerable = 10 ** ((value - self.goal.limit) / 10)
+        else:
+            tolerable = min(max(self.goal.limit, 0.0) / value, ROUGH) if value > 0 else ROUGH
+        return Outcome(self._by_batch(measured.noise), value, self.goal.is_met(value), max(tolerable, 1 / ROUGH**4))
+
+    def probe(self, sets: Sequence[Units]) -> Floats:
+        """One pass with another set for every batch: noise by batch."""
+        return self._by_batch(self._simulated(sets).noise)
+
+    def _simulated(self, sets: Sequence[Units]) -> Measured:
+        pairs = zip(self._batches, sets, strict=True)
+        return self._bench.judged([self._network.outputs(batch, self._change(units)) for batch, units in pairs])
+
+    def _by_batch(self, noise: Floats) -> Floats:
+        if len(noise) == len(self._batches):
+            return noise
+        starts = np.cumsum([0, *(batch.samples for batch in self._batches)])[:-1]
+        return np.add.reduceat(noise, starts)
+
+    def _value(self, measured: Measured) -> float:
+        if self.goal.kind == "sqnr":
+            return self.sqnr_db(float(measured.noise.sum()))
+        metric, floats = self._metric, self._bench.float_metric
+        assert metric is not None and floats is not None and measured.metric is not None
+        drop = metric.aggregate(floats) - metric.aggregate(measured.metric)
+        return drop if metric.higher_is_better else -drop
+
+    def _checked(self, units: Units) -> Check:
+        """The quantized model before and after it was edited, on samples that the search did not see."""
+        bench = self._opened(self._judged)
+        before = self._level(bench, bench.before)
+        samples = samples_of(self._judged)
+        after: Level | None = None
+        failed: str | None = None
+        unedited: tuple[str, ...] = ()
+        if units:
+            try:
+                edited = edit(self._models, self._case, self._change(units))
+                unedited = edited.unedited
+                after = self._level(bench, bench.measure(edited.model))
+            except QuantmedicError as error:
+                failed = ": ".join([error.message, *error.where[:2]])
+        return Check(
+            samples=samples, shared=self._shared, before=before, after=after, failed=failed, unedited=unedited
+        )
+
+    def _level(self, bench: Bench, measured: Measured) -> Level:
+        low, high = _sqnr_interval(bench.power, measured.noise, self._seed)
+        level = Level(
+            sqnr_db=_decibels(bench.power.sum(), measured.noise.sum()), sqnr_low=low, sqnr_high=high
+        )
+        metric = self._metric
+        if metric is None or bench.float_metric is None or measured.metric is None:
+            return level
+        drop, low, high = drop_interval(
+            bench.float_metric,
+            measured.metric,
+            higher_is_better=metric.higher_is_better,
+            root=metric.root,
+            seed=self._seed,
+        )
+        known = {"metric": metric.aggregate(measured.metric), "drop": drop, "drop_low": low, "drop_high": high}
+        return level.model_copy(update=known)
+
+    def _record(self, best: Units | None, check: Check | None) -> FallbackRecord:
+        found, record = self._found, self._case.record
+        chosen = [self.groups[i] for i in sorted(best or ())]
+        numbers = {id(step): number for number, step in enumerate(found.steps)}
+        return FallbackRecord(
+            quantmedic_version=record.quantmedic_version,
+            float_model=record.run["float_model"],
+            quantized_model=record.run["quantized_model"],
+            data=self._dataset.origin,
+            goal=self.goal,
+            seed=self._seed,
+            samples=samples_of(self._batches),
+            units=tuple(group.name for group in self.groups),
+            layers=tuple(self._layer(group) for group in chosen),
+            cost=self._cost(chosen) if best is not None else None,
+            found=best is not None,
+            interrupted=found.interrupted,
+            evaluations=found.evaluations,
+            one_at_a_time=one_at_a_time(len(self.groups)),
+            steps=tuple(
+                FallbackStep(layers=tuple(sorted(step.units)), value=step.value, met=step.met) for step in found.steps
+            ),
+            reversals=tuple((numbers[id(a)], numbers[id(b)]) for a, b in found.reversals),
+            check=check,
+            unsimulated=unsimulated(record, self._network),
+        )
+
+    def _layer(self, group: Group) -> FallbackLayer:
+        record = self._case.record
+        nodes = [name for k in group.operators for name in record.operators[k].float_nodes or ()]
+        readers = [name for i in group.tensors for name in record.tensors[i].readers]
+        return FallbackLayer(
+            name=group.name,
+            op_type=group.units[0].op_type,
+            nodes=tuple(dict.fromkeys(nodes)),
+            readers=tuple(name for name in dict.fromkeys(readers) if name not in nodes),
+        )
+
+    def _cost(self, chosen: Sequence[Group]) -> Cost:
+        members = {k for group in chosen for k in group.operators}
+        opened = {i for group in chosen for i in group.tensors}
+        dragged = {k for k, op in enumerate(self._case.record.operators) if opened & set(op.inputs)} - members
+        return Cost(
+            readers=len(dragged),
+            bytes=sum(self._sizes[k].bytes_as_float for k in members | dragged),
+            operations=_operations(self._sizes[k] for k in members | dragged),
+            operations_all=_operations(self._sizes),
+        )
+
+
+def _operations(sizes: Iterator[Size] | Sequence[Size]) -> int | None:
+    known = [size.operations for size in sizes]
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+def _cut(batches: Sequence[Batch], samples: int, unit: int) -> list[Batch]:
+    """So many of the samples, spread over all of them, in small batches: each can try a set of its own."""
+    step = max(samples_of(batches) / samples, 1.0)
+    size = max(unit, -(-min(samples, samples_of(batches)) // SETS))
+    if unit > 1:
+        return [batches[round(i * step)] for i in range(int(len(batches) / step))]
+    kept = {round(i * step) for i in range(int(samples_of(batches) / step))}
+    found, start = [], 0
+    for batch in batches:
+        rows = np.array([row for row in range(batch.samples) if start + row in kept], np.int64)
+        start += batch.samples
+        found += [batch.take(rows[i : i + size]) for i in range(0, len(rows), size)]
+    return found
+
+
+def _decibels(power: float, noise: float) -> float:
+    return 10 * math.log10(power / noise) if noise > 0 and power > 0 else math.inf
+
+
+def _sqnr_interval(power: Floats, noise: Floats, seed: int) -> tuple[float, float]:
+    """95 % interval of the SQNR in dB: percentiles of a seeded bootstrap over samples."""
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(0, len(power), (RESAMPLES, len(power)))
+    ratios = noise[picks].sum(axis=1) / np.maximum(power[picks].sum(axis=1), np.finfo(float).tiny)
+    high, low = np.quantile(ratios, [0.025, 0.975])
+    return _decibels(1.0, float(low)), _decibels(1.0, float(high))

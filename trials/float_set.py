@@ -1,0 +1,71 @@
+"""The smallest set of layers in float that explains a loss, as a repair for where the causes do not."""
+
+from collections.abc import Callable, Sequence
+
+from quantmedic.collectors.datasets import Dataset
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Targets
+from quantmedic.engine.fallback import smallest_set
+from quantmedic.engine.fallback_record import Goal
+from quantmedic.engine.proof import FLOAT_SET
+from quantmedic.engine.suspects import Repair
+from quantmedic.trials.fallback import FallbackTrial, Group
+from quantmedic.trials.sensitivity import left_in_float
+
+#: A larger share of the layers is no remedy any more: hardly anything would be left in int8.
+MOST = 1 / 3
+NAMED = 4
+
+
+def float_set(
+    models: Models,
+    case: Case,
+    dataset: Dataset,
+    *,
+    least_db: float,
+    threads: int,
+    seed: int,
+    progress: Callable[[], None],
+) -> Repair | None:
+    """Search for it in the simulated network.
+
+    Args:
+        models: Both models.
+        case: What was measured of them.
+        dataset: Samples to search on.
+        least_db: Output SQNR that explains the loss.
+        threads: Processor threads.
+        seed: Seed of the search.
+        progress: Called after every pass over the samples.
+
+    Returns:
+        None where no set is small enough.
+
+    Raises:
+        QuantmedicError: The network cannot be simulated.
+    """
+    goal = Goal(kind="sqnr", limit=least_db)
+    search = FallbackTrial(models, dataset, case, goal, metric=None, samples=None, threads=threads, seed=seed)
+    found = smallest_set(
+        len(search.groups), search.evaluate, search.probe, seed=seed, progress=lambda found: progress()
+    )
+    if found.interrupted:
+        raise KeyboardInterrupt
+    groups = [search.groups[i] for i in sorted(found.best or ())]
+    if not groups or len(groups) > MOST * len(search.groups):
+        return None
+    change = left_in_float(unit for group in groups for unit in group.units)
+    targets = Targets(
+        tuple(i for group in groups for i in group.tensors), tuple(k for group in groups for k in group.operators)
+    )
+    nodes = [name for k in targets.operators for name in case.record.operators[k].float_nodes or ()]
+    readers = [name for i in targets.tensors for name in case.record.tensors[i].readers]
+    words = _words(groups, len(search.groups))
+    return Repair(FLOAT_SET, FLOAT_SET, change, targets, words, tuple(dict.fromkeys([*nodes, *readers])))
+
+
+def _words(groups: Sequence[Group], layers: int) -> str:
+    names = ", ".join(group.name for group in groups[:NAMED])
+    more = f" and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
+    return f"{len(groups)} of {layers} layers in float, the fewest found that suffice: {names}{more}"
