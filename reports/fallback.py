@@ -63,7 +63,8 @@ def _lines(record: FallbackRecord) -> Iterator[str]:
     if record.nodes_to_exclude:
         yield ""
         yield "with onnxruntime (the layers, and the nodes that read them, which would quantize their outputs):"
-        yield f'  quantize_static("float.onnx", "int8.onnx", reader, nodes_to_exclude={literal(record.nodes_to_exclude)})'
+        names = literal(record.nodes_to_exclude)
+        yield f'  quantize_static("float.onnx", "int8.onnx", reader, nodes_to_exclude={names})'
     yield ""
     yield "how the set is found, and how to read this: quantmedic explain fallback"
 

@@ -23,7 +23,7 @@ from quantmedic.engine.paired import drop_interval
 from quantmedic.engine.tensors import grid_of
 from quantmedic.trials.measure import Bench, Measured
 from quantmedic.trials.onnx_edit import edit
-from quantmedic.trials.sensitivity import Unit, left_in_float, unsimulated, units_of
+from quantmedic.trials.sensitivity import Unit, left_in_float, units_of, unsimulated
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 
 Floats = NDArray[np.float64]
@@ -109,6 +109,7 @@ class FallbackTrial:
         samples: int | None,
         threads: int,
         seed: int,
+        sets: int = SETS,
     ) -> None:
         """Read the samples, and run the float and the quantized network on them.
 
@@ -121,6 +122,7 @@ class FallbackTrial:
             samples: Samples of one evaluation; by the size of the network if None.
             threads: Processor threads.
             seed: Seed of the split, of the random sets, and of bootstrapped intervals.
+            sets: Random sets in one pass for the ranking, if there are so many samples.
 
         Raises:
             ModelError: No layer is quantized, or the network cannot be simulated.
@@ -145,8 +147,9 @@ class FallbackTrial:
         self.goal = goal.model_copy(update={"metric": named})
         self._shared = samples_of(pool) < CROSS_FITTED_BELOW
         fold = folds(pool, dataset.unit, seed)[0]
-        searched, self._judged = (pool, pool) if self._shared else (fold.fitted, fold.judged)
-        self._batches = _cut(searched, samples or self._wanted(), dataset.unit)
+        searched: Sequence[Batch] = pool if self._shared else fold.fitted
+        self._judged: Sequence[Batch] = pool if self._shared else fold.judged
+        self._batches = _cut(searched, samples or self._wanted(), sets, dataset.unit)
         self._bench = self._opened(self._batches)
         self._found = Found()
 
@@ -248,15 +251,11 @@ class FallbackTrial:
                 after = self._level(bench, bench.measure(edited.model))
             except QuantmedicError as error:
                 failed = ": ".join([error.message, *error.where[:2]])
-        return Check(
-            samples=samples, shared=self._shared, before=before, after=after, failed=failed, unedited=unedited
-        )
+        return Check(samples=samples, shared=self._shared, before=before, after=after, failed=failed, unedited=unedited)
 
     def _level(self, bench: Bench, measured: Measured) -> Level:
         low, high = _sqnr_interval(bench.power, measured.noise, self._seed)
-        level = Level(
-            sqnr_db=_decibels(bench.power.sum(), measured.noise.sum()), sqnr_low=low, sqnr_high=high
-        )
+        level = Level(sqnr_db=_decibels(bench.power.sum(), measured.noise.sum()), sqnr_low=low, sqnr_high=high)
         metric = self._metric
         if metric is None or bench.float_metric is None or measured.metric is None:
             return level
@@ -325,10 +324,10 @@ def _operations(sizes: Iterator[Size] | Sequence[Size]) -> int | None:
     return None if None in known else sum(count for count in known if count is not None)
 
 
-def _cut(batches: Sequence[Batch], samples: int, unit: int) -> list[Batch]:
+def _cut(batches: Sequence[Batch], samples: int, sets: int, unit: int) -> list[Batch]:
     """So many of the samples, spread over all of them, in small batches: each can try a set of its own."""
     step = max(samples_of(batches) / samples, 1.0)
-    size = max(unit, -(-min(samples, samples_of(batches)) // SETS))
+    size = max(unit, -(-min(samples, samples_of(batches)) // sets))
     if unit > 1:
         return [batches[round(i * step)] for i in range(int(len(batches) / step))]
     kept = {round(i * step) for i in range(int(samples_of(batches) / step))}

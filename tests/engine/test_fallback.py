@@ -86,8 +86,8 @@ def errors(seed: int, units: int, *, tail: float, outputs: int = 12, common: flo
 
 
 @pytest.mark.parametrize("common", [0.0, 0.3], ids=["adds up", "partly cancels"])
-@pytest.mark.parametrize("limit", [0.5, 0.2, 0.05])
-@pytest.mark.parametrize("units", [50, 80])
+@pytest.mark.parametrize("limit", [0.5, 0.25])
+@pytest.mark.parametrize("units", [50, 70])
 def test_sets_are_nearly_as_small_as_greedy_ones_within_the_allowance(units: int, limit: float, common: float) -> None:
     sizes, references = [], []
     for seed in range(4):

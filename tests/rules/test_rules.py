@@ -46,6 +46,7 @@ GENERAL = {
     "representative-data",
     "preprocessing",
     "sensitivity",
+    "fallback",
     "proof",
     "writing-rules",
 }
