@@ -23,6 +23,7 @@ from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.tensors import main_role
 from quantmedic.engine.toolchain import named
+from quantmedic.opening import default_metric
 
 Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
@@ -189,7 +190,7 @@ def collect(
         )
         for role, source in given.items()
     }
-    name = metric or _default_metric(datasets.values())
+    name = metric or default_metric(datasets.values())
     extras = _extras(models, datasets.get("validation"), samples, reference_outputs, device_outputs)
     if toolchain_logs:
         extras = replace(extras, search=read_logs(toolchain_logs, (rules or load_rulebase()).logs))
@@ -343,15 +344,6 @@ def _expected(value: float, metric: str | None) -> float:
 
 def _unfinished(path: Path) -> Case | None:
     return load_case(path) if path.exists() else None
-
-
-def _default_metric(datasets: Iterable[Any]) -> str | None:
-    """top1 where the labels are class numbers; labels of other kinds need a metric that the user names."""
-    for dataset in datasets:
-        if dataset.labelled:
-            labels = next(dataset.batches(1)).labels
-            return "top1" if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
-    return None
 
 
 def judge(

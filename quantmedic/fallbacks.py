@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import quantmedic
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import Role
 from quantmedic.engine.fallback_record import FallbackRecord, Goal
+from quantmedic.opening import open_validation
 
-#: Samples from which is told what can be quantized.
-LOOKED_AT = 16
 #: Metrics that are shares: their drop is given in points.
 SHARES = ("top1", "top5")
 
@@ -63,35 +61,30 @@ def fallback(
         DataError: The data do not fit the model, none were given, or there is not exactly one goal.
         ModelError: A model cannot be read or simulated, no layer is quantized, or the two do not belong together.
     """
-    from quantmedic.api import _default_metric
-    from quantmedic.collectors.datasets import open_dataset
-    from quantmedic.collectors.from_onnx import collect
-    from quantmedic.collectors.host import available_threads
-    from quantmedic.collectors.metrics import load_metric
-    from quantmedic.collectors.onnx_observer import Options
-    from quantmedic.collectors.onnx_pair import open_models
-    from quantmedic.collectors.preprocessing import Preprocessing
     from quantmedic.trials.fallback import FallbackTrial
 
     _check_goal(max_drop, min_sqnr_db)
-    if validation is None:
-        raise DataError("no data was given", help="pass the evaluation data with --validation")
-    models = open_models(Path(float_model), Path(quantized_model))
-    prepare = (preprocessing or {}).get("validation", Preprocessing())
-    dataset = open_dataset(validation, models.input_specs, preprocessing=prepare, labels=labels, role="validation")
-    name = metric or _default_metric([dataset])
-    measure = load_metric(name, metric_direction, output=metric_output) if name else None
-    used = threads or available_threads()
-    looked = Options(samples=max(LOOKED_AT, dataset.unit), threads=used, seed=seed)
-    case = collect(models, {"validation": dataset}, options=looked, version=quantmedic.__version__, metric=measure)
+    opened = open_validation(
+        float_model,
+        quantized_model,
+        validation,
+        labels=labels,
+        metric=metric,
+        metric_direction=metric_direction,
+        metric_output=metric_output,
+        preprocessing=preprocessing,
+        threads=threads,
+        seed=seed,
+    )
+    name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     trial = FallbackTrial(
-        models,
-        dataset,
-        case,
-        _goal(max_drop, min_sqnr_db, name if dataset.labelled else None),
-        metric=measure,
+        opened.models,
+        opened.dataset,
+        opened.case,
+        _goal(max_drop, min_sqnr_db, name),
+        metric=opened.metric,
         samples=samples,
-        threads=used,
+        threads=opened.threads,
         seed=seed,
     )
     return trial.search(lambda found: progress("evaluations", found.evaluations, None))

@@ -7,17 +7,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-import quantmedic
 from quantmedic.engine.errors import CaseError, DataError
 from quantmedic.engine.facts import Role
 from quantmedic.engine.sensitivity import MODES, Mode, SensitivityRecord, resumed
+from quantmedic.opening import open_validation
 
 #: Samples that every run reads unless the user wants more: enough to rank layers by noise, few enough to wait for.
 SAMPLES = 64
 #: Samples per run; part of the result, since sums are rounded.
 BATCH_SIZE = 16
-#: Samples from which is told what can be quantized.
-LOOKED_AT = 16
 #: Seconds between two checkpoints.
 CHECKPOINT_SECONDS = 5.0
 
@@ -79,38 +77,32 @@ def sensitivity(
         CaseError: The record to resume was begun with other models, data or options.
         SensitivityInterrupted: Ctrl-C; its ``record`` is what was measured.
     """
-    from quantmedic.api import _default_metric
-    from quantmedic.collectors.datasets import open_dataset
-    from quantmedic.collectors.from_onnx import collect
-    from quantmedic.collectors.host import available_threads
-    from quantmedic.collectors.metrics import load_metric
-    from quantmedic.collectors.onnx_observer import Options
-    from quantmedic.collectors.onnx_pair import open_models
-    from quantmedic.collectors.preprocessing import Preprocessing
     from quantmedic.trials.sensitivity import Experiment
 
     _check_modes(modes)
-    if validation is None:
-        raise DataError("no data was given", help="pass the evaluation data with --validation")
     before = load_sensitivity(checkpoint) if resume and checkpoint is not None and Path(checkpoint).exists() else None
-    models = open_models(Path(float_model), Path(quantized_model))
-    prepare = (preprocessing or {}).get("validation", Preprocessing())
-    dataset = open_dataset(validation, models.input_specs, preprocessing=prepare, labels=labels, role="validation")
-    name = metric or _default_metric([dataset])
-    measure = load_metric(name, metric_direction, output=metric_output) if name else None
-    used = threads or available_threads()
-    looked = Options(samples=max(LOOKED_AT, dataset.unit), threads=used, seed=seed)
-    case = collect(models, {"validation": dataset}, options=looked, version=quantmedic.__version__, metric=measure)
+    opened = open_validation(
+        float_model,
+        quantized_model,
+        validation,
+        labels=labels,
+        metric=metric,
+        metric_direction=metric_direction,
+        metric_output=metric_output,
+        preprocessing=preprocessing,
+        threads=threads,
+        seed=seed,
+    )
     experiment = Experiment(
-        models,
-        dataset,
-        case,
+        opened.models,
+        opened.dataset,
+        opened.case,
         modes=tuple(mode for mode in MODES if mode in modes),
         samples=samples or SAMPLES,
         batch_size=batch_size or BATCH_SIZE,
-        threads=used,
+        threads=opened.threads,
         seed=seed,
-        metric=measure,
+        metric=opened.metric,
     )
     record = experiment.start if before is None else resumed(before, experiment.start)
     saved = time.monotonic()
