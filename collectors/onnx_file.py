@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import onnx
@@ -39,17 +40,35 @@ def save_model(model: onnx.ModelProto, path: Path) -> None:
     Raises:
         OutputError: It cannot be written there.
     """
+    with _beside(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+        os.replace(temporary, path)
+
+
+def require_writable(path: Path) -> None:
+    """Find out before anything is measured whether a model can be written.
+
+    Raises:
+        OutputError: It cannot be written there.
+    """
+    with _beside(path) as temporary:
+        temporary.touch()
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A temporary name in the same folder, of which nothing is left behind."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(model.SerializeToString())
-        os.replace(temporary, path)
+        yield temporary
     except OSError as error:
         raise OutputError(
             "the model cannot be written", where=f"{path}: {error.strerror}", help="choose another file"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def external_files(model_path: Path) -> list[Path]:

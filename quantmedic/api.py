@@ -154,7 +154,7 @@ def collect(
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.host import available_threads
     from quantmedic.collectors.metrics import load_metric
-    from quantmedic.collectors.onnx_file import save_model
+    from quantmedic.collectors.onnx_file import require_writable, save_model
     from quantmedic.collectors.onnx_observer import Options
     from quantmedic.collectors.onnx_pair import open_models
     from quantmedic.collectors.preprocessing import Preprocessing
@@ -171,13 +171,9 @@ def collect(
             "no data was given",
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
         )
-    if write_fixed is not None and Path(write_fixed).resolve() in (
-        Path(float_model).resolve(),
-        Path(quantized_model).resolve(),
-    ):
-        raise OutputError(
-            "the repaired model would replace one of yours", where=str(write_fixed), help="name another file"
-        )
+    if write_fixed is not None:
+        _refuse_own(Path(write_fixed), (Path(float_model), Path(quantized_model)))
+        require_writable(Path(write_fixed))
     models = open_models(Path(float_model), Path(quantized_model))
     prepare = preprocessing or {}
     datasets = {
@@ -263,6 +259,11 @@ def _simulated(
     except QuantmedicError as error:
         return _noted(case, f"what remedies recover was not simulated: {error.message}")
     return Case(case.record.model_copy(update={"simulation": found}), case.statistics)
+
+
+def _refuse_own(fixed: Path, own: Iterable[Path]) -> None:
+    if fixed.resolve() in [path.resolve() for path in own]:
+        raise OutputError("the repaired model would replace one of yours", where=str(fixed), help="name another file")
 
 
 @dataclass(frozen=True)

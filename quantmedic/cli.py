@@ -641,6 +641,9 @@ def _diagnose(
     diagnosis = _judge_and_write(case, rules, output, formats, quiet, verbose, previous, toolchain)
     if fixed is None:
         return
+    if diagnosis.verdict == "healthy":
+        click.echo(f"there is nothing to repair, so {fixed} was not written")
+        return
     if diagnosis.proof is None or not diagnosis.proof.chain:
         _fail(
             f"no remedy was proven, so {fixed} was not written\n"

@@ -1,0 +1,76 @@
+"""``--prove`` and ``--write-fixed`` as a newcomer types them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import onnxruntime as ort
+import pytest
+
+from quantmedic.demo import patient
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", "demo", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def proven(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("proven")
+    return folder, run("--prove", "--write-fixed", folder / "fixed.onnx", "-o", folder / "report")
+
+
+def test_the_mistake_is_proven_and_repaired(proven):
+    folder, done = proven
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "report" / "report.json").read_text())
+    first = report["causes"][0]
+    assert first["cause"] == "preprocessing-mismatch"
+    assert first["proven"]
+    assert first["measured_gain_metric"] > 0.7
+    assert "do this first" in done.stdout
+    assert "what was tried" in done.stdout
+    assert "degraded -> healthy" in done.stdout
+    assert (folder / "report" / "prescription.py").is_file()
+
+
+def test_the_repaired_model_is_whole(proven):
+    folder, _ = proven
+    assert [path.name for path in folder.iterdir() if path.is_file()] == ["fixed.onnx"]
+    inputs = ort.InferenceSession(str(folder / "fixed.onnx")).get_inputs()
+    assert [value.name for value in inputs] == ["image"]
+
+
+def test_nothing_is_repaired_of_a_healthy_model(tmp_path):
+    done = run("--healthy", "--write-fixed", tmp_path / "fixed.onnx", "-o", tmp_path / "report", "-q")
+    assert done.returncode == 0
+    assert "nothing to repair" in done.stdout
+    assert not (tmp_path / "fixed.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--budget", "5m"), "the time for --prove, which is missing"),
+        (("--prove", "--budget", "soon"), "'soon' is no time; write 90s or 5m"),
+        (("--prove", "--budget", "0s"), "'0s' is no time"),
+        (("--write-fixed", patient()[0][1]), "the repaired model would replace one of yours"),
+        (("--write-fixed", "/dev/null/fixed.onnx"), "the model cannot be written"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_measured(tmp_path, arguments, said):
+    done = run(*arguments, "-o", tmp_path / "report")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_budget_for_nothing_leaves_the_diagnosis(tmp_path):
+    done = run("--prove", "--budget", "0.001", "-o", tmp_path / "report", "-q")
+    assert done.returncode == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert report["proof"] is None
+    assert any("too short for any trial" in warning for warning in report["warnings"])
