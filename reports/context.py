@@ -6,6 +6,7 @@ from typing import Annotated
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import DatasetFacts, MetricFacts
+from quantmedic.engine.proved import Proof
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
@@ -274,11 +275,8 @@ def _drop_text(diagnosis: Diagnosis) -> str:
 def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
-    link = diagnosis.proof.chain[0] if diagnosis.proof is not None and diagnosis.proof.chain else None
-    if link is not None and not link.causes:
-        brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
-        why = "for the whole network, since no cause by itself explains the loss"
-        return FirstStep(capital(visible(link.remedy, 300)), why, Gain("measured", f"{brings}, proven"), "")
+    if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
+        return _first_link(diagnosis.proof)
     if causes and not (causes[0].tried and advice):
         remedy = next(iter(causes[0].remedies), None)
         gain = _first_gain(diagnosis, causes[0])
@@ -288,6 +286,16 @@ def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Pa
         why = "the causes named were tried without effect" if causes else "no rule names the cause"
         return FirstStep(advice[0].title, f"{why}; this page says where to look first", None, "")
     return None
+
+
+def _first_link(proof: Proof) -> FirstStep:
+    """A proven remedy that is for no cause: all of them together recover less."""
+    link = proof.chain[0]
+    title, _, names = link.remedy.partition(": ")
+    why = "no cause by itself explains the loss" + (f"; the layers: {names}" if names else "")
+    brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
+    judged = f"proven on {number(proof.judged)} {'samples' if proof.cross_fitted else 'other samples'}"
+    return FirstStep(capital(visible(title)), visible(why, 600), Gain("measured", brings, judged, "measured"), "")
 
 
 def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:

@@ -151,3 +151,14 @@ def test_a_missing_data_set_reads_not_measured(diagnosis: Diagnosis) -> None:
     table = build_context(only, {}).datasets
     assert table.rows[0].values == ("3", "not measured")
     assert table.relation == "not measured"
+
+
+def test_a_proven_remedy_for_no_cause_comes_first(proven: Diagnosis) -> None:
+    """The chain begins with what no cause names: all of these together recover less."""
+    row = proven.proof.chain[0].model_copy(update={"causes": (), "remedy": "2 of 49 layers in float: a/Conv, <b>"})
+    found = proven.proof.model_copy(update={"chain": (row,)})
+    first = build_context(proven.model_copy(update={"proof": found}), {}).first
+    assert first.title == "2 of 49 layers in float"
+    assert first.detail == "no cause by itself explains the loss; the layers: a/Conv, <b>"
+    assert (first.gain.kind, first.gain.look, first.code) == ("measured", "measured", "")
+    assert "proven on" in first.gain.judged
