@@ -201,8 +201,11 @@ class FallbackTrial:
     def _opened(self, batches: Sequence[Batch]) -> Bench:
         return Bench(self._models, batches, metric=self._metric, classes=False, threads=self._threads, whole=True)
 
-    def _change(self, units: Units) -> Change:
-        return left_in_float(unit for i in units for unit in self.groups[i].units)
+    def change(self, units: Units) -> Change:
+        """A set of groups left in float; constants beside activations go with the bias, and are no weights."""
+        change = left_in_float(unit for i in units for unit in self.groups[i].units)
+        forms = {k: form for k, form in change.weights.items() if k in self._network.weighted}
+        return replace(change, weights=forms)
 
     def evaluate(self, units: Units) -> Outcome:
         """One pass over the samples of the search with a set of groups in float."""
@@ -220,7 +223,7 @@ class FallbackTrial:
 
     def _simulated(self, sets: Sequence[Units]) -> Measured:
         pairs = zip(self._batches, sets, strict=True)
-        return self._bench.judged([self._network.outputs(batch, self._change(units)) for batch, units in pairs])
+        return self._bench.judged([self._network.outputs(batch, self.change(units)) for batch, units in pairs])
 
     def _by_batch(self, noise: Floats) -> Floats:
         if len(noise) == len(self._batches):
@@ -246,7 +249,7 @@ class FallbackTrial:
         unedited: tuple[str, ...] = ()
         if units:
             try:
-                edited = edit(self._models, self._case, self._change(units))
+                edited = edit(self._models, self._case, self.change(units))
                 unedited = edited.unedited
                 after = self._level(bench, bench.measure(edited.model))
             except QuantmedicError as error:

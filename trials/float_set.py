@@ -11,7 +11,6 @@ from quantmedic.engine.fallback_record import Goal
 from quantmedic.engine.proof import FLOAT_SET
 from quantmedic.engine.suspects import Repair
 from quantmedic.trials.fallback import FallbackTrial, Group
-from quantmedic.trials.sensitivity import left_in_float
 
 #: A larger share of the layers is no remedy any more: hardly anything would be left in int8.
 MOST = 1 / 3
@@ -55,7 +54,7 @@ def float_set(
     groups = [search.groups[i] for i in sorted(found.best or ())]
     if not groups or len(groups) > MOST * len(search.groups):
         return None
-    change = left_in_float(unit for group in groups for unit in group.units)
+    change = search.change(found.best or frozenset())
     targets = Targets(
         tuple(i for group in groups for i in group.tensors), tuple(k for group in groups for k in group.operators)
     )

@@ -21,6 +21,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.fallback_record import FallbackRecord, Goal
 from quantmedic.trials.fallback import FallbackTrial
+from quantmedic.trials.onnx_edit import edit
 
 Array = NDArray[Any]
 ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
@@ -112,6 +113,18 @@ def test_operators_that_only_move_values_belong_to_the_layer_before(csp: tuple[P
     assert {"GlobalAveragePool", "Flatten"} in types
     joined = [i for group in found.groups for i in group.tensors]
     assert len(joined) == len(set(joined)), "every quantizer belongs to one layer"
+
+
+def test_constants_beside_activations_can_be_carried_out(tmp_path: Path) -> None:
+    """The gains of normalizations and the terms of additions are no weights of a kernel."""
+    source, data = ZOO / "vit.onnx", 2 * pictures()[0][:96] - 1
+    name = onnx.load(source).graph.input[0].name
+    quantize_static(source, tmp_path / "int8.onnx", Reader(name, data[:16]), per_channel=True)
+    found = trial((source, tmp_path / "int8.onnx"), data, Goal(kind="sqnr", limit=80.0), samples=32)
+    every = found.change(frozenset(range(len(found.groups))))
+    edited = edit(found._models, found._case, every)
+    assert edited.unedited == ()
+    assert sqnr_db(outputs(source, data), outputs(edited.model, data)) > 80
 
 
 def test_goal_that_int8_meets_needs_nothing(csp: tuple[Path, Path]) -> None:
