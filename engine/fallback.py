@@ -1,9 +1,9 @@
 """The smallest set of layers that must stay in float so that a goal is met, found on sets and in few evaluations.
 
-Noise of many layers adds up at the output about as powers do, so one pass over the samples can try another random set
-in every batch: the noise of the batches, regressed on what was quantized in them, ranks all layers at once. Every
-evaluation of a set teaches the regression too. Sets are chosen along the ranking, and none is trusted before it was
-evaluated as a whole.
+Noise of many layers adds up at the output about as powers do. So one pass over the samples quantizes a few other layers
+in every batch, and the noise of the batches, regressed on what was quantized in them, ranks all layers at once. Few,
+since what a batch tells is as uncertain as its noise is large. Every evaluation of a set teaches the regression too.
+Sets are chosen along the ranking, and none is trusted before it was evaluated as a whole.
 """
 
 import math
@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 #: Units by index, left in float together.
 Units = frozenset[int]
+#: Share of the units that a batch quantizes for the ranking. Units louder by this factor than those at the edge of the
+#: set are quantized less often, for beside them the quiet ones are not heard.
+DENSITY, HEADROOM = 0.1, 4.0
 #: Evaluated sets weigh this much more than as many batches with random ones: they are what is searched.
 TRUST = 3.0
 #: Pull of every estimate towards an even share; spread of the rankings that are drawn when the best one has failed.
 RIDGE, SPREAD = 1.0, 0.5
 #: Rounds in which rows are weighed by the noise that is expected of them, and steps of the regression in each.
 ROUNDS, STEPS = 4, 300
+#: Noise that counts as none.
 TINY = 1e-12
 #: A batch counts at most as much as this many average ones.
 LOUD = 4.0
@@ -164,15 +168,11 @@ class _Search:
         return self.found.steps[-1]
 
     def _rank(self) -> None:
-        """One pass in which every batch leaves another random set in float.
-
-        The louder a unit is, the more often it stays in float: beside it the quiet ones would not be heard. Over all
-        batches every unit is quantized as often as planned.
-        """
-        self._model.fit(self._tolerated())
+        """One pass in which every batch quantizes other units, each of them over all batches as often as planned."""
+        self._model.fit()
         shares, batches = self._model.shares, len(self._full)
         edge = np.sort(shares)[::-1][min(self._guess(), self._units - 1)]
-        planned = 0.5 * np.minimum(1.0, 2.0 * edge / np.maximum(shares, TINY))
+        planned = DENSITY * np.minimum(1.0, HEADROOM * edge / shares)
         place = np.argsort(self._rng.random((self._units, batches)), axis=1)
         quantized = (place + self._rng.random((self._units, 1))) / batches < planned[:, np.newaxis]
         chosen = [frozenset(np.flatnonzero(~column).tolist()) for column in quantized.T]
@@ -206,7 +206,7 @@ class _Search:
         Where the best is but one larger than what failed, another ranking is drawn, for the smaller set may only have
         been the wrong one. None where nothing new comes up, or no more passes are allowed.
         """
-        self._model.fit(self._tolerated())
+        self._model.fit()
         best, steps = self.found.best, self.found.steps
         size = self._guess()
         if best is None:
@@ -246,17 +246,14 @@ class _NoiseModel:
         self._noise = np.concatenate([self._noise, noise])
         self._weight = np.concatenate([self._weight, weight])
 
-    def fit(self, share: float) -> None:
+    def fit(self) -> None:
         """Least squares without negative shares, by multiplicative updates (Lee and Seung 2001).
 
-        A row's error grows with its noise, so what is noisier than the goal counts the less.
-
-        Args:
-            share: Share of the noise at which the goal is met.
+        A row's error grows with its noise: the noisier it should be, the less it counts.
         """
         rows, even = self._quantized, 1.0 / len(self.shares)
         for _ in range(ROUNDS):
-            weighed = rows.T * (self._weight / np.maximum(rows @ self.shares, share) ** 2)
+            weighed = rows.T * (self._weight / np.maximum(rows @ self.shares, even / 2) ** 2)
             pull = RIDGE / (self.shares + even) ** 2
             self._precision, towards = weighed @ rows + np.diag(pull), weighed @ self._noise + pull * even
             for _ in range(STEPS):

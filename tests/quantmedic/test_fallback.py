@@ -1,0 +1,151 @@
+"""The smallest fallback set through API and command line: found, not found, interrupted, refused."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from models import conv_net, images, qdq, save_pair
+
+import quantmedic
+from quantmedic.demo import patient
+from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.reports.fallback import render_fallback, render_json
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    model = conv_net()
+    return save_pair(tmp_path_factory.mktemp("pair"), model, qdq(model, {"image": images()}))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "val.npz"
+    np.savez(path, image=images(160))
+    return path
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", "fallback", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_the_patient_needs_its_input_in_float_and_no_layer() -> None:
+    paths, options = patient()
+    options.pop("representative")
+    record = quantmedic.fallback(*paths, max_drop=2.0, threads=1, **options)
+    assert record.goal.metric == "top1" and record.goal.limit == 0.02
+    assert [layer.name for layer in record.layers] == ["image (input)"]
+    assert record.verdict in ("met", "unsure")
+    assert record.check is not None and record.check.after is not None
+    assert (record.check.before.drop_low or 0) > 0.5 > (record.check.after.drop_high or 1)
+
+
+def test_console_says_set_check_cost_and_snippet(pair: tuple[Path, Path], data: Path) -> None:
+    before = quantmedic.fallback(*pair, validation=data, min_sqnr_db=0.0, threads=1).steps[0].value
+    goal = before + 3
+    done = run(*pair, "-v", data, "--min-sqnr", f"{goal:.2f}", "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert f"goal: SQNR of at least {goal:.1f} dB" in text
+    assert "must leave int8; 80 samples of val.npz searched, seed 0" in text
+    assert "measured on the quantized model itself, 80 samples, not those of the search" in text
+    assert "cost: " in text and "multiply-adds leave int8" in text
+    assert "search: " in text and "one layer at a time takes" in text
+    assert all(len(line) <= 100 for line in text.splitlines() if "quantize_static" not in line)
+    snippet = next(line for line in text.splitlines() if "nodes_to_exclude=" in line)
+    names = json.loads(snippet.split("nodes_to_exclude=")[1].rstrip(")"))
+    assert names and set(names) <= {node.name for node in onnx.load(pair[0]).graph.node}
+
+
+def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path) -> None:
+    options: dict[str, Any] = {"validation": data, "min_sqnr_db": 45.0, "threads": 1}
+    record = quantmedic.fallback(*pair, **options)
+    done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--format", "json")
+    assert done.returncode == (0 if record.verdict in ("met", "unsure") else 1)
+    assert done.stdout == render_json(record)
+    found = json.loads(done.stdout)
+    assert found["verdict"] == record.verdict
+    assert found["nodes_to_exclude"] == list(record.nodes_to_exclude)
+    assert found["evaluations"] == record.evaluations
+
+
+def test_goal_that_is_met_already(pair: tuple[Path, Path], data: Path) -> None:
+    done = run(*pair, "-v", data, "--min-sqnr", 1, "--threads", 1)
+    assert done.returncode == 0
+    assert "none of " in done.stdout and "the goal is met" in done.stdout
+    assert "nodes_to_exclude" not in done.stdout
+
+
+def test_missed_goal_tells_a_stricter_one(pair: tuple[Path, Path], data: Path) -> None:
+    record = quantmedic.fallback(*pair, validation=data, min_sqnr_db=45.0, threads=1)
+    assert record.check is not None
+    level = record.check.before.model_copy(update={"sqnr_db": 41.0, "sqnr_low": 40.0, "sqnr_high": 42.0})
+    missed = record.model_copy(update={"check": record.check.model_copy(update={"after": level})})
+    assert missed.verdict == "missed"
+    assert "the goal is missed on these samples\nhelp: search again with --min-sqnr 49.0\n" in render_fallback(missed)
+
+
+def test_reversals_are_said_in_words(pair: tuple[Path, Path], data: Path) -> None:
+    record = quantmedic.fallback(*pair, validation=data, min_sqnr_db=45.0, threads=1)
+    first = record.steps[0]
+    worse = first.model_copy(update={"layers": (1, 2), "value": first.value - 1})
+    changed = record.model_copy(update={"steps": (first, worse), "reversals": ((0, 1),)})
+    text = render_fallback(changed)
+    assert "not monotone: 0 layers in float: " in text
+    assert record.units[1] in text and "more noise" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "exactly one goal is needed"),
+        ({"max_drop": 1.0, "min_sqnr_db": 30.0}, "exactly one goal is needed"),
+        ({"max_drop": -1.0}, "no model can reach this goal"),
+        ({"min_sqnr_db": float("nan")}, "no model can reach this goal"),
+        ({"min_sqnr_db": 30.0, "validation": None}, "no data was given"),
+    ],
+)
+def test_unclear_goals_are_refused(pair: tuple[Path, Path], options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words) as raised:
+        quantmedic.fallback(*pair, **{"validation": images(24), **options})
+    assert raised.value.help
+
+
+def test_float_model_given_twice_is_refused(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(ModelError, match="no layer of the quantized model has a quantizer"):
+        quantmedic.fallback(pair[0], pair[0], validation=images(24), min_sqnr_db=30.0)
+
+
+def test_errors_exit_with_two(pair: tuple[Path, Path], data: Path) -> None:
+    done = run(*pair, "-v", data)
+    assert done.returncode == 2 and "error: exactly one goal is needed" in done.stderr
+    done = run(*pair, "-v", "missing.npz", "--min-sqnr", 30)
+    assert done.returncode == 2 and "missing.npz" in done.stderr
+
+
+def test_interrupted_search_prints_what_it_has(pair: tuple[Path, Path], data: Path, tmp_path: Path) -> None:
+    """Ctrl-C comes from the metric, in the middle of the search."""
+    (tmp_path / "halting.py").write_text(
+        "import os, signal\n"
+        "calls = []\n"
+        "def error(outputs, labels):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 900:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return ((outputs['scores'] - labels) ** 2).mean(axis=1)\n"
+        "error.higher_is_better = False\n"
+    )
+    scores = ort.InferenceSession(pair[0]).run(None, {"image": images(160)})[0]
+    np.save(tmp_path / "labels.npy", scores)
+    goal = ["-v", data, "--labels", tmp_path / "labels.npy", "--metric", "halting:error", "--max-drop", 1e-9]
+    done = run(*pair, *goal, "--threads", 1, cwd=tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.endswith("interrupted\n") and "Traceback" not in done.stderr
+    assert "FALLBACK" in done.stdout and "interrupted" in done.stdout
