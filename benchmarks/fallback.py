@@ -15,7 +15,6 @@ import argparse
 import logging
 import math
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -173,4 +172,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    sys.exit(main())
+    main()

@@ -137,7 +137,7 @@ def test_interrupted_search_prints_what_it_has(pair: tuple[Path, Path], data: Pa
         "calls = []\n"
         "def error(outputs, labels):\n"
         "    calls.append(1)\n"
-        "    if len(calls) == 900:\n"
+        "    if len(calls) == 450:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "    return ((outputs['scores'] - labels) ** 2).mean(axis=1)\n"
         "error.higher_is_better = False\n"
