@@ -17,7 +17,7 @@ from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_record import model_record, observed_facts
+from quantmedic.collectors.onnx_record import observed_facts
 from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.references import References
 from quantmedic.collectors.stages import STAGE_SAMPLES, Stage, compare_stages
@@ -336,7 +336,7 @@ class _Run:
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
-            record = model_record(self._models, self._observer, self._options, self._version, self._metric)
+            record = self._models.record(self._observer, self._options, self._version, self._metric)
             self._record = self._extras.added_to(record)
         begun = {role: into for role, into in self._accumulators.items() if into.ended}
         statistics = {role: into.finish() for role, into in begun.items()}

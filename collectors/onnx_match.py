@@ -1,6 +1,6 @@
 """Which tensor of the quantized model is which of the float model: by structure, and by names where they agree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,17 +31,22 @@ class Match:
     unmatched: list[str] = field(default_factory=list)
 
 
-def match(float_graph: Graph, quantized: Graph) -> Match:
-    """Pair the graphs from the inputs downwards; an operator's inputs decide what its name leaves open."""
-    return _Matcher(float_graph, quantized).run()
+def match(float_graph: Graph, quantized: Graph, given: Mapping[str, str] | None = None) -> Match:
+    """Pair the graphs from the inputs downwards; an operator's inputs decide what its name leaves open.
+
+    ``given`` is what the user knows: float operators by quantized operators, by name.
+    """
+    return _Matcher(float_graph, quantized, given or {}).run()
 
 
 class _Matcher:
-    def __init__(self, float_graph: Graph, quantized: Graph) -> None:
+    def __init__(self, float_graph: Graph, quantized: Graph, given: Mapping[str, str]) -> None:
         self.float_graph, self.quantized = float_graph, quantized
+        named = {op.name: op for op in float_graph.operators}
+        self.given = {mine: named[theirs] for mine, theirs in given.items()}
         self.producers = float_graph.producers
         self.consumers = float_graph.consumers
-        self.taken: set[int] = set()
+        self.taken: set[int] = {op.index for op in self.given.values()}
         self.result = Match()
         #: Products without a bias whose twins have one, until the addition that makes up for it is met.
         self.owed: dict[str, str] = {}
@@ -80,6 +85,8 @@ class _Matcher:
 
     def _twin(self, op: Operator) -> Operator | None:
         """The float operator that this one stands for, or None: what it reads and holds counts before its name."""
+        if op.name in self.given:
+            return self.given[op.name]
         candidates = list(self._structural(op))
         named = self._named(op)
         if named is not None and _kind(named) == _kind(op) and not any(c is named for c in candidates):

@@ -10,19 +10,17 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
 from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.lanes import Lane
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_plan import Plan, feed_of, fixed_grid, is_coded, per_channel, settle
-from quantmedic.collectors.onnx_session import make_session, output_difference, run
-from quantmedic.collectors.onnx_view import IsolatedOperators, Reading, View
+from quantmedic.collectors.onnx_plan import Plan, fixed_grid, is_coded, per_channel, settle
+from quantmedic.collectors.onnx_session import output_difference
+from quantmedic.collectors.onnx_view import IsolatedOperators, View
 from quantmedic.collectors.reference import Deployed
-from quantmedic.collectors.references import Outputs, comparable, compared
+from quantmedic.collectors.references import Outputs
 from quantmedic.collectors.spatial import is_image
 from quantmedic.engine.case import SetStatistics
-from quantmedic.engine.comparison import noise_ratio
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -73,7 +71,7 @@ class Observer:
         simulated: What is observed is not what is deployed.
         difference: Largest relative change of an output by observing.
         rerun_difference: Largest relative change of a float output in a second run of the first batch.
-        kernel_noise: What integer kernels add; see ``kernel_noise``. None on CPUs where they do not saturate.
+        kernel_noise: What integer kernels add; None on CPUs where they do not saturate.
         outputs: Compares the outputs that both models have.
     """
 
@@ -81,7 +79,7 @@ class Observer:
         self._models, self._first, self._options, self._classes = models, first, options, classes
         self.tapped: set[int] = set()
         self.simulated, self.difference = False, 0.0
-        view = View(models, dict(enumerate(models.pairs)), first, options.session_threads)
+        view = models.view(dict(enumerate(models.pairs)), first, options.session_threads)
         self._plain = view.observed.plain
         reading = view.read(first)
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
@@ -89,9 +87,7 @@ class Observer:
         graph = models.float_graph
         floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
         self.rerun_difference = output_difference(floats, view.floats_again(first))
-        self.kernel_noise = None
-        if has_vnni() is False and models.quantized.is_quantized:
-            self.kernel_noise = kernel_noise(models, first, reading, options.session_threads)
+        self.kernel_noise = models.kernel_noise(first, reading, options.session_threads)
         view.renumber(self.plan.numbers)
         self._use(view)
 
@@ -99,7 +95,7 @@ class Observer:
         """Expose these tensors from now on, and only these."""
         del self._view  # one pair of sessions at a time
         pairs = {i: self.plan.pairs[i] for i in tensors}
-        view = View(self._models, pairs, self._first, self._options.session_threads, self._plain)
+        view = self._models.view(pairs, self._first, self._options.session_threads, self._plain)
         self._use(view)
 
     def _use(self, view: View) -> None:
@@ -256,20 +252,3 @@ class Observer:
         if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
             return None
         return self._view.flipped_features(batch, *plan.image)
-
-
-def kernel_noise(models: Models, first: Batch, reading: Reading, threads: int) -> float | None:
-    """Mean d² between integer kernels and the plain graph / mean d² between the plain graph and the float model.
-
-    About 0.01 to 1 where kernels round a little differently; far more where they saturate. None without noise.
-    """
-    graph = models.quantized
-    session = make_session(graph.model, graph.path, threads, plain=True)
-    plain = dict(zip(graph.outputs, run(session, graph.outputs, feed_of(first, graph), graph.path), strict=True))
-    found, against = [], []
-    for (_, j), x, y in zip(models.match.outputs, *reading.outputs, strict=True):
-        simulated = plain[graph.outputs[j]]
-        if comparable(simulated, y) and comparable(x, simulated):
-            found.append(compared(simulated, y, None))
-            against.append(compared(x, simulated, None))
-    return noise_ratio(found, against)

@@ -1,16 +1,20 @@
 """Two ONNX models that belong together: both graphs, their twins, and what can be read in both."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.channels import static_shapes
 from quantmedic.collectors.datasets import InputSpec
+from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.onnx_file import load_model
 from quantmedic.collectors.onnx_graph import Graph, Tap
 from quantmedic.collectors.onnx_match import Match, match
@@ -18,8 +22,15 @@ from quantmedic.collectors.onnx_parse import parse
 from quantmedic.collectors.onnx_weights import refuse_other_weights
 from quantmedic.engine.errors import ModelError
 
+if TYPE_CHECKING:
+    from quantmedic.collectors.onnx_view import Reading, View
+    from quantmedic.engine.case import Case
+
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
 Progress = Callable[[str, int, int | None], None]
+#: What a network makes of a batch: the outputs that both models have, in the order of their matches.
+Runner = Callable[[Batch], list[Float32]]
 #: Activations that runtimes fuse into the kernel before them.
 _ACTIVATIONS = frozenset({"Relu", "Clip", "LeakyRelu", "PRelu", "HardSigmoid", "HardSwish"})
 
@@ -35,7 +46,10 @@ class Pair:
 
 @dataclass
 class Models:
-    """Both graphs and what was found out about them before any data was run."""
+    """Both graphs, what was found out about them before any data was run, and how to run them.
+
+    A framework of its own overrides what concerns running: collecting, simulating and trying ask nothing else of it.
+    """
 
     float_graph: Graph
     quantized: Graph
@@ -52,6 +66,57 @@ class Models:
         """Inputs that a data set has to supply."""
         return [input_spec(value) for value in graph_inputs(self.float_graph)]
 
+    def as_deployed(self) -> AbstractContextManager[None]:
+        """Context in which both models run as deployed, and are left as they were."""
+        return nullcontext()
+
+    def view(
+        self, pairs: Mapping[int, "Pair"], first: Batch, threads: int, plain: Sequence[Array] | None = None
+    ) -> "View":
+        """Both models with these pairs exposed; see ``View``."""
+        from quantmedic.collectors.onnx_view import View
+
+        return View(self, pairs, first, threads, plain)
+
+    def kernel_noise(self, first: Batch, reading: "Reading", threads: int) -> float | None:
+        """What integer kernels add; None on processors where they do not saturate."""
+        from quantmedic.collectors.onnx_kernels import kernel_noise
+
+        if has_vnni() is not False or not self.quantized.is_quantized:
+            return None
+        return kernel_noise(self, first, reading, threads)
+
+    def record(self, *about: Any) -> Any:
+        """What a case says of both models besides statistics; see ``model_record``."""
+        from quantmedic.collectors.onnx_record import model_record
+
+        return model_record(self, *about)
+
+    def simulated(self, case: "Case", threads: int) -> Any:
+        """The float network with quantizers that can be changed; see ``SimulatedNetwork``."""
+        from quantmedic.collectors.onnx_simulated import SimulatedNetwork
+
+        return SimulatedNetwork(self, case, threads)
+
+    def float_runner(self, threads: int) -> Runner:
+        """Runs the float model."""
+        names = [self.float_graph.outputs[i] for i, _ in self.match.outputs]
+        return self._runner(self.float_graph.model, self.float_graph, names, threads)
+
+    def quantized_runner(self, threads: int, changed: Any = None) -> Runner:
+        """Runs the quantized model, or a changed copy of it."""
+        names = [self.quantized.outputs[j] for _, j in self.match.outputs]
+        return self._runner(self.quantized.model if changed is None else changed, self.quantized, names, threads)
+
+    def _runner(self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], threads: int) -> Runner:
+        from quantmedic.collectors.onnx_plan import feed_of
+        from quantmedic.collectors.onnx_session import make_session, run
+
+        session = make_session(model, graph.path, threads)
+        return lambda batch: [
+            np.asarray(array, np.float32) for array in run(session, names, feed_of(batch, graph), graph.path)
+        ]
+
 
 def open_models(float_path: Path, quantized_path: Path) -> Models:
     """Read both models and pair their tensors.
@@ -61,7 +126,7 @@ def open_models(float_path: Path, quantized_path: Path) -> Models:
     """
     float_graph = parse(float_path, load_model(float_path))
     quantized = parse(quantized_path, load_model(quantized_path))
-    _refuse_swapped(float_graph, quantized)
+    refuse_swapped(float_graph, quantized)
     _refuse_strangers(float_graph, quantized)
     matched = match(float_graph, quantized)
     if not matched.operators:
@@ -74,7 +139,7 @@ def open_models(float_path: Path, quantized_path: Path) -> Models:
             help="is the quantized model made from this float model?",
         )
     refuse_other_weights(float_graph, quantized, matched.operators)
-    return Models(float_graph, quantized, matched, _pairs(float_graph, quantized, matched))
+    return Models(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
 
 
 def graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
@@ -89,7 +154,7 @@ def input_spec(value: onnx.ValueInfoProto) -> InputSpec:
     return InputSpec(value.name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
 
 
-def _refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
+def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
     if float_graph.is_quantized and not quantized.is_quantized:
         raise ModelError(
             "the models seem to be swapped: the float model holds quantizers, the quantized one none",
@@ -121,7 +186,7 @@ def _describe(specs: Sequence[InputSpec]) -> str:
     return ", ".join(f"{s.name} {s.dtype}{['?' if d is None else d for d in s.shape]}" for s in specs)
 
 
-def _pairs(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]:
+def pairs_of(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]:
     """Every tensor that can be read in both models: by its codes, or, outside of quantizers, by its values."""
     pairs = []
     order = [*quantized.inputs, *(name for op in quantized.operators for name in op.outputs)]

@@ -54,15 +54,38 @@ def model_record(
     """Everything that does not change while data are read; data sets and notices are left empty."""
     files = [[graph.path, *external_files(graph.path)] for graph in (models.float_graph, models.quantized)]
     executed = executed_types(models.quantized, options.session_threads)
+    record = case_record(models, observer, version, metric, executed=executed, half=half_tensors(models.quantized))
+    facts = _model_facts(models, observer, record.operators, files)
+    return record.model_copy(update={"model": facts, "run": record.run | _run_record(models, options, files)})
+
+
+def case_record(
+    models: Models,
+    observer: Observer,
+    version: str,
+    metric: Metric | None,
+    *,
+    executed: Mapping[str, str],
+    half: frozenset[str] | None,
+) -> CaseRecord:
+    """The tables of a case, of any framework.
+
+    Args:
+        models: Both models.
+        observer: What is measured of them.
+        version: Version of quantmedic.
+        metric: Task metric.
+        executed: Operator type that really computes each tensor of the quantized model, as far as that is known.
+        half: Tensors that the quantized model holds as float16; None where that is unknown.
+    """
     index = {pair.root: i for i, pair in enumerate(observer.plan.pairs)}
     ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
-    operators = tuple(_operator(op, models, index, executed, ends) for op in models.quantized.operators)
-    traits = _Traits(half_tensors(models.quantized), squared_tensors(models.quantized))
+    traits = _Traits(half, squared_tensors(models.quantized))
     return CaseRecord(
         quantmedic_version=version,
-        model=_model_facts(models, observer, operators, files),
+        model=ModelFacts(),
         tensors=tuple(_tensor(i, observer, models, index, traits) for i in range(len(observer.plan.pairs))),
-        operators=operators,
+        operators=tuple(_operator(op, models, index, executed, ends) for op in models.quantized.operators),
         outputs=_outputs(models, observer, index),
         input_tensor=observer.plan.input_pair,
         image_input=observer.plan.image is not None and observer.plan.image[1] > 0,
@@ -71,7 +94,7 @@ def model_record(
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
         notices=(),
-        run=_run_record(models, options, files) | {"metric_output": metric.output if metric else None},
+        run={"metric_output": metric.output if metric else None},
     )
 
 
@@ -220,39 +243,47 @@ def _model_facts(
     models: Models, observer: Observer, operators: Sequence[OperatorRecord], files: Sequence[Sequence[Path]]
 ) -> ModelFacts:
     graph = models.quantized
-    compute = [op for op in operators if op.is_compute]
-    quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
-    kernels = [op.executed_as for op in compute if op.executed_as is not None]
     sizes = [sum(file.stat().st_size for file in own) for own in files]
     training = training_nodes(models.float_graph)
     opset = required_opset(graph.model)
-    known = sum(len(op.outputs) for op in graph.operators)
-    matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
     return ModelFacts(
+        **pair_facts(models, observer, operators),
         name=graph.path.name,
         framework="onnx",
-        format=graph.format,
         toolchain=" ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
         toolchain_marks=toolchain_marks(graph.model),
         opset=graph.opset,
-        operators=len(operators),
-        compute_operators=len(compute),
-        quantized_share=len(quantized) / len(compute) if compute else None,
-        integer_share=kernels.count("integer") / len(kernels) if kernels else None,
-        matched_share=matched / known if known else None,
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0],
-        **observed_facts(observer),
-        float_is_quantized=models.float_graph.is_quantized,
-        cpu_vnni=has_vnni(),
-        integer_kernel_noise=observer.kernel_noise,
         required_opset=opset,
         opset_deficit=max((opset or 0) - graph.opset, 0),
-        float_rerun_difference=observer.rerun_difference,
         training_nodes=len(training),
         first_training_node=next(iter(training), None),
     )
+
+
+def pair_facts(models: Models, observer: Observer, operators: Sequence[OperatorRecord]) -> dict[str, Any]:
+    """Fields of ``ModelFacts`` that every framework tells in the same way."""
+    graph = models.quantized
+    compute = [op for op in operators if op.is_compute]
+    quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
+    kernels = [op.executed_as for op in compute if op.executed_as is not None]
+    known = sum(len(op.outputs) for op in graph.operators)
+    matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
+    return {
+        **observed_facts(observer),
+        "format": graph.format,
+        "operators": len(operators),
+        "compute_operators": len(compute),
+        "quantized_share": len(quantized) / len(compute) if compute else None,
+        "integer_share": kernels.count("integer") / len(kernels) if kernels else None,
+        "matched_share": matched / known if known else None,
+        "float_is_quantized": models.float_graph.is_quantized,
+        "cpu_vnni": has_vnni(),
+        "integer_kernel_noise": observer.kernel_noise,
+        "float_rerun_difference": observer.rerun_difference,
+    }
 
 
 def observed_facts(observer: Observer) -> dict[str, Any]:

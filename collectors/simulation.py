@@ -9,9 +9,6 @@ from quantmedic.collectors.batches import Batch, Part
 from quantmedic.collectors.datasets import Dataset
 from quantmedic.collectors.onnx_observer import Options
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_plan import feed_of
-from quantmedic.collectors.onnx_session import make_session, run
-from quantmedic.collectors.onnx_simulated import SimulatedNetwork
 from quantmedic.collectors.output_noise import OutputNoise
 from quantmedic.engine.case import Case, RunRecord, SimulationRecord
 from quantmedic.engine.change import Change
@@ -35,13 +32,10 @@ class Simulation:
             ModelError: The network cannot be simulated.
             DataError: The data cannot be read again.
         """
-        self._network = SimulatedNetwork(models, case, options.threads)
+        self._network = models.simulated(case, options.threads)
         self._batches, floats = self._read(dataset, case, role, options)
-        quantized = models.quantized
-        names = [quantized.outputs[j] for _, j in models.match.outputs]
-        session = make_session(quantized.model, quantized.path, options.threads)
-        deployed = [run(session, names, feed_of(batch, quantized), quantized.path) for batch in self._batches]
-        outputs = [[np.asarray(array, np.float32) for array in found] for found in deployed]
+        run = models.quantized_runner(options.threads)
+        outputs = [run(batch) for batch in self._batches]
         classes = bool((case.statistics[role].samples["class_float"] >= 0).any())
         self._noise = OutputNoise(self._batches, floats, outputs, classes=classes)
         self.record = SimulationRecord(

@@ -23,7 +23,7 @@ from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.tensors import main_role
 from quantmedic.engine.toolchain import named
-from quantmedic.opening import default_metric
+from quantmedic.opening import default_metric, open_pair
 
 Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
@@ -32,8 +32,8 @@ DEFAULT_BUDGET = 60.0
 
 
 def diagnose(
-    float_model: str | Path,
-    quantized_model: str | Path,
+    float_model: Any,
+    quantized_model: Any,
     *,
     representative: Any = None,
     validation: Any = None,
@@ -47,9 +47,10 @@ def diagnose(
     """Find out why the quantized model is less accurate than the float one.
 
     Args:
-        float_model: Path of the float ONNX model.
-        quantized_model: Path of its quantized counterpart.
-        representative: The data that calibrated it: ``.npz``, folder, ``module:function``, mapping or array.
+        float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
+        quantized_model: Path of its quantized counterpart, or that module.
+        representative: The data that calibrated it: ``.npz``, folder, ``module:function``, mapping or array; for
+            modules also what yields batches of tensors, such as a ``DataLoader`` or a generator function.
         validation: The data that it is judged on, in the same forms.
         rules: Rules and thresholds; the built-in ones by default.
         output: Folder for the report; None writes nothing.
@@ -77,8 +78,8 @@ def diagnose(
 
 
 def collect(
-    float_model: str | Path,
-    quantized_model: str | Path,
+    float_model: Any,
+    quantized_model: Any,
     *,
     representative: Any = None,
     validation: Any = None,
@@ -104,6 +105,7 @@ def collect(
     toolchain_logs: Sequence[str | Path] = (),
     prove: float | None = None,
     write_fixed: str | Path | None = None,
+    mapping: Mapping[str, str] | None = None,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -111,8 +113,8 @@ def collect(
     the case tells what each of them recovers.
 
     Args:
-        float_model: Path of the float ONNX model.
-        quantized_model: Path of its quantized counterpart.
+        float_model: See ``diagnose``.
+        quantized_model: See ``diagnose``; neither model is changed.
         representative: See ``diagnose``.
         validation: See ``diagnose``.
         rules: Rules that decide which remedies are simulated, and whose ``logs.yaml`` tells how toolchains word things;
@@ -141,6 +143,8 @@ def collect(
         prove: Seconds for carrying out the remedies of what is suspected on copies of the quantized model: what they
             recover there is measured, on samples that they were not fitted on. None tries nothing.
         write_fixed: Where to write the quantized model with all proven remedies; implies ``prove``.
+        mapping: Of torch modules, float layers with their quantized counterparts by name, where structure and names
+            leave open what belongs together.
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -149,15 +153,12 @@ def collect(
         CaseError: The case to resume was measured with other models, data or options.
         collectors.from_onnx.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
     """
-    from quantmedic.collectors.datasets import open_dataset
     from quantmedic.collectors.from_onnx import Interrupted
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.host import available_threads
     from quantmedic.collectors.metrics import load_metric
     from quantmedic.collectors.onnx_file import require_writable, save_model
     from quantmedic.collectors.onnx_observer import Options
-    from quantmedic.collectors.onnx_pair import open_models
-    from quantmedic.collectors.preprocessing import Preprocessing
     from quantmedic.collectors.stages import open_stages
     from quantmedic.collectors.toolchain_log import read_logs
 
@@ -172,20 +173,11 @@ def collect(
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
         )
     if write_fixed is not None:
-        _refuse_own(Path(write_fixed), (Path(float_model), Path(quantized_model)))
+        _refuse_own(Path(write_fixed), (float_model, quantized_model))
         require_writable(Path(write_fixed))
-    models = open_models(Path(float_model), Path(quantized_model))
-    prepare = preprocessing or {}
-    datasets = {
-        role: open_dataset(
-            source,
-            models.input_specs,
-            preprocessing=prepare.get(role, Preprocessing()),
-            labels=labels if role == "validation" or "validation" not in given else None,
-            role=role,
-        )
-        for role, source in given.items()
-    }
+    models, datasets = open_pair(
+        float_model, quantized_model, given, preprocessing=preprocessing or {}, labels=labels, mapping=mapping
+    )
     name = metric or default_metric(datasets.values())
     extras = _extras(models, datasets.get("validation"), samples, reference_outputs, device_outputs)
     if toolchain_logs:
@@ -198,35 +190,36 @@ def collect(
         extras = replace(extras, expected_float_metric=_expected(expected_float_metric, name if labelled else None))
     settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode)
     task = load_metric(name, metric_direction, output=metric_output) if name else None
-    case = _collect(
-        models,
-        datasets,
-        options=settings,
-        version=quantmedic.__version__,
-        metric=task,
-        progress=progress,
-        resume=_unfinished(Path(checkpoint)) if resume and checkpoint is not None else None,
-        checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
-        extras=extras,
-    )
-    base = rules or load_rulebase()
-    try:
-        case = _simulated(case, models, datasets, settings, base, progress)
-    except KeyboardInterrupt:
-        # All samples are measured: what is lost is only what remedies recover.
-        if checkpoint is not None:
-            save_case(case, checkpoint)
-        raise Interrupted(case) from None
-    if prove is None and write_fixed is None:
-        return case
-    budget = DEFAULT_BUDGET if prove is None else prove
-    proven = _proven(case, models, datasets, settings, base, progress, metric=task, budget=budget)
-    if write_fixed is None:
+    with models.as_deployed():
+        case = _collect(
+            models,
+            datasets,
+            options=settings,
+            version=quantmedic.__version__,
+            metric=task,
+            progress=progress,
+            resume=_unfinished(Path(checkpoint)) if resume and checkpoint is not None else None,
+            checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
+            extras=extras,
+        )
+        base = rules or load_rulebase()
+        try:
+            case = _simulated(case, models, datasets, settings, base, progress)
+        except KeyboardInterrupt:
+            # All samples are measured: what is lost is only what remedies recover.
+            if checkpoint is not None:
+                save_case(case, checkpoint)
+            raise Interrupted(case) from None
+        if prove is None and write_fixed is None:
+            return case
+        budget = DEFAULT_BUDGET if prove is None else prove
+        proven = _proven(case, models, datasets, settings, base, progress, metric=task, budget=budget)
+        if write_fixed is None:
+            return proven.case
+        if proven.fixed is None:
+            return _noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
+        save_model(proven.fixed, Path(write_fixed))
         return proven.case
-    if proven.fixed is None:
-        return _noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
-    save_model(proven.fixed, Path(write_fixed))
-    return proven.case
 
 
 def _simulated(
@@ -261,8 +254,14 @@ def _simulated(
     return Case(case.record.model_copy(update={"simulation": found}), case.statistics)
 
 
-def _refuse_own(fixed: Path, own: Iterable[Path]) -> None:
-    if fixed.resolve() in [path.resolve() for path in own]:
+def _refuse_own(fixed: Path, own: Iterable[Any]) -> None:
+    if not all(isinstance(model, str | Path) for model in own):
+        raise DataError(
+            "a repaired torch module is not written",
+            where=str(fixed),
+            help="leave write_fixed out: the report's prescription holds the configuration to quantize again with",
+        )
+    if fixed.resolve() in [Path(path).resolve() for path in own]:
         raise OutputError("the repaired model would replace one of yours", where=str(fixed), help="name another file")
 
 

@@ -1,12 +1,13 @@
 """Opening two models with the data that they are judged on, as every command does it."""
 
+import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import quantmedic
-from quantmedic.engine.errors import DataError
+from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.facts import Role
 
 if TYPE_CHECKING:
@@ -68,6 +69,68 @@ def open_validation(
     looked = Options(samples=max(LOOKED_AT, dataset.unit), threads=used, seed=seed)
     case = collect(models, {"validation": dataset}, options=looked, version=quantmedic.__version__, metric=measure)
     return Opened(models, dataset, measure, case, used)
+
+
+def open_pair(
+    float_model: Any,
+    quantized_model: Any,
+    given: Mapping[Role, Any],
+    *,
+    preprocessing: Mapping[Role, Any],
+    labels: Any = None,
+    mapping: Mapping[str, str] | None = None,
+) -> "tuple[Models, dict[Role, Dataset]]":
+    """Open two models, whatever their framework, and the data that they are given.
+
+    Raises:
+        DataError: A data set does not fit the models.
+        ModelError: A model cannot be read, or the two do not belong together.
+    """
+    from quantmedic.collectors.datasets import open_dataset
+    from quantmedic.collectors.onnx_pair import open_models
+    from quantmedic.collectors.preprocessing import Preprocessing
+
+    paths = [isinstance(model, str | Path) for model in (float_model, quantized_model)]
+    if not any(paths):
+        return _open_modules(float_model, quantized_model, given, preprocessing, labels, mapping)
+    if not all(paths):
+        raise ModelError(
+            "one model is a file, the other is not",
+            where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
+            help="give two ONNX files, or two torch modules",
+        )
+    if mapping:
+        raise DataError("mapping is for torch modules", help="ONNX files are matched by their graphs; leave it out")
+    models = open_models(Path(float_model), Path(quantized_model))
+    datasets = {
+        role: open_dataset(
+            source,
+            models.input_specs,
+            preprocessing=preprocessing.get(role, Preprocessing()),
+            labels=labels if role == "validation" or "validation" not in given else None,
+            role=role,
+        )
+        for role, source in given.items()
+    }
+    return models, datasets
+
+
+def _open_modules(
+    float_model: Any, quantized_model: Any, given: Any, preprocessing: Any, labels: Any, mapping: Any
+) -> "tuple[Models, dict[Role, Dataset]]":
+    if importlib.util.find_spec("torch") is None:
+        raise ModelError(
+            "these models are neither files nor can torch be imported",
+            where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
+            help="give paths of ONNX files, or install torch for torch modules: pip install torch",
+        )
+    from quantmedic.collectors.from_torch import open_torch
+
+    return open_torch(float_model, quantized_model, given, preprocessing=preprocessing, labels=labels, mapping=mapping)
+
+
+def _kind(model: Any) -> str:
+    return str(model) if isinstance(model, str | Path) else type(model).__name__
 
 
 def default_metric(datasets: Iterable[Any]) -> str | None:

@@ -3,17 +3,14 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.metrics import Metric
-from quantmedic.collectors.onnx_graph import Graph
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_plan import feed_of
-from quantmedic.collectors.onnx_session import make_session, run
+from quantmedic.collectors.onnx_pair import Models, Runner
 from quantmedic.collectors.output_noise import OutputNoise
 from quantmedic.engine.errors import ModelError
 
@@ -71,18 +68,17 @@ class Bench:
         self._models, self._batches, self._threads = models, batches, threads
         labelled = all(batch.labels is not None for batch in batches)
         self._metric = metric if labelled else None
-        float_graph, quantized = models.float_graph, models.quantized
-        self._float_names = [float_graph.outputs[i] for i, _ in models.match.outputs]
-        self._names = [quantized.outputs[j] for _, j in models.match.outputs]
-        floats = self._run(float_graph.model, float_graph, self._float_names, None)
-        deployed = self._run(quantized.model, quantized, self._names, None)
+        self._float_names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
+        self._names = [models.quantized.outputs[j] for _, j in models.match.outputs]
+        floats = self._run(models.float_runner(threads), None)
+        deployed = self._run(models.quantized_runner(threads), None)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole)
         self.power: Floats = self._noise.power
         self.float_metric = self._metric_values(floats)
         self.columns = self._noise.columns
         self.before = self.judged(deployed)
 
-    def measure(self, model: onnx.ModelProto, deadline: float | None = None) -> Measured:
+    def measure(self, model: Any, deadline: float | None = None) -> Measured:
         """A changed copy of the quantized model.
 
         Args:
@@ -93,24 +89,20 @@ class Bench:
             ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
             OutOfTimeError: The deadline has passed.
         """
-        outputs = self._run(model, self._models.quantized, self._names, deadline)
+        outputs = self._run(self._models.quantized_runner(self._threads, model), deadline)
         for found in outputs:
             for name, array in zip(self._names, found, strict=True):
                 if not np.isfinite(array).all():
                     raise ModelError(f"the changed model gives NaN or infinite values at {name}")
         return self.judged(outputs)
 
-    def _run(
-        self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], deadline: float | None
-    ) -> list[list[Float32]]:
+    def _run(self, run: Runner, deadline: float | None) -> list[list[Float32]]:
         """Outputs per batch."""
-        session = make_session(model, graph.path, self._threads)
         found = []
         for batch in self._batches:
             if deadline is not None and time.monotonic() > deadline:
                 raise OutOfTimeError
-            outputs = run(session, names, feed_of(batch, graph), graph.path)
-            found.append([np.asarray(array, np.float32) for array in outputs])
+            found.append(run(batch))
         return found
 
     def judged(self, outputs: Sequence[Sequence[Float32]]) -> Measured:

@@ -15,8 +15,6 @@ from quantmedic.collectors.from_onnx import collect
 from quantmedic.collectors.metrics import Metric, drop_interval
 from quantmedic.collectors.onnx_observer import Options
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_plan import feed_of
-from quantmedic.collectors.onnx_session import make_session, run
 from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change, change_of
 from quantmedic.engine.derive import derive
@@ -305,11 +303,10 @@ def _refuse_short(budget: float, speed: float) -> None:
 def _seconds_per_sample(models: Models, batch: Batch, threads: int) -> float:
     """Time of both networks."""
     seconds = 0.0
-    for graph in (models.float_graph, models.quantized):
-        session, feed = make_session(graph.model, graph.path, threads), feed_of(batch, graph)
-        run(session, graph.outputs, feed, graph.path)
+    for run in (models.float_runner(threads), models.quantized_runner(threads)):
+        run(batch)
         start = time.perf_counter()
-        run(session, graph.outputs, feed, graph.path)
+        run(batch)
         seconds += time.perf_counter() - start
     return seconds / batch.samples
 

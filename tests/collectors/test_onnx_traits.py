@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 import quantmedic
 from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.onnx_observer import kernel_noise
+from quantmedic.collectors.onnx_kernels import kernel_noise
 from quantmedic.collectors.onnx_pair import open_models
 from quantmedic.collectors.onnx_parse import parse
 from quantmedic.collectors.onnx_traits import (

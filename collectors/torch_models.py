@@ -1,0 +1,236 @@
+"""Two torch modules that belong together: their calls as graphs, their twins, and how to run and observe them."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.inputs import InputSpec
+from quantmedic.collectors.onnx_match import match
+from quantmedic.collectors.onnx_pair import Models, Runner, pairs_of, refuse_swapped
+from quantmedic.collectors.onnx_weights import refuse_other_weights
+from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
+from quantmedic.collectors.torch_inputs import TorchInputs
+from quantmedic.collectors.torch_module import as_deployed, device_of, opened, run_error, to_array
+from quantmedic.collectors.torch_trace import Recorder, TorchGraph, graph_of
+from quantmedic.collectors.torch_twins import settle_twins
+from quantmedic.engine.errors import ModelError, QuantmedicError
+
+Array = NDArray[np.generic]
+#: Samples of the first batch that the calls are written down with.
+TRACED_SAMPLES = 4
+#: Outputs that differ by more than this share of their largest value are not those of the module by itself: kernels
+#: that torch chooses when nobody looks round a little differently.
+SAME_OUTPUT = 1e-4
+
+
+@dataclass
+class TorchModels(Models):
+    """Two modules; see ``Models``. One batch runs at a time, for modules keep state while they run."""
+
+    float_module: torch.nn.Module = field(kw_only=True)
+    quantized_module: torch.nn.Module = field(kw_only=True)
+    inputs: TorchInputs = field(kw_only=True)
+    lock: Any = field(default_factory=threading.RLock, kw_only=True)
+
+    @property
+    def input_specs(self) -> list[InputSpec]:
+        return list(self.inputs.specs)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:  # type: ignore[override]
+        graph: Any = self.float_graph
+        return graph.shapes
+
+    @contextmanager
+    def as_deployed(self) -> Iterator[None]:
+        """Context in which both modules run as deployed; they are as before afterwards."""
+        with as_deployed(self.float_module, self.quantized_module):
+            yield
+
+    def view(self, *about: Any) -> Any:
+        from quantmedic.collectors.torch_view import TorchView
+
+        return TorchView(self, *about)
+
+    def kernel_noise(self, *about: Any) -> None:
+        return None
+
+    def record(self, *about: Any) -> Any:
+        from quantmedic.collectors.torch_record import torch_record
+
+        return torch_record(self, *about)
+
+    def simulated(self, case: Any, threads: int) -> Any:
+        from quantmedic.collectors.torch_simulated import TorchSimulated
+
+        return TorchSimulated(self, case)
+
+    def float_runner(self, threads: int) -> Runner:
+        positions = [i for i, _ in self.match.outputs]
+        return lambda batch: self.matched(self.run_float(batch, None), positions)
+
+    def quantized_runner(self, threads: int, changed: Any = None) -> Runner:
+        positions = [j for _, j in self.match.outputs]
+        make: Callable[[], Interception | None] = changed if changed is not None else lambda: None
+        return lambda batch: self.matched(self.run_quantized(batch, make()), positions)
+
+    def run_float(self, batch: Batch, mode: Interception | None) -> list[torch.Tensor]:
+        """Outputs of the float module, all of them, under an interception.
+
+        Raises:
+            ModelError: It fails on this batch.
+        """
+        return self._run(self.float_module, batch, mode, "float model")
+
+    def run_quantized(self, batch: Batch, mode: Interception | None) -> list[torch.Tensor]:
+        """The same of the quantized module."""
+        return self._run(self.quantized_module, batch, mode, "quantized model")
+
+    def _run(self, module: torch.nn.Module, batch: Batch, mode: Interception | None, what: str) -> list[torch.Tensor]:
+        with self.lock, torch.no_grad():
+            tensors = self.inputs.tensors(batch.inputs, device_of(module))
+            return list(tensors_of(_called(module, self.inputs, tensors, mode, what, batch.inputs)))
+
+    @staticmethod
+    def matched(outputs: Sequence[torch.Tensor], positions: Sequence[int]) -> list[Any]:
+        """Outputs at these positions, as float32 arrays."""
+        found = [outputs[i] for i in positions]
+        return [np.asarray(to_array(t.dequantize() if t.is_quantized else t), np.float32) for t in found]
+
+
+def open_torch_models(
+    float_module: Any,
+    quantized_module: Any,
+    inputs: TorchInputs,
+    first: Mapping[str, Array],
+    mapping: Mapping[str, str] | None = None,
+) -> TorchModels:
+    """Run both modules once, write down what they compute, and pair their tensors.
+
+    Args:
+        float_module: The float module.
+        quantized_module: Its quantized counterpart.
+        inputs: Their inputs.
+        first: A batch.
+        mapping: Layers of the float module with their counterparts in the quantized one, by name, where names and
+            structure leave them open.
+
+    Raises:
+        ModelError: A module fails, hides its operators, or the two do not belong together.
+    """
+    modules = [opened(float_module, "float model"), opened(quantized_module, "quantized model")]
+    batch = Batch({name: array[:TRACED_SAMPLES] for name, array in first.items()})
+    with as_deployed(*modules):
+        graphs = [
+            _graph(module, inputs, batch, what)
+            for module, what in zip(modules, ("float model", "quantized model"), strict=True)
+        ]
+        float_graph, quantized = graphs
+        refuse_swapped(float_graph, quantized)
+        matched = match(float_graph, quantized, _given(mapping or {}, float_graph, quantized))
+        if not matched.operators:
+            raise ModelError(
+                "no layer of the two models matches",
+                where=[f"{graph.path}: {len(graph.operators)} operators" for graph in graphs],
+                help="is the quantized model made from this float model? mapping={float layer: quantized layer} "
+                "tells what belongs together",
+            )
+        models = TorchModels(
+            float_graph,
+            quantized,
+            matched,
+            [],
+            float_module=modules[0],
+            quantized_module=modules[1],
+            inputs=inputs,
+        )
+        settle_twins(models, batch)
+    refuse_other_weights(float_graph, quantized, matched.operators)
+    models.pairs = pairs_of(float_graph, quantized, matched)
+    return models
+
+
+def _graph(module: torch.nn.Module, inputs: TorchInputs, batch: Batch, what: str) -> TorchGraph:
+    tensors = inputs.tensors(batch.inputs, device_of(module))
+    recorder = Recorder(module)
+    result = _called(module, inputs, tensors, recorder, what, batch.inputs)
+    return graph_of(module, recorder.calls, tensors, result, what)
+
+
+def _called(
+    module: torch.nn.Module,
+    inputs: TorchInputs,
+    tensors: Mapping[str, torch.Tensor],
+    mode: Interception | None,
+    what: str,
+    fed: Mapping[str, Array],
+) -> Any:
+    try:
+        if mode is None:
+            return inputs.call(module, tensors)
+        with mode:
+            return inputs.call(module, tensors)
+    except QuantmedicError:
+        raise
+    except Exception as error:
+        raise run_error(error, what, fed) from error
+
+
+def _given(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
+    """Float operator by quantized operator, both by name.
+
+    Raises:
+        ModelError: A name is none of a layer.
+    """
+    from quantmedic.collectors.messages import did_you_mean
+
+    for names, graph in ((mapping.keys(), float_graph), (mapping.values(), quantized)):
+        known = [op.name for op in graph.operators]
+        for name in names:
+            if name not in known:
+                raise ModelError(
+                    f"the mapping names no layer of the {graph.path}",
+                    where=f"{name}{did_you_mean(name, known)}",
+                    help=f"its layers are: {', '.join(known[:12])}{' …' if len(known) > 12 else ''}",
+                )
+    return {theirs: mine for mine, theirs in mapping.items()}
+
+
+class Capture(Interception):
+    """Keeps chosen results of calls, as arrays."""
+
+    def __init__(self, graph: TorchGraph, names: Sequence[str], what: str) -> None:
+        super().__init__()
+        self._graph, self._what = graph, what
+        self.found: dict[str, Array] = {}
+        self._wanted: dict[int, list[tuple[int, str]]] = {}
+        for name in names:
+            place = graph.written[name]
+            self._wanted.setdefault(place.call, []).append((place.place, name))
+
+    def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
+        calls = self._graph.calls
+        if number >= len(calls) or calls[number] != name:
+            raise changed_calls(self._what, number, calls, name)
+        for place, wanted in self._wanted.get(number, ()):
+            results = tensors_of(result) or tensors_of(args)
+            array = to_array(results[place])
+            self.found[wanted] = array.copy() if wanted in self._graph.rewritten else array
+        return result
+
+
+def changed_calls(what: str, number: int, calls: Sequence[str], name: str) -> ModelError:
+    """What to say of a module that computes something else than on the first batch."""
+    before = calls[number] if number < len(calls) else "its end"
+    return ModelError(
+        f"the {what} computes something else from batch to batch",
+        where=f"call {number}: {before} on the first batch, now {name}",
+        help="give batches of one kind, or a module whose forward does not depend on the data",
+    )

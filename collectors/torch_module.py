@@ -1,0 +1,101 @@
+"""Running a user's torch module as it is deployed, and leaving it, and torch itself, as they were found."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+#: Buffer by which fake quantizers are told to go on observing.
+_OBSERVING = "observer_enabled"
+
+
+@contextmanager
+def as_deployed(*modules: torch.nn.Module) -> Iterator[None]:
+    """Context in which modules do not train and fake quantizers do not observe.
+
+    Afterwards, also after an exception, every mode, buffer and random state is what it was.
+    """
+    parts = list({id(part): part for module in modules for part in module.modules()}.values())
+    training = [(part, part.training) for part in parts]
+    buffers = list({id(own): own for part in parts for own in part.buffers(recurse=False)}.values())
+    kept = [buffer.detach().clone() for buffer in buffers]
+    devices = sorted({tensor.device.index or 0 for tensor in buffers if tensor.device.type == "cuda"})
+    with ExitStack() as stack, torch.no_grad():
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        try:
+            for part in parts:
+                part.training = False  # exported modules refuse eval()
+                observing = part._buffers.get(_OBSERVING)
+                if observing is not None:
+                    observing.zero_()
+            yield
+        finally:
+            for part, mode in training:
+                part.training = mode
+            for buffer, before in zip(buffers, kept, strict=True):
+                if buffer.shape != before.shape:
+                    buffer.resize_(before.shape)
+                if not torch.equal(buffer, before):
+                    buffer.copy_(before)
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Where a module wants its inputs: with its first parameter or buffer."""
+    for tensor in (*module.parameters(), *module.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def opened(module: Any, what: str) -> torch.nn.Module:
+    """The module to observe: of a compiled one, the module that was compiled.
+
+    Raises:
+        ModelError: It is no module, or one that hides what it computes.
+    """
+    module = getattr(module, "_orig_mod", module)
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"the {what} is no torch.nn.Module", where=type(module).__name__)
+    scripted = next((name for name, m in module.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
+    if scripted is not None:
+        raise ModelError(
+            f"the {what} is scripted, so that its operators cannot be seen",
+            where=scripted or type(module).__name__,
+            help="give the module that it was scripted from",
+        )
+    return module
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """The numbers of a tensor in the memory of the processor, without a copy where they are there already.
+
+    Of a quantized tensor its codes, of half precision and bfloat16 the same numbers in float32.
+    """
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
+    if (
+        type(tensor) is not torch.Tensor
+        and not isinstance(tensor, torch.nn.Parameter)
+        and hasattr(tensor, "dequantize")
+    ):
+        tensor = tensor.dequantize()
+    if tensor.is_floating_point() and tensor.dtype != torch.float32:
+        tensor = tensor.float()
+    return tensor.to("cpu").resolve_conj().resolve_neg().contiguous().numpy()
+
+
+def run_error(error: Exception, what: str, feed: Mapping[str, Array]) -> ModelError:
+    """What to say of a module that fails."""
+    shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
+    lines = str(error).strip().splitlines() or [""]
+    return ModelError(
+        f"the {what} fails on this data",
+        where=[f"{type(error).__name__}: {lines[0][:300]}", f"fed with {shapes}"],
+        help="do shape, type and preprocessing of the data fit the model?",
+    )

@@ -1,0 +1,92 @@
+"""What a case says of two torch modules besides their statistics."""
+
+import hashlib
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from quantmedic.collectors.metrics import Metric
+from quantmedic.collectors.onnx_observer import Observer, Options
+from quantmedic.collectors.onnx_record import case_record, pair_facts
+from quantmedic.collectors.torch_models import TorchModels
+from quantmedic.collectors.torch_module import to_array
+from quantmedic.engine.case import CaseRecord
+from quantmedic.engine.facts import ModelFacts
+
+
+def torch_record(
+    models: TorchModels, observer: Observer, options: Options, version: str, metric: Metric | None
+) -> CaseRecord:
+    """Everything that does not change while data are read; data sets and notices are left empty."""
+    graph: Any = models.quantized
+    # Of a fake-quantized module nobody knows what the device will run.
+    executed = {name: "QLinear" if name in graph.integer else "float" for name in graph.producers}
+    record = case_record(
+        models, observer, version, metric, executed=executed if graph.integer else {}, half=frozenset(graph.half)
+    )
+    sizes = [_bytes(module) for module in (models.float_module, models.quantized_module)]
+    training = [name for name, part in models.float_module.named_modules() if part.training and _is_training(part)]
+    facts = ModelFacts(
+        **pair_facts(models, observer, record.operators),
+        name=type(models.quantized_module).__name__,
+        framework="torch",
+        toolchain=None,
+        toolchain_marks=tuple(toolchain_marks(models.quantized_module)),
+        bytes_float=sizes[0],
+        bytes_quantized=sizes[1],
+        size_ratio=sizes[1] / sizes[0] if sizes[0] else None,
+        training_nodes=len(training),
+        first_training_node=next(iter(training), None),
+    )
+    return record.model_copy(update={"model": facts, "run": record.run | _run_record(models, options)})
+
+
+def _is_training(part: torch.nn.Module) -> bool:
+    return isinstance(part, torch.nn.modules.batchnorm._BatchNorm | torch.nn.modules.dropout._DropoutNd)
+
+
+def toolchain_marks(module: torch.nn.Module) -> Iterator[str]:
+    """Packages whose classes a quantized module is made of, and those of its weights."""
+    kinds = [type(part) for part in module.modules()] + [type(own) for own in module.parameters()]
+    packages = {kind.__module__.partition(".")[0] for kind in kinds}
+    yield from (f"class of {name}" for name in sorted(packages - {"torch", "builtins", "__main__"}))
+    if any(kind.__module__.startswith("torch.ao") for kind in kinds):
+        yield "class of torch.ao"
+    if isinstance(module, torch.fx.GraphModule):
+        yield "class torch.fx.GraphModule"
+
+
+def _bytes(module: torch.nn.Module) -> int:
+    """Bytes of all parameters and buffers; fake-quantized ones take as many as float ones."""
+    tensors = {id(own): own for own in (*module.parameters(), *module.buffers())}.values()
+    return sum(own.numel() * own.element_size() for own in tensors)
+
+
+def _run_record(models: TorchModels, options: Options) -> dict[str, Any]:
+    return {
+        "float_model": type(models.float_module).__name__,
+        "float_sha256": _sha256(models.float_module),
+        "quantized_model": type(models.quantized_module).__name__,
+        "quantized_sha256": _sha256(models.quantized_module),
+        "samples": options.samples,
+        "batch_size": options.batch_size,
+        "mode": options.mode,
+        "operator_error": options.operator_error,
+        "seed": options.seed,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def _sha256(module: torch.nn.Module) -> str:
+    """Hash of all parameters and buffers by name."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted((*module.named_parameters(), *module.named_buffers())):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(to_array(tensor)).data)
+    return digest.hexdigest()
