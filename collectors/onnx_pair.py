@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import onnx
@@ -55,6 +55,8 @@ class Models:
     quantized: Graph
     match: Match
     pairs: list[Pair]
+
+    framework: ClassVar[str] = "onnx"
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
@@ -195,7 +197,8 @@ def pairs_of(float_graph: Graph, quantized: Graph, matched: Match) -> list[Pair]
         if twin is None or visible(root, quantized) != root:
             continue
         taps = quantized.quantizers.get(root, [])
-        codes = next((t for t in taps if t.tensor and t.quantizer is not None and t.quantizer.bits >= 8), None)
+        read = [t for t in taps if t.tensor and t.quantizer is not None]
+        codes = next((t for t in read if t.decoded or (t.quantizer is not None and t.quantizer.bits >= 8)), None)
         if codes is None:
             codes = _decoded(taps, quantized)
         if codes is not None:

@@ -5,7 +5,7 @@ edges that it covers there; a step of 0 turns it off.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -14,14 +14,14 @@ from onnx import TensorProto, helper
 
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_graph import Operator
-from quantmedic.collectors.onnx_originals import Original, bias_of, is_turned, original_of, output_axis, weight_of
+from quantmedic.collectors.onnx_originals import bias_of, weight_of
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_plan import feed_of
 from quantmedic.collectors.onnx_session import make_session, run
+from quantmedic.collectors.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change, WeightForm
+from quantmedic.engine.change import Change
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.simulate import SHRINK
 from quantmedic.engine.tensors import grid_of
 
 Array = NDArray[np.generic]
@@ -33,41 +33,13 @@ _GRIDS = "quantmedic:grids"
 _OFF = (0.0, 0.0, 0.0)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Layer:
-    """The stored weights of one operator, what they stand for, and the inputs by which its twin gets them."""
+    """The weights of one operator, and the inputs by which its twin gets them and its bias."""
 
-    original: Original
-    stored: Float32
-    bits: int
-    per_tensor: bool
-    axis: int | None
-    turned: bool
+    forms: WeightForms
     weight_input: str
     bias_input: str | None
-    stored_bias: Float32 | None
-    forms: dict[WeightForm | None, Float32] = field(default_factory=dict)
-
-    def weight(self, form: WeightForm | None) -> Float32:
-        """The weights in a form, the stored one without, as the twin wants them."""
-        if form not in self.forms:
-            values = self.stored if form is None else self._formed(form)
-            self.forms[form] = np.ascontiguousarray(values.T if self.turned else values, np.float32)
-        return self.forms[form]
-
-    def bias(self, is_float: bool) -> Float32:
-        """The bias as it was, or as it is stored."""
-        values = self.original.bias if is_float else self.stored_bias
-        return np.ascontiguousarray(values, np.float32)
-
-    def _formed(self, form: WeightForm) -> Float32:
-        weight = self.original.weight
-        assert weight is not None
-        if form == "float":
-            return weight
-        if form == "best-range":
-            return best_rounded(weight, self.bits, None if self.per_tensor else self.axis)
-        return rounded(weight, 8 if form == "eight-bit" else self.bits, self.axis)
 
 
 @dataclass(frozen=True)
@@ -78,55 +50,6 @@ class _Operand:
     input: str
     stored: Float32
     original: Float32
-
-
-def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
-    """Weights after a round trip through the grid of ``coded``."""
-    codes, step = coded(weight, bits, axis, shrink)
-    return np.asarray(codes * step, np.float32)
-
-
-def coded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> tuple[Float32, Float32]:
-    """Codes of weights on a symmetric grid, one per channel of ``axis`` or one in all, and its steps.
-
-    Args:
-        weight: Float weights.
-        bits: Bits of a code. As in onnxruntime, 8 bits and more use ``±(2**(bits-1) - 1)``, fewer bits all codes.
-        axis: Channel axis; None for one scale.
-        shrink: The grid's reach over the largest magnitude.
-
-    Returns:
-        Whole numbers in the shape of the weights, and steps that broadcast to it.
-    """
-    top = np.abs(weight).max(axis=_others(weight, axis), keepdims=True) * shrink
-    high = 2 ** (bits - 1) - 1
-    low = -high if bits >= 8 else -high - 1
-    step = np.where(top > 0, 2 * top / (high - low), 1.0)
-    return np.clip(np.rint(weight / step), low, high), step
-
-
-def best_rounded(weight: Float32, bits: int, axis: int | None) -> Float32:
-    """Weights after a round trip through the grid of ``best_coded``."""
-    codes, step = best_coded(weight, bits, axis)
-    return np.asarray(codes * step, np.float32)
-
-
-def best_coded(weight: Float32, bits: int, axis: int | None) -> tuple[Float32, Float32]:
-    """``coded`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
-    others = _others(weight, axis)
-    codes, step = coded(weight, bits, axis)
-    least = ((np.asarray(codes * step, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
-    for shrink in SHRINK[1:]:
-        tried, width = coded(weight, bits, axis, float(shrink))
-        noise = ((np.asarray(tried * width, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
-        better = noise < least
-        codes, step = np.where(better, tried, codes), np.where(better, width, step)
-        least = np.minimum(noise, least)
-    return codes, step
-
-
-def _others(weight: Float32, axis: int | None) -> tuple[int, ...] | None:
-    return None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
 
 
 class SimulatedNetwork:
@@ -181,9 +104,9 @@ class SimulatedNetwork:
         feed: dict[str, Array] = dict(feed_of(batch, self._graph))
         feed[_GRIDS] = self._grid_values(change)
         for k, layer in self._layers.items():
-            feed[layer.weight_input] = layer.weight("float" if change is None else change.weights.get(k))
+            feed[layer.weight_input] = layer.forms.weight("float" if change is None else change.weights.get(k))
             if layer.bias_input is not None:
-                feed[layer.bias_input] = layer.bias(change is None or k in change.biases)
+                feed[layer.bias_input] = layer.forms.bias(change is None or k in change.biases)
         for operand in self._operands:
             is_float = change is None or operand.operator in change.biases
             feed[operand.input] = operand.original if is_float else operand.stored
@@ -214,37 +137,22 @@ class _Builder:
         """Turn weights and bias of an operator's twin into inputs; None where nothing is known of them."""
         float_graph, quantized = self._models.float_graph, self._models.quantized
         twin = self._models.match.operators.get(op.index)
-        stored, own = weight_of(op, quantized), weight_of(twin, float_graph) if twin is not None else None
-        if twin is None or own is None or own.values is None or stored is None or stored.values is None:
-            return None
-        original = original_of(op, quantized, twin, float_graph)
-        if stored.quantizer is None or original.weight is None or original.weight.shape != stored.values.shape:
-            return None
-        stored_bias = self._stored_bias(op, original)
-        if original.folded and stored_bias is None:
+        forms = forms_of(op, quantized, twin, float_graph)
+        own = weight_of(twin, float_graph) if twin is not None else None
+        if forms is None or twin is None or own is None or own.values is None:
             return None
         node = self._nodes[twin.node.output[0]]
         constants = [float_graph.constants.get(float_graph.root(name)) for name in node.input]
         weight_input, bias_input = f"quantmedic:weight:{op.index}", f"quantmedic:bias:{op.index}"
         node.input[next(k for k, constant in enumerate(constants) if constant is own)] = weight_input
         self._add_input(weight_input, own.values.shape)
-        if stored_bias is not None:
-            self._add_input(bias_input, stored_bias.shape)
+        if forms.stored_bias is not None:
+            self._add_input(bias_input, forms.stored_bias.shape)
             del node.input[2:]
             node.input.append(bias_input)
-        if original.folded:
+        if forms.original.folded:
             self._skip_normalization(twin)
-        return _Layer(
-            original=original,
-            stored=stored.values,
-            bits=stored.quantizer.bits,
-            per_tensor=stored.quantizer.scale.size == 1,
-            axis=output_axis(op),
-            turned=is_turned(op, twin),
-            weight_input=weight_input,
-            bias_input=bias_input if stored_bias is not None else None,
-            stored_bias=stored_bias,
-        )
+        return _Layer(forms, weight_input, bias_input if forms.stored_bias is not None else None)
 
     def open_operands(self, op: Operator) -> Iterator[_Operand]:
         """Turn other constants that are held as codes into inputs of the operator's twin."""
@@ -268,13 +176,6 @@ class _Builder:
             self._add_input(target, original.values.shape)
             values = (np.asarray(each, np.float32) for each in (constant.values, original.values))
             yield _Operand(op.index, target, *values)
-
-    def _stored_bias(self, op: Operator, original: Original) -> Float32 | None:
-        """The bias as it is stored, where the float one is known too."""
-        bias = bias_of(op, self._models.quantized)
-        if bias is None or bias.values is None or original.bias is None or bias.values.shape != original.bias.shape:
-            return None
-        return bias.values
 
     def _add_input(self, name: str, shape: Iterable[int]) -> None:
         self.model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))

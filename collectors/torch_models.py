@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.torch_inputs import TorchInputs
 from quantmedic.collectors.torch_module import as_deployed, device_of, opened, run_error, to_array
 from quantmedic.collectors.torch_trace import Recorder, TorchGraph, graph_of
-from quantmedic.collectors.torch_twins import settle_twins
+from quantmedic.collectors.torch_twins import Collapsed, settle_twins
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
 Array = NDArray[np.generic]
@@ -34,9 +34,13 @@ SAME_OUTPUT = 1e-4
 class TorchModels(Models):
     """Two modules; see ``Models``. One batch runs at a time, for modules keep state while they run."""
 
+    framework: ClassVar[str] = "torch"
+
     float_module: torch.nn.Module = field(kw_only=True)
     quantized_module: torch.nn.Module = field(kw_only=True)
     inputs: TorchInputs = field(kw_only=True)
+    collapsed: dict[int, Collapsed] = field(default_factory=dict, kw_only=True)
+    """Layers that a residual branch was folded into, by the index of the quantized operator."""
     lock: Any = field(default_factory=threading.RLock, kw_only=True)
 
     @property

@@ -56,7 +56,7 @@ def _fused(a: Arguments) -> Quantized:
         return Quantized("fake", source, None)
     axis = a.get(10, "ch_axis") if a.get(11, "per_row_fake_quant") else None
     ends = a.get(8, "quant_min"), a.get(9, "quant_max")
-    return Quantized("fake", source, grid_of(a.get(6, "scale"), a.get(7, "zero_point"), *ends, axis=axis))
+    return Quantized("fake", source, grid_of(a.get(5, "scale"), a.get(6, "zero_point"), *ends, axis=axis))
 
 
 def _encoded(name: str, plain: str, a: Arguments, result: Any) -> Quantized:

@@ -17,11 +17,13 @@ from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.torch_module import to_array
 from quantmedic.collectors.torch_operators import Operand, Written, is_alias, plain_name, written
-from quantmedic.collectors.torch_quantizers import Quantized, blocked, of_tensor, quantized
+from quantmedic.collectors.torch_quantizers import Kind, Quantized, blocked, of_tensor, quantized
 from quantmedic.engine.errors import ModelError
 
 #: Wrappers whose inner layer goes by their own name.
 _WRAPPERS = frozenset({"PytorchQuantizationWrapper"})
+#: Classes of quantization-aware training that scale weights by the gain of the normalization behind them.
+_TRAINED_WITH_NORMALIZATION = ("ConvBn", "LinearBn")
 #: Names under which packed weights of integer kernels are handed over.
 _PACKED = ("Conv", "ConvTranspose", "Gemm")
 
@@ -42,7 +44,7 @@ class TorchGraph(Graph):
         calls: Names of the calls in their order.
         written: Where each tensor that is no input or constant is made, coded copies included.
         read: Where each operator reads its inputs: for operator index and tensor name, the places.
-        quantizing: The call that quantizes each coded or rounded copy, by the copy's name.
+        quantizing: The call that makes each rounded or coded copy of a tensor, and how, by the copy's name.
         rewritten: Tensors whose memory is written to after they were made.
         shapes: Shape of every tensor; None for the axis of the samples.
         half: Tensors in float16.
@@ -52,7 +54,7 @@ class TorchGraph(Graph):
     calls: list[str] = field(default_factory=list)
     written: dict[str, Place] = field(default_factory=dict)
     read: dict[int, dict[str, list[Place]]] = field(default_factory=dict)
-    quantizing: dict[str, int] = field(default_factory=dict)
+    quantizing: dict[str, tuple[int, Kind]] = field(default_factory=dict)
     rewritten: set[str] = field(default_factory=set)
     shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
     half: set[str] = field(default_factory=set)
@@ -171,6 +173,7 @@ class _Writer:
                 help="does its forward return tensors that it computes from its inputs with torch?",
             )
         self._settle_constants()
+        self._fold_normalizations()
         for index, op in enumerate(graph.operators):
             op.index = index
         graph.read = {op.index: self._reads[id(op)] for op in graph.operators}
@@ -229,7 +232,7 @@ class _Writer:
         self._names[id(target)] = name
         graph.roots[name] = source
         self._written(name, Place(number, 0), target)
-        graph.quantizing[name] = number
+        graph.quantizing[name] = (number, found.kind)
         if found.kind == "decode":
             graph.decoded.setdefault(source, name)
             if source in graph.codes:
@@ -348,6 +351,24 @@ class _Writer:
                 if name in self._constants and name not in graph.constants:
                     graph.constants[name] = self._constant(name)
 
+    def _fold_normalizations(self) -> None:
+        """Layers trained with their normalization: what divides the scaled product again is part of the same layer."""
+        graph = self.graph
+        kinds = {path: type(part).__name__ for path, part in self._module.named_modules()}
+        readers = consumers_of(graph.operators)
+        for op in list(graph.operators):
+            path = op.name.rpartition(".")[0]
+            if not kinds.get(path, "").startswith(_TRAINED_WITH_NORMALIZATION) or op.op_type not in _PACKED:
+                continue
+            chain = _chain(op, readers, path)
+            bias = _folded_bias(chain, graph.constants)
+            if bias is None:
+                continue
+            op.name, op.outputs, op.node.name = path, list(chain[-1].outputs), path
+            op.inputs[2:] = [f"{path}.folded_bias"]
+            graph.constants[op.inputs[2]] = Constant(op.inputs[2], bias)
+            graph.operators = [own for own in graph.operators if own not in chain]
+
     def _constant(self, name: str) -> Constant:
         tensor = self._constants[name]
         quantizer, codes = self._grids.get(name, (None, None))
@@ -372,6 +393,31 @@ class _Writer:
         made = [_value(self._names[id(tensor)], tensor) for tensor in shown]
         graph = helper.make_graph([], type(self._module).__name__, given, made)
         return helper.make_model(graph, producer_name="pytorch", producer_version=torch.__version__)
+
+
+def _chain(op: Operator, readers: Mapping[str, Sequence[Operator]], path: str) -> list[Operator]:
+    """Operators of one module that follow on an operator, each the only reader of the one before, to a normalization."""
+    found: list[Operator] = []
+    while len(found) < 3 and (not found or found[-1].op_type != "BatchNormalization"):
+        behind = readers.get((found or [op])[-1].outputs[0], [])
+        if len(behind) != 1 or not behind[0].name.startswith(f"{path}."):
+            return []
+        found.append(behind[0])
+    return found
+
+
+def _folded_bias(chain: Sequence[Operator], constants: Mapping[str, Constant]) -> Any:
+    """What Div, Add and BatchNormalization of such a layer add to its product; None for other chains."""
+    kinds = [op.op_type for op in chain]
+    if kinds not in (["Div", "BatchNormalization"], ["Div", "Add", "BatchNormalization"]):
+        return None
+    bias = constants[chain[1].inputs[1]].values if len(chain) == 3 else np.zeros(1, np.float32)
+    found = [constants[name].values for name in chain[-1].inputs[1:5]]
+    if bias is None or len(found) < 4 or any(values is None for values in found):
+        return None
+    gain, shift, mean, variance = (np.asarray(values, np.float64) for values in found)
+    gain = gain / np.sqrt(variance + chain[-1].attributes["epsilon"].f)
+    return np.asarray((bias.ravel() - mean) * gain + shift, np.float32)
 
 
 def _single_calls(calls: Sequence[_Call]) -> dict[str, bool]:

@@ -5,20 +5,40 @@ residual branch. The folded layer then stands for the result of what was folded,
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.onnx_graph import FOLDABLE, Graph
+from quantmedic.collectors.onnx_constants import Constant
+from quantmedic.collectors.onnx_graph import FOLDABLE, Graph, Operator
+from quantmedic.collectors.onnx_originals import original_of
 
 if TYPE_CHECKING:
     from quantmedic.collectors.torch_models import TorchModels
 
+Float32 = NDArray[np.float32]
 #: Operators between a layer and what it may stand for.
 _HOPS = 4
 #: Another tensor is the twin only if so much less of the difference is left.
 _CLEARLY = 0.25
+
+
+@dataclass(frozen=True)
+class Collapsed:
+    """A convolution into which the branch around it was folded.
+
+    Attributes:
+        operator: The float convolution without the branch.
+        added: What the branch has added to its weights.
+        folded: A normalization behind it is part of them too.
+    """
+
+    operator: Operator
+    added: Float32
+    folded: bool
 
 
 def settle_twins(models: "TorchModels", batch: Batch) -> None:
@@ -44,6 +64,7 @@ def settle_twins(models: "TorchModels", batch: Batch) -> None:
         now, best = distance[models.match.tensors[root]], min(found, key=distance.__getitem__)
         if distance[best] < _CLEARLY * now:
             models.match.tensors[root] = best
+            _fold_branch(root, best, models)
 
 
 def _further(root: str, twin: str, models: "TorchModels") -> Iterator[str]:
@@ -58,6 +79,40 @@ def _further(root: str, twin: str, models: "TorchModels") -> Iterator[str]:
         free = [op for op in readers if op.op_type in FOLDABLE and op.index not in taken]
         frontier, hops = [name for op in free for name in op.outputs], hops + 1
         yield from (n for n in frontier if n not in twins and graph.shapes[n] == shapes.shapes.get(root))
+
+
+def _fold_branch(root: str, twin: str, models: "TorchModels") -> None:
+    """Where a convolution stands for its sum with its own input, its twin is the convolution that computes that sum."""
+    graph: Any = models.float_graph
+    op, addition = models.quantized.producers[root], graph.producers[twin]
+    base = models.match.operators.get(op.index)
+    if base is None or op.op_type != "Conv" or addition.op_type != "Add" or base.inputs[0] not in addition.inputs:
+        return
+    original = original_of(op, models.quantized, base, graph)
+    identity = None if original.weight is None else _identity(original.weight)
+    if original.weight is None or identity is None:
+        return
+    names = [base.inputs[0], f"{base.inputs[1]}+identity", f"{base.inputs[1]}+bias"]
+    graph.constants[names[1]] = Constant(base.inputs[1], np.asarray(original.weight + identity, np.float32))
+    if original.bias is not None:
+        graph.constants[names[2]] = Constant(names[2], original.bias)
+    inputs = names if original.bias is not None else names[:2]
+    models.match.operators[op.index] = replace(base, index=addition.index, inputs=inputs, outputs=[twin])
+    reads = graph.read[addition.index]
+    for name, places in graph.read[base.index].items():
+        reads[name] = [*reads.get(name, []), *places]
+    models.collapsed[op.index] = Collapsed(base, identity, original.folded)
+
+
+def _identity(weight: Float32) -> Float32 | None:
+    """Weights of a convolution that hands its input on; None where there is none of this shape."""
+    sides = weight.shape[2:]
+    if not sides or weight.shape[0] != weight.shape[1] or any(side % 2 == 0 for side in sides):
+        return None
+    found = np.zeros_like(weight)
+    rows = np.arange(len(weight))
+    found[(rows, rows, *(side // 2 for side in sides))] = 1.0
+    return found
 
 
 def _decoded(graph: Graph, root: str, values: Any) -> Any:

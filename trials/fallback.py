@@ -13,7 +13,6 @@ from quantmedic.collectors.metrics import Metric, load_metric
 from quantmedic.collectors.onnx_codes import MOVES
 from quantmedic.collectors.onnx_operations import Size, sizes_of
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_simulated import SimulatedNetwork
 from quantmedic.engine.case import Case, CaseRecord
 from quantmedic.engine.change import Change
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
@@ -130,7 +129,7 @@ class FallbackTrial:
         """
         self._models, self._case, self._dataset = models, case, dataset
         self._threads, self._seed = threads, seed
-        self._network = SimulatedNetwork(models, case, threads)
+        self._network = models.simulated(case, threads)
         self.groups = groups_of(case.record, units_of(case.record, self._network))
         if not self.groups:
             raise ModelError(

@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_originals import output_axis
-from quantmedic.collectors.onnx_simulated import best_coded, coded
+from quantmedic.collectors.weight_forms import best_coded, coded
 from quantmedic.engine.change import WeightForm
 
 Float32 = NDArray[np.float32]

@@ -14,7 +14,7 @@ from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_originals import Original, bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_simulated import coded
+from quantmedic.collectors.weight_forms import coded
 from quantmedic.collectors.onnx_unsigned import OFFSET
 from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change, WeightForm

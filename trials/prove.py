@@ -6,8 +6,8 @@ The causes are tried in the order of the diagnosis, each alone; then, on top of 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import onnx
 
 from quantmedic.collectors.datasets import Dataset
 from quantmedic.collectors.metrics import Metric
@@ -46,7 +46,7 @@ class Proven:
     """What was tried, and the quantized model with all proven remedies, if there are any."""
 
     record: ProofRecord
-    fixed: onnx.ModelProto | None
+    fixed: Any
 
 
 def prove(

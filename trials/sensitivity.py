@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,6 @@ from quantmedic.collectors.batches import Batch, Part
 from quantmedic.collectors.datasets import Dataset
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_simulated import SimulatedNetwork
 from quantmedic.engine.case import Case, CaseRecord, RunRecord
 from quantmedic.engine.change import Change
 from quantmedic.engine.errors import ModelError
@@ -53,7 +53,7 @@ def left_in_float(units: Iterable[Unit]) -> Change:
     return Change(dict.fromkeys(tensors), dict.fromkeys(operators, "float"), frozenset(operators))
 
 
-def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
+def units_of(record: CaseRecord, network: Any) -> list[Unit]:
     """Units in the order of execution, network inputs first; whatever has no simulated quantizer is left out."""
     owner: dict[int | None, int] = {}
     for k, op in enumerate(record.operators):
@@ -82,7 +82,7 @@ def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
     return found
 
 
-def unsimulated(record: CaseRecord, network: SimulatedNetwork) -> tuple[str, ...]:
+def unsimulated(record: CaseRecord, network: Any) -> tuple[str, ...]:
     """Layers and activations with a quantizer that no run can turn on or off."""
     weights = [
         op.name for k, op in enumerate(record.operators) if op.weight.quantizer.bits and k not in network.weighted
@@ -129,7 +129,7 @@ class Experiment:
             ModelError: No layer is quantized, or the network cannot be simulated.
             DataError: The data cannot be read, or do not fit the metric.
         """
-        self._network = SimulatedNetwork(models, case, threads)
+        self._network = models.simulated(case, threads)
         self.units = units_of(case.record, self._network)
         left_out = unsimulated(case.record, self._network)
         if not self.units:

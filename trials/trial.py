@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
-import onnx
 
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.datasets import Dataset, open_dataset
@@ -27,7 +27,7 @@ from quantmedic.engine.tensors import main_role
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
-from quantmedic.trials.onnx_edit import edit, left_integer
+from quantmedic.trials.edit import edit, left_integer
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
 Progress = Callable[[str, int, int | None], None]
@@ -188,9 +188,12 @@ class Trials:
             chain=tuple(repair.key for repair in self.chain),
         )
 
-    def fixed(self) -> onnx.ModelProto | None:
-        """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples."""
-        if not self.chain:
+    def fixed(self) -> Any:
+        """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples.
+
+        None where nothing is proven, and of models that are changed while they run only.
+        """
+        if not self.chain or self._models.framework != "onnx":
             return None
         half = self._halves[0]
         if len(self._halves) > 1:

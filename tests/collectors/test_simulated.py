@@ -23,7 +23,7 @@ import quantmedic
 from quantmedic.collectors.datasets import open_dataset
 from quantmedic.collectors.onnx_observer import Options
 from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.onnx_simulated import best_rounded, rounded
+from quantmedic.collectors.weight_forms import best_rounded, rounded
 from quantmedic.collectors.simulation import Simulation
 from quantmedic.demo import patient
 from quantmedic.engine.case import Case, RunRecord

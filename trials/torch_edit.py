@@ -1,0 +1,137 @@
+"""Carry out a change on the quantized torch module while it runs; the module itself stays as it is."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from quantmedic.collectors.onnx_originals import bias_of, weight_of
+from quantmedic.collectors.torch_changes import Changed, Redo, Replace, constant, on_grid
+from quantmedic.collectors.torch_models import TorchModels
+from quantmedic.collectors.torch_trace import Place, TorchGraph
+from quantmedic.collectors.weight_forms import forms_of
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Change
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.simulate import Grid
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What makes the interception under which the quantized module computes what it would after the change.
+
+    Attributes:
+        model: Called for every batch.
+        unedited: What of the change could not be carried out, in words.
+    """
+
+    model: Callable[[], Changed]
+    unedited: tuple[str, ...] = ()
+
+
+def edit(models: TorchModels, case: Case, change: Change) -> Edited:
+    """The deployed module as a remedy would leave it.
+
+    Fake quantizers, and pairs that convert to codes and back, round to the new grid or hand their input on; layers get
+    weights and biases made from the float module's.
+
+    Raises:
+        ModelError: The module computes with integer kernels, or nothing of the change can be carried out.
+    """
+    graph: TorchGraph = models.quantized  # type: ignore[assignment]
+    if graph.integer:
+        raise ModelError(
+            "integer kernels of torch cannot be edited",
+            where=str(graph.path),
+            help="give the fake-quantized module, or the one of convert_to_reference_fx, which computes the same",
+        )
+    editor = _Editor(models, graph)
+    for i, grid in change.grids.items():
+        editor.give_grid(case.record.tensors[i].name, grid)
+    for k in {**change.weights, **dict.fromkeys(change.biases)}:
+        editor.give_weights(k, change)
+    if change and not editor.arguments and not editor.results:
+        raise ModelError(
+            "the change cannot be carried out on the quantized module",
+            where=[str(graph.path), *editor.unedited[:5]],
+            help="apply the remedy with the tool that quantized the module",
+        )
+    return Edited(editor.changed, tuple(editor.unedited))
+
+
+def left_integer(models: TorchModels, case: Case, after: object, change: Change) -> tuple[str, ...]:
+    """None: what is edited has no integer kernels."""
+    return ()
+
+
+class _Editor:
+    def __init__(self, models: TorchModels, graph: TorchGraph) -> None:
+        self._models, self._graph = models, graph
+        self.arguments: dict[Place, Replace] = {}
+        self.results: dict[int, Redo] = {}
+        self.unedited: list[str] = []
+        self._values: dict[str, dict[str, torch.Tensor]] = {}
+
+    def changed(self) -> Changed:
+        """A new interception: one for each run."""
+        return Changed(self._graph, self.arguments, self.results, "changed quantized model")
+
+    def give_grid(self, root: str, grid: Grid | None) -> None:
+        """Let every quantizer of a tensor round to this grid, or not at all."""
+        calls = list(self._quantizing(root))
+        if not calls:
+            self.unedited.append(f"{root}: its quantizer is part of an operator")
+            return
+        replace: Replace = on_grid(grid) if grid is not None else (lambda x: x)
+        for call, source in calls:
+            self.results[call] = _instead(replace, source)
+
+    def _quantizing(self, root: str) -> Iterator[tuple[int, dict[str, torch.Tensor] | None]]:
+        """Calls whose result is the rounded tensor; with it, for those that only see codes, where its values are kept."""
+        graph = self._graph
+        for name, (call, kind) in graph.quantizing.items():
+            if graph.root(name) == root and kind != "encode":
+                yield call, self._kept(graph.roots[name]) if kind == "decode" else None
+
+    def _kept(self, codes: str) -> dict[str, torch.Tensor]:
+        """Where the values before a conversion to codes are kept while the module runs."""
+        if codes in self._values:
+            return self._values[codes]
+        kept = self._values[codes] = {}
+
+        def keep(x: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+            kept["values"] = x
+            return result
+
+        self.results[self._graph.quantizing[codes][0]] = keep
+        return kept
+
+    def give_weights(self, k: int, change: Change) -> None:
+        """Let an operator compute with other weights, a float bias, or both."""
+        models, graph = self._models, self._graph
+        op = graph.operators[k]
+        forms = forms_of(op, graph, models.match.operators.get(k), models.float_graph)
+        weight, bias = weight_of(op, graph), bias_of(op, graph)
+        if forms is None or weight is None:
+            if k in change.weights:
+                self.unedited.append(f"the weights of {op.name}: what they stand for is not known")
+            return
+        if any(tap.quantizer is not None and tap.quantizer.dynamic for tap in graph.quantizers.get(op.inputs[0], [])):
+            self.unedited.append(f"{op.name}: its kernel quantizes the activation along with the weights")
+            return
+        read = graph.read[k]
+        if k in change.weights:
+            values = constant(forms.own(change.weights[k]))
+            self.arguments |= dict.fromkeys(read.get(weight.name, []), values)
+        if k in change.biases and bias is not None and forms.stored_bias is not None:
+            places = read.get(bias.name, [])
+            self.arguments |= dict.fromkeys(places, constant(forms.bias(True)))
+            if not places:
+                self.unedited.append(f"the bias of {op.name}: it is part of a normalization")
+
+
+def _instead(replace: Replace, kept: dict[str, torch.Tensor] | None) -> Redo:
+    def redo(x: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        return replace(x if kept is None else kept["values"])
+
+    return redo
