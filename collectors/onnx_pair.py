@@ -68,6 +68,18 @@ class Models:
         """Inputs that a data set has to supply."""
         return [input_spec(value) for value in graph_inputs(self.float_graph)]
 
+    def bound(self, memory: int) -> None:
+        """Let the observed tensors of one batch take no more than so many bytes.
+
+        Raises:
+            ModelError: All of them are observed at once.
+        """
+        raise ModelError(
+            "memory is bounded for torch modules only",
+            where=str(self.quantized.path),
+            help="--mode fast observes a part of the tensors of ONNX models at a time",
+        )
+
     def as_deployed(self) -> AbstractContextManager[None]:
         """Context in which both models run as deployed, and are left as they were."""
         return nullcontext()

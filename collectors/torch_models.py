@@ -41,6 +41,8 @@ class TorchModels(Models):
     inputs: TorchInputs = field(kw_only=True)
     collapsed: dict[int, Collapsed] = field(default_factory=dict, kw_only=True)
     """Layers that a residual branch was folded into, by the index of the quantized operator."""
+    memory: int | None = field(default=None, kw_only=True)
+    """Bytes that the observed tensors of one batch may take; None for as many as there are."""
     lock: Any = field(default_factory=threading.RLock, kw_only=True)
 
     @property
@@ -51,6 +53,9 @@ class TorchModels(Models):
     def shapes(self) -> dict[str, tuple[int | None, ...]]:  # type: ignore[override]
         graph: Any = self.float_graph
         return graph.shapes
+
+    def bound(self, memory: int) -> None:
+        self.memory = memory
 
     @contextmanager
     def as_deployed(self) -> Iterator[None]:

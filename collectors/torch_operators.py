@@ -165,8 +165,8 @@ def _normalization(kind: str, weight: int, bias: int) -> Writer:
 
 
 def _embedding(a: Arguments, result: Any) -> Written:
-    pair: list[torch.Tensor] = [a.get(0, "input", "weight"), a.get(1, "weight", "indices")]
-    return Written("Gather", sorted(pair, key=lambda tensor: not tensor.is_floating_point()))
+    first, second = a.get(0, "input", "weight"), a.get(1, "weight", "indices")
+    return Written("Gather", [first, second] if first.is_floating_point() else [second, first])
 
 
 def _clip(low: int | float | None = None, high: float | None = None) -> Writer:

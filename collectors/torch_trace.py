@@ -396,7 +396,7 @@ class _Writer:
 
 
 def _chain(op: Operator, readers: Mapping[str, Sequence[Operator]], path: str) -> list[Operator]:
-    """Operators of one module that follow on an operator, each the only reader of the one before, to a normalization."""
+    """Operators of one module behind another, each the only reader of the one before, up to a normalization."""
     found: list[Operator] = []
     while len(found) < 3 and (not found or found[-1].op_type != "BatchNormalization"):
         behind = readers.get((found or [op])[-1].outputs[0], [])

@@ -1,7 +1,9 @@
 """Both torch modules with some of their tensors observed while they run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from quantmedic.collectors.torch_module import to_array
 from quantmedic.collectors.torch_trace import TorchGraph
 
 Array = NDArray[np.generic]
+K = TypeVar("K")
+#: Of each element: four of the float tensor, four of the quantized one.
+_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,58 @@ class Observed:
     plain: Sequence[Array]
     simulated: bool
     difference: float
+
+
+class _Grouped:
+    """Readings of groups of pairs, one of which is held at a time: the one that was asked for last.
+
+    Attributes:
+        floats: Float tensors by name.
+        codes: What the quantized module shows, by number of the pair.
+        outputs: Matched outputs of both modules.
+    """
+
+    def __init__(
+        self, read: Callable[[Sequence[int]], Reading], groups: Sequence[Sequence[int]], pairs: Mapping[int, Pair]
+    ) -> None:
+        self._read, self._groups = read, groups
+        self._now = read(groups[0])
+        self._group = {number: group for group, numbers in enumerate(groups) for number in numbers}
+        self._number = {pairs[number].twin: number for number in reversed(list(self._group))}
+        self._held = 0
+        self.outputs = self._now.outputs
+        self.floats: Mapping[str, Array] = _Lookup(self._float)
+        self.codes: Mapping[int, Array] = _Lookup(self._code, list(self._group))
+
+    def _float(self, name: str) -> Array:
+        if name not in self._now.floats:
+            self._hold(self._group[self._number[name]])
+        return self._now.floats[name]
+
+    def _code(self, number: int) -> Array:
+        self._hold(self._group[number])
+        return self._now.codes[number]
+
+    def _hold(self, group: int) -> None:
+        if group != self._held:
+            self._now = Reading({}, {}, ([], []))  # the memory of one group is free before the next is read
+            self._now, self._held = self._read(self._groups[group]), group
+
+
+class _Lookup(Mapping[K, Array]):
+    """A mapping of which every value is looked up when it is asked for."""
+
+    def __init__(self, find: Callable[[K], Array], keys: Sequence[K] = ()) -> None:
+        self._find, self._keys = find, keys
+
+    def __getitem__(self, key: K) -> Array:
+        return self._find(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 class TorchView:
@@ -58,26 +115,47 @@ class TorchView:
         self.taps = {new: self.taps[old] for new, old in enumerate(kept)}
 
     def read(self, batch: Batch) -> Reading:
-        """Run both modules.
+        """Run both modules; where memory is short, once for each group of tensors, when these are asked for.
 
         Raises:
             ModelError: One of them fails on this batch.
         """
+        groups = self._groups(batch)
+        found = _Grouped(lambda numbers: self._read(batch, numbers), groups, self.pairs)
+        return Reading(found.floats, found.codes, found.outputs)
+
+    def _read(self, batch: Batch, numbers: Sequence[int]) -> Reading:
+        """Some pairs, with the outputs and the features."""
         models = self._models
-        twins = [pair.twin for pair in self.pairs.values()] + ([self._feature] if self._feature else [])
+        twins = [self.pairs[number].twin for number in numbers] + ([self._feature] if self._feature else [])
         floats = self._capture(models.float_graph, [*twins, *models.float_graph.outputs], "float model")
         outputs = models.run_float(batch, floats)
-        seen = self._capture(models.quantized, [tap.tensor for tap in self.taps.values()], "quantized model")
+        seen = self._capture(models.quantized, [self.taps[number].tensor for number in numbers], "quantized model")
         deployed = models.run_quantized(batch, seen)
         matched = models.match.outputs
         fed = {name: np.asarray(array) for name, array in batch.inputs.items()}
-        values = {**fed, **floats.found}
         codes = {**fed, **seen.found}
         return Reading(
-            values,
-            {number: codes[tap.tensor] for number, tap in self.taps.items()},
+            {**fed, **floats.found},
+            {number: codes[self.taps[number].tensor] for number in numbers},
             (models.matched(outputs, [i for i, _ in matched]), models.matched(deployed, [j for _, j in matched])),
         )
+
+    def _groups(self, batch: Batch) -> list[list[int]]:
+        """Pairs that are observed together: all of them, or as many as the memory holds, at least one."""
+        limit = self._models.memory
+        if limit is None:
+            return [list(self.pairs)]
+        groups: list[list[int]] = [[]]
+        held = 0
+        for number, pair in self.pairs.items():
+            size = _BYTES * math.prod(side or batch.samples for side in self._models.shapes[pair.twin])
+            if held + size > limit and groups[-1]:
+                groups.append([])
+                held = 0
+            groups[-1].append(number)
+            held += size
+        return groups
 
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""

@@ -1,4 +1,4 @@
-"""The forms in which weights can be stored: float, on the grid in force, on a better one, per channel, in eight bits."""
+"""The forms in which weights can be stored: float, as they are, on a better range, per channel, in eight bits."""
 
 from dataclasses import dataclass, field
 

@@ -106,6 +106,7 @@ def collect(
     prove: float | None = None,
     write_fixed: str | Path | None = None,
     mapping: Mapping[str, str] | None = None,
+    memory: int | None = None,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -145,6 +146,8 @@ def collect(
         write_fixed: Where to write the quantized model with all proven remedies; implies ``prove``.
         mapping: Of torch modules, float layers with their quantized counterparts by name, where structure and names
             leave open what belongs together.
+        memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
+            fit, and both modules run once for each such group.
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -190,6 +193,8 @@ def collect(
         extras = replace(extras, expected_float_metric=_expected(expected_float_metric, name if labelled else None))
     settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode)
     task = load_metric(name, metric_direction, output=metric_output) if name else None
+    if memory is not None:
+        models.bound(memory // settings.lanes)
     with models.as_deployed():
         case = _collect(
             models,

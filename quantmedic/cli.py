@@ -53,6 +53,19 @@ class _Seconds(click.ParamType):
         return seconds
 
 
+class _Bytes(click.ParamType):
+    """A size: ``2GB``, ``500MB`` or bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|)b?", str(value).strip().lower())
+        size = int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}[found[2]]) if found else 0
+        if size <= 0:
+            self.fail(f"{value!r} is no size; write 2GB or 500MB", param, ctx)
+        return size
+
+
 def _options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def apply(function: Any) -> Any:
         for decorator in reversed(decorators):
@@ -88,6 +101,12 @@ _data_options = _options(
     ),
     click.option("--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"),
     click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]"),
+    click.option(
+        "--memory",
+        type=_Bytes(),
+        metavar="SIZE",
+        help="Torch modules: observe as many layers at a time as fit in SIZE.",
+    ),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrapped intervals."),
     click.option("--reference-outputs", metavar="FILE", help="Framework's outputs on the evaluation data: .npz, .npy."),
     click.option("--device-outputs", metavar="FILE", help="The device's outputs on the evaluation data: .npz, .npy."),
@@ -206,6 +225,7 @@ def diagnose(
       quantmedic diagnose float.onnx better.onnx -r rep.npz -v val.npz \\
           --previous report/quantmedic.case -o second
       quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
+      quantmedic diagnose mynet:float_model mynet:int8_model -r mynet:calibration -v mynet:validation
     """
     rules = _rule_base(options, toolchain)
     before = _previous_case(previous)

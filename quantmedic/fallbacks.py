@@ -15,8 +15,8 @@ SHARES = ("top1", "top5")
 
 
 def fallback(
-    float_model: str | Path,
-    quantized_model: str | Path,
+    float_model: Any,
+    quantized_model: Any,
     *,
     validation: Any = None,
     labels: str | Path | None = None,
@@ -37,8 +37,8 @@ def fallback(
     model itself, edited for real.
 
     Args:
-        float_model: Path of the float ONNX model.
-        quantized_model: Path of its quantized counterpart.
+        float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
+        quantized_model: Path of its quantized counterpart, or that module.
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
         labels: Their labels, where they are not part of the data.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
@@ -77,17 +77,18 @@ def fallback(
         seed=seed,
     )
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
-    trial = FallbackTrial(
-        opened.models,
-        opened.dataset,
-        opened.case,
-        _goal(max_drop, min_sqnr_db, name),
-        metric=opened.metric,
-        samples=samples,
-        threads=opened.threads,
-        seed=seed,
-    )
-    return trial.search(lambda found: progress("evaluations", found.evaluations, None))
+    with opened.models.as_deployed():
+        trial = FallbackTrial(
+            opened.models,
+            opened.dataset,
+            opened.case,
+            _goal(max_drop, min_sqnr_db, name),
+            metric=opened.metric,
+            samples=samples,
+            threads=opened.threads,
+            seed=seed,
+        )
+        return trial.search(lambda found: progress("evaluations", found.evaluations, None))
 
 
 def _check_goal(max_drop: float | None, min_sqnr_db: float | None) -> None:

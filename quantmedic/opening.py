@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import quantmedic
-from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.engine.facts import Role
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Opened:
 
 
 def open_validation(
-    float_model: str | Path,
-    quantized_model: str | Path,
+    float_model: Any,
+    quantized_model: Any,
     validation: Any,
     *,
     labels: str | Path | None,
@@ -50,24 +50,23 @@ def open_validation(
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    from quantmedic.collectors.datasets import open_dataset
     from quantmedic.collectors.from_onnx import collect
     from quantmedic.collectors.host import available_threads
     from quantmedic.collectors.metrics import load_metric
     from quantmedic.collectors.onnx_observer import Options
-    from quantmedic.collectors.onnx_pair import open_models
-    from quantmedic.collectors.preprocessing import Preprocessing
 
     if validation is None:
         raise DataError("no data was given", help="pass the evaluation data with --validation")
-    models = open_models(Path(float_model), Path(quantized_model))
-    prepare = (preprocessing or {}).get("validation", Preprocessing())
-    dataset = open_dataset(validation, models.input_specs, preprocessing=prepare, labels=labels, role="validation")
+    models, datasets = open_pair(
+        float_model, quantized_model, {"validation": validation}, preprocessing=preprocessing or {}, labels=labels
+    )
+    dataset = datasets["validation"]
     name = metric or default_metric([dataset])
     measure = load_metric(name, metric_direction, output=metric_output) if name else None
     used = threads or available_threads()
     looked = Options(samples=max(LOOKED_AT, dataset.unit), threads=used, seed=seed)
-    case = collect(models, {"validation": dataset}, options=looked, version=quantmedic.__version__, metric=measure)
+    with models.as_deployed():
+        case = collect(models, {"validation": dataset}, options=looked, version=quantmedic.__version__, metric=measure)
     return Opened(models, dataset, measure, case, used)
 
 
@@ -90,6 +89,7 @@ def open_pair(
     from quantmedic.collectors.onnx_pair import open_models
     from quantmedic.collectors.preprocessing import Preprocessing
 
+    float_model, quantized_model = (_made(model) for model in (float_model, quantized_model))
     paths = [isinstance(model, str | Path) for model in (float_model, quantized_model)]
     if not any(paths):
         return _open_modules(float_model, quantized_model, given, preprocessing, labels, mapping)
@@ -113,6 +113,24 @@ def open_pair(
         for role, source in given.items()
     }
     return models, datasets
+
+
+def _made(model: Any) -> Any:
+    """What ``module:function`` returns, where a model is given so; else the model as it is."""
+    from quantmedic.collectors.functions import FUNCTION, import_function
+
+    if not isinstance(model, str | Path) or not FUNCTION.fullmatch(str(model)) or Path(model).exists():
+        return model
+    try:
+        return import_function(str(model), "model")()
+    except QuantmedicError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            "the function that makes the model failed",
+            where=[str(model), f"cause  {type(error).__name__}: {error}"],
+            help="it is called without arguments and returns a torch module, or the path of an ONNX file",
+        ) from error
 
 
 def _open_modules(

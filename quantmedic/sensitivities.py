@@ -29,8 +29,8 @@ class SensitivityInterrupted(KeyboardInterrupt):
 
 
 def sensitivity(
-    float_model: str | Path,
-    quantized_model: str | Path,
+    float_model: Any,
+    quantized_model: Any,
     *,
     validation: Any = None,
     labels: str | Path | None = None,
@@ -50,8 +50,8 @@ def sensitivity(
     """Measure how sensitive the output is to each layer, by turning simulated quantizers on and off.
 
     Args:
-        float_model: Path of the float ONNX model.
-        quantized_model: Path of its quantized counterpart.
+        float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
+        quantized_model: Path of its quantized counterpart, or that module.
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
         labels: Their labels, where they are not part of the data.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
@@ -93,32 +93,33 @@ def sensitivity(
         threads=threads,
         seed=seed,
     )
-    experiment = Experiment(
-        opened.models,
-        opened.dataset,
-        opened.case,
-        modes=tuple(mode for mode in MODES if mode in modes),
-        samples=samples or SAMPLES,
-        batch_size=batch_size or BATCH_SIZE,
-        threads=opened.threads,
-        seed=seed,
-        metric=opened.metric,
-    )
-    record = experiment.start if before is None else resumed(before, experiment.start)
-    saved = time.monotonic()
-    try:
-        for mode, unit in record.missing:
-            record = record.added(mode, unit, experiment.run(mode, unit))
-            progress(mode, unit + 1, len(record.units))
-            if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+    with opened.models.as_deployed():
+        experiment = Experiment(
+            opened.models,
+            opened.dataset,
+            opened.case,
+            modes=tuple(mode for mode in MODES if mode in modes),
+            samples=samples or SAMPLES,
+            batch_size=batch_size or BATCH_SIZE,
+            threads=opened.threads,
+            seed=seed,
+            metric=opened.metric,
+        )
+        record = experiment.start if before is None else resumed(before, experiment.start)
+        saved = time.monotonic()
+        try:
+            for mode, unit in record.missing:
+                record = record.added(mode, unit, experiment.run(mode, unit))
+                progress(mode, unit + 1, len(record.units))
+                if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    _save(record, Path(checkpoint))
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            raise SensitivityInterrupted(record) from None
+        finally:
+            if checkpoint is not None:
                 _save(record, Path(checkpoint))
-                saved = time.monotonic()
-    except KeyboardInterrupt:
-        raise SensitivityInterrupted(record) from None
-    finally:
-        if checkpoint is not None:
-            _save(record, Path(checkpoint))
-    return record
+        return record
 
 
 def load_sensitivity(path: str | Path) -> SensitivityRecord:

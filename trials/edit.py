@@ -1,6 +1,5 @@
 """Carry out a change on a copy of the quantized model, or while it runs, whatever its framework."""
 
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ class Edited(Protocol):
     def model(self) -> Any: ...
 
     @property
-    def unedited(self) -> Sequence[str]: ...
+    def unedited(self) -> tuple[str, ...]: ...
 
 
 def edit(models: Models, case: Case, change: Change) -> Edited:

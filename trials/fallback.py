@@ -20,8 +20,8 @@ from quantmedic.engine.fallback import Found, Outcome, Units, one_at_a_time, sma
 from quantmedic.engine.fallback_record import Check, Cost, FallbackLayer, FallbackRecord, FallbackStep, Goal, Level
 from quantmedic.engine.paired import drop_interval
 from quantmedic.engine.tensors import grid_of
+from quantmedic.trials.edit import edit
 from quantmedic.trials.measure import Bench, Measured
-from quantmedic.trials.onnx_edit import edit
 from quantmedic.trials.sensitivity import Unit, left_in_float, units_of, unsimulated
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 

@@ -14,8 +14,8 @@ from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_originals import Original, bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.weight_forms import coded
 from quantmedic.collectors.onnx_unsigned import OFFSET
+from quantmedic.collectors.weight_forms import coded
 from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change, WeightForm
 from quantmedic.trials.onnx_codes import Codes, Float32, formed

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 from quantmedic.collectors.datasets import Dataset
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_observer import Options

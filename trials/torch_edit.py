@@ -87,7 +87,7 @@ class _Editor:
             self.results[call] = _instead(replace, source)
 
     def _quantizing(self, root: str) -> Iterator[tuple[int, dict[str, torch.Tensor] | None]]:
-        """Calls whose result is the rounded tensor; with it, for those that only see codes, where its values are kept."""
+        """Calls whose result is the rounded tensor; of those that only see codes also where its values are kept."""
         graph = self._graph
         for name, (call, kind) in graph.quantizing.items():
             if graph.root(name) == root and kind != "encode":

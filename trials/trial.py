@@ -25,9 +25,9 @@ from quantmedic.engine.rule import RuleBase
 from quantmedic.engine.suspects import Repair
 from quantmedic.engine.tensors import main_role
 from quantmedic.trials.data_repair import DataRepair
+from quantmedic.trials.edit import edit, left_integer
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
-from quantmedic.trials.edit import edit, left_integer
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
 Progress = Callable[[str, int, int | None], None]

@@ -23,8 +23,8 @@ import quantmedic
 from quantmedic.collectors.datasets import open_dataset
 from quantmedic.collectors.onnx_observer import Options
 from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.weight_forms import best_rounded, rounded
 from quantmedic.collectors.simulation import Simulation
+from quantmedic.collectors.weight_forms import best_rounded, rounded
 from quantmedic.demo import patient
 from quantmedic.engine.case import Case, RunRecord
 from quantmedic.engine.change import CHANGES, Change, Targets
