@@ -2,11 +2,12 @@
 
 import hashlib
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_observer import Observer, Options
@@ -27,17 +28,19 @@ def torch_record(
     record = case_record(
         models, observer, version, metric, executed=executed if graph.integer else {}, half=frozenset(graph.half)
     )
-    sizes = [_bytes(module) for module in (models.float_module, models.quantized_module)]
+    # Fake-quantized modules hold their weights in float, and integer kernels keep theirs to themselves.
+    is_stored_so = any(is_traceable_wrapper_subclass(own) for own in models.quantized_module.parameters())
+    sizes = [_bytes(module) if is_stored_so else None for module in (models.float_module, models.quantized_module)]
     training = [name for name, part in models.float_module.named_modules() if part.training and _is_training(part)]
     facts = ModelFacts(
         **pair_facts(models, observer, record.operators),
         name=type(models.quantized_module).__name__,
         framework="torch",
         toolchain=None,
-        toolchain_marks=tuple(toolchain_marks(models.quantized_module)),
+        toolchain_marks=tuple(toolchain_marks(models.quantized_module, graph.calls)),
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
-        size_ratio=sizes[1] / sizes[0] if sizes[0] else None,
+        size_ratio=sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
         training_nodes=len(training),
         first_training_node=next(iter(training), None),
     )
@@ -48,21 +51,31 @@ def _is_training(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm | torch.nn.modules.dropout._DropoutNd)
 
 
-def toolchain_marks(module: torch.nn.Module) -> Iterator[str]:
-    """Packages whose classes a quantized module is made of, and those of its weights."""
+def toolchain_marks(module: torch.nn.Module, calls: Iterable[str]) -> Iterator[str]:
+    """Packages whose classes a quantized module and its weights are made of, and namespaces of operators it calls."""
     kinds = [type(part) for part in module.modules()] + [type(own) for own in module.parameters()]
     packages = {kind.__module__.partition(".")[0] for kind in kinds}
     yield from (f"class of {name}" for name in sorted(packages - {"torch", "builtins", "__main__"}))
     if any(kind.__module__.startswith("torch.ao") for kind in kinds):
         yield "class of torch.ao"
-    if isinstance(module, torch.fx.GraphModule):
-        yield "class torch.fx.GraphModule"
+    namespaces = {name.partition("::")[0] for name in calls if "::" in name}
+    yield from (f"calls of {name}" for name in sorted(namespaces))
 
 
 def _bytes(module: torch.nn.Module) -> int:
-    """Bytes of all parameters and buffers; fake-quantized ones take as many as float ones."""
+    """Bytes of all parameters and buffers, packed ones as they are stored."""
     tensors = {id(own): own for own in (*module.parameters(), *module.buffers())}.values()
-    return sum(own.numel() * own.element_size() for own in tensors)
+    return sum(part.numel() * part.element_size() for own in tensors for part in _stored(own))
+
+
+def _stored(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The plain tensors that a tensor of another class consists of."""
+    names = tensor.__tensor_flatten__()[0] if is_traceable_wrapper_subclass(tensor) else None
+    if names is None:
+        yield tensor
+        return
+    for name in names:
+        yield from _stored(getattr(tensor, name))
 
 
 def _run_record(models: TorchModels, options: Options) -> dict[str, Any]:
