@@ -24,7 +24,7 @@ from quantmedic.engine.errors import ModelError, QuantmedicError
 
 Array = NDArray[np.generic]
 #: Samples of the first batch that the calls are written down with.
-TRACED_SAMPLES = 4
+TRACED_SAMPLES = 2
 #: Outputs that differ by more than this share of their largest value are not those of the module by itself: kernels
 #: that torch chooses when nobody looks round a little differently.
 SAME_OUTPUT = 1e-4

@@ -34,13 +34,7 @@ class Observed:
 
 
 class _Grouped:
-    """Readings of groups of pairs, one of which is held at a time: the one that was asked for last.
-
-    Attributes:
-        floats: Float tensors by name.
-        codes: What the quantized module shows, by number of the pair.
-        outputs: Matched outputs of both modules.
-    """
+    """Readings of groups of pairs, one of which is held at a time: the one that was asked for last."""
 
     def __init__(
         self, read: Callable[[Sequence[int]], Reading], groups: Sequence[Sequence[int]], pairs: Mapping[int, Pair]
@@ -50,9 +44,10 @@ class _Grouped:
         self._group = {number: group for group, numbers in enumerate(groups) for number in numbers}
         self._number = {pairs[number].twin: number for number in reversed(list(self._group))}
         self._held = 0
-        self.outputs = self._now.outputs
-        self.floats: Mapping[str, Array] = _Lookup(self._float)
-        self.codes: Mapping[int, Array] = _Lookup(self._code, list(self._group))
+
+    def reading(self) -> Reading:
+        """All pairs; not kept here, for a circle of references would outlive the batch."""
+        return Reading(_Lookup(self._float), _Lookup(self._code, list(self._group)), self._now.outputs)
 
     def _float(self, name: str) -> Array:
         if name not in self._now.floats:
@@ -121,8 +116,7 @@ class TorchView:
             ModelError: One of them fails on this batch.
         """
         groups = self._groups(batch)
-        found = _Grouped(lambda numbers: self._read(batch, numbers), groups, self.pairs)
-        return Reading(found.floats, found.codes, found.outputs)
+        return _Grouped(lambda numbers: self._read(batch, numbers), groups, self.pairs).reading()
 
     def _read(self, batch: Batch, numbers: Sequence[int]) -> Reading:
         """Some pairs, with the outputs and the features."""
