@@ -20,6 +20,13 @@ from quantmedic.collectors.onnx_originals import (
 )
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.weight_grids import (
+    ALIKE,
+    ALIKE_ROUNDED,
+    COARSE_DB,
+    DEAD,
+    MIN_STRANGERS,
+    MISPLACED_STEPS,
+    STRANGER_SHARE,
     GridKind,
     best_noise,
     cosine,
@@ -37,21 +44,9 @@ from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, Weigh
 from quantmedic.engine.tensors import ALIVE
 from quantmedic.engine.tensors import error_facts as _error_facts
 
-#: Channels under this share of the tensor's largest magnitude count as dead.
-DEAD = 1e-6
 _INT32_MAX = 2**31 - 1
-#: Weights less similar than this (cosine) were not made from one another; 2-bit weights still reach 0.9.
-ALIKE = 0.5
-#: Two models are strangers where so many layers, and this share of all that can be compared, are not alike.
-MIN_STRANGERS, STRANGER_SHARE = 2, 0.8
 #: Shorter channels are alike by chance.
 MIN_ROW = 8
-#: Stored weights with a smaller cosine are no rounding of the float ones, except at very few bits.
-ALIKE_ROUNDED = 0.8
-#: So far from its float value no rounding to nearest puts a weight; learned rounding goes up to 1 step.
-MISPLACED_STEPS = 1.5
-#: Channels whose weights keep less than this count as coarse, in dB.
-COARSE_DB = 10.0
 #: More rows are not searched for one another.
 MAX_COMPARED_ROWS = 512
 Values = NDArray[np.float32]

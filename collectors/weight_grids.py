@@ -26,6 +26,18 @@ MIN_WEIGHTS = 8
 CERTAIN = 0.99
 #: Rounds in which the gains of rows and columns are taken out of a matrix.
 _BALANCING = 20
+#: Channels under this share of the tensor's largest magnitude count as dead.
+DEAD = 1e-6
+#: Weights less similar than this (cosine) were not made from one another; 2-bit weights still reach 0.9.
+ALIKE = 0.5
+#: Two models are strangers where so many layers, and this share of all that can be compared, are not alike.
+MIN_STRANGERS, STRANGER_SHARE = 2, 0.8
+#: Stored weights with a smaller cosine are no rounding of the float ones, except at very few bits.
+ALIKE_ROUNDED = 0.8
+#: So far from its float value no rounding to nearest puts a weight; learned rounding goes up to 1 step.
+MISPLACED_STEPS = 1.5
+#: Channels whose weights keep less than this count as coarse, in dB.
+COARSE_DB = 10.0
 
 
 @dataclass(frozen=True)
@@ -131,10 +143,10 @@ def similarity(stored: Values, original: Values) -> float:
     giving rows and columns the same norm in turn (Sinkhorn and Knopp 1967).
     """
     plain = cosine(stored, original)
-    return plain if plain > CERTAIN else max(plain, cosine(_balanced(stored), _balanced(original)))
+    return plain if plain > CERTAIN else max(plain, cosine(balanced(stored), balanced(original)))
 
 
-def _balanced(values: Values) -> Values:
+def balanced(values: Values) -> Values:
     """The weights with all outputs and all inputs as large as one another."""
     power = np.einsum("oit,oit->oi", values, values, dtype=np.float64)
     rows, columns = np.ones(len(power)), np.ones(power.shape[1])

@@ -99,7 +99,10 @@ class TensorRecord(Record):
 
 
 class OperatorRecord(Record):
-    """One operator of the quantized model without its quantizers; tensors by index into the tensor table."""
+    """One operator of the quantized model without its quantizers; tensors by index into the tensor table.
+
+    ``is_first`` and ``is_last`` are None where the order of execution is not known.
+    """
 
     index: int
     name: str
@@ -110,8 +113,8 @@ class OperatorRecord(Record):
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
     is_compute: bool
-    is_first: bool
-    is_last: bool
+    is_first: bool | None
+    is_last: bool | None
     executed_as: str | None
     weight: WeightFacts
     bias: BiasFacts

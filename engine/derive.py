@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import Case, OperatorRecord
+from quantmedic.engine.case import SAMPLE_DTYPE, Case, OperatorRecord
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.comparison import affine_facts
 from quantmedic.engine.datasets import dataset_facts, metric_facts
@@ -202,7 +202,8 @@ def _operands(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts
             own = _own_grid(tensor, bits)
             if joint is not None and own is not None:
                 pairs += [(row, "joint_sqnr_db", i, joint), (row, "own_sqnr_db", i, own)]
-    predicted = predicted_sqnr(case, main_role(case), [(i, grid) for _, _, i, grid in pairs])
+    grids = [(i, grid) for _, _, i, grid in pairs]
+    predicted = predicted_sqnr(case, main_role(case), grids) if grids else []
     for (row, name, _, _), value in zip(pairs, predicted, strict=True):
         row[name] = value
     return [OperandFacts(**row) for row in rows]
@@ -262,7 +263,7 @@ def _model_facts(
     path = [layer.output.data.accumulated.sqnr_db for layer in layers]
     falls = [s for s in path if s is not None and math.isfinite(s)]
     first, where = _first_nonfinite(case, layers)
-    samples = case.statistics[main_role(case)].samples
+    samples = case.statistics[main_role(case)].samples if case.statistics else np.zeros(0, SAMPLE_DTYPE)
     classified = samples[samples["class_float"] >= 0]
     metric = metric_facts(case)
     same = classified["class_float"] == classified["class_quantized"]
@@ -288,6 +289,8 @@ def _model_facts(
         "power_of_two_share": _power_of_two_share(tensors),
         **outside_facts(case),
     }
+    if not case.statistics:  # Nothing was run: that no NaN was seen tells nothing.
+        update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
     return case.record.model.model_copy(update=update)
 
 

@@ -302,6 +302,52 @@ class WeightFacts(Facts):
         "median variance of the channels / variance + ε of the channel with the largest gain", "ratio"
     )
     max_code: int | None = fact("largest |code - zero point| of the stored weights", "codes")
+    format: str | None = fact(
+        "how the codes are stored: gptq, awq, pack-quantized, int8, fp8, bitsandbytes, torchao …, or fake-quantized"
+    )
+    groups: int | None = fact("groups of weights that share a scale, over all output channels")
+    group_size: int | None = fact("weights of a group, of the largest where they differ")
+    dead_groups: int | None = fact(
+        "groups stored as one value, or with a scale that is 0 or no number, whose float weights differ and have at "
+        "least 1 % of the layer's root mean square"
+    )
+    dead_group: str | None = fact("the first of them: output channel / group")
+    worst_group_sqnr_db: float | None = fact(
+        "lowest rounding sqnr_db of a group whose root mean square is at least 1 % of the layer's", "dB"
+    )
+    worst_group: str | None = fact("that group: output channel / group")
+    outlier_groups: int | None = fact(
+        "groups whose range one weight takes: it is at least 8 times the root mean square of the others, and the scale "
+        "at least 2 times, so that most of the others become 0"
+    )
+    outlier_noise_share: float | None = fact("share of the layer's squared error that lies in these groups", "share")
+    group_outlier_ratio: float | None = fact(
+        "largest weight of a group / root mean square of the others, of the outlier group where it is most", "ratio"
+    )
+    widest_input_channel: int | None = fact("input channel with the largest weight")
+    clipped_share: float | None = fact("share of weights beyond the ends of their grid by more than half a step", "share")
+    end_share: float | None = fact("share of weights stored as the lowest or highest code", "share")
+    reading_gain_db: float | None = fact(
+        "rounding sqnr_db of the first 64 output channels with the codes read in the best other way that is known of "
+        "their format, minus that as declared",
+        "dB",
+    )
+    better_reading: str | None = fact("that other way: another order of codes, zero points, or groups")
+    input_gain_ratio: float | None = fact(
+        "largest / smallest gain of an input channel, stored over float weights, where gains of input and output "
+        "channels explain at least three quarters of the squared error (AWQ and SmoothQuant fold such gains in); every "
+        "other fact then holds the stored weights against the float ones with these gains. 1 where there are none",
+        "ratio",
+    )
+    peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")
+    peer_gap_db: float | None = fact(
+        "median rounding sqnr_db of these layers minus its own; where there are at least 5", "dB"
+    )
+    peer_zscore: float | None = fact(
+        "0.6745 · peer_gap_db / median absolute deviation of their sqnr_db: the modified z-score of Iglewicz and "
+        "Hoaglin; at least 0.1 dB are taken as deviation",
+        "σ",
+    )
 
 
 class BiasFacts(Facts):
@@ -685,11 +731,29 @@ class SearchFacts(Facts):
     line: str | None = fact("the line of the log that says so")
 
 
+class CheckpointFacts(Facts):
+    """Two checkpoints compared tensor by tensor, without running a model."""
+
+    tensors: int | None = fact("tensors of the float checkpoint")
+    missing: int | None = fact(
+        "tensors of the float checkpoint without a counterpart; tied output weights and stored constants of the "
+        "architecture do not count"
+    )
+    first_missing: str | None = fact("name of the first of them")
+    mismatched: int | None = fact("tensors whose counterpart has another shape, or codes that cannot be read")
+    first_mismatched: str | None = fact("name of the first of them, and what does not fit")
+    altered: int | None = fact(
+        "tensors that are not quantized, biases left out, and differ by more than a rounding to bfloat16"
+    )
+    first_altered: str | None = fact("name of the first of them")
+    rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
+
+
 class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
     name: str | None = fact("file name of the quantized model without its folder")
-    framework: str | None = fact("onnx")
+    framework: str | None = fact("onnx, or safetensors where only weights were compared")
     format: str | None = fact("QDQ, QOperator, dynamic, or none")
     toolchain: str | None = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(
@@ -777,6 +841,7 @@ class ModelFacts(Facts):
     worst_stage_sqnr_db: float | None = fact("sqnr_db of that stage against the first", "dB")
     worst_stage_drop_db: float | None = fact("sqnr_db of the stage before minus that of worst_stage", "dB")
     search: SearchFacts = SearchFacts()
+    checkpoint: CheckpointFacts = CheckpointFacts()
     metric: MetricFacts = MetricFacts()
 
 

@@ -84,6 +84,8 @@ def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect
 
 def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: CaseFacts) -> tuple[Repair, ...]:
     """What the remedies of the rules that found something would change, where that can be simulated."""
+    if not case.statistics:  # Only weights were compared: there is nothing to simulate on.
+        return ()
     targets = targets_of(findings, case, facts)
     repairs: dict[str, Repair] = {}
     for advice in advise(findings, base, facts)[0]:

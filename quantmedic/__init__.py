@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, judge, load_case, load_rulebase, save_case, write_report
     from quantmedic.fallbacks import fallback
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
+    from quantmedic.weights import collect_weights, compare_weights
 
 try:
     __version__ = _version("quantmedic")
@@ -25,6 +26,8 @@ except PackageNotFoundError:  # a checkout that was never installed
 __all__ = [
     "__version__",
     "collect",
+    "collect_weights",
+    "compare_weights",
     "diagnose",
     "fallback",
     "judge",
@@ -42,6 +45,10 @@ def __getattr__(name: str) -> Any:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in __all__:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
+    if name.endswith("_weights"):
+        from quantmedic import weights
+
+        return getattr(weights, name)
     from quantmedic import api, fallbacks, sensitivities
 
     if name == "fallback":

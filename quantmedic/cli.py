@@ -256,6 +256,41 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
 
 
 @cli.command(context_settings=_CONTEXT)
+@click.argument("float_weights", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
+@click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores, up to 8]")
+@_rule_options
+@_output
+@_report_options
+def weights(
+    float_weights: Path,
+    quantized_weights: Path,
+    threads: int | None,
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Compare the weights of two safetensors checkpoints, without running a model or holding one in memory.
+
+    FLOAT and QUANT are .safetensors files or folders with shards; QUANT as GPTQ, AWQ, compressed-tensors, torchao or
+    bitsandbytes (int8) wrote it, float8, or rounded real numbers.
+
+    \b
+    Examples:
+      quantmedic weights Llama-3-8B Llama-3-8B-GPTQ -o report
+      quantmedic weights model.safetensors model-int8.safetensors --format markdown
+    """
+    from quantmedic import collect_weights
+
+    rules = _rule_base(options)
+    with _progress() as progress:
+        case = collect_weights(float_weights, quantized_weights, threads=threads, progress=progress)
+    _judge_and_write(case, rules, output, formats, quiet, verbose)
+
+
+@cli.command(context_settings=_CONTEXT)
 @click.argument("cases", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CASE…")
 @_rule_options
 @_previous

@@ -1,4 +1,4 @@
-"""Makes ``models`` importable from every test folder.
+"""Makes ``models`` and ``checkpoints`` importable from every test folder.
 
 The tests' own folder must stay off ``sys.path``: its sub-folder ``quantmedic`` would hide the package.
 """
@@ -7,7 +7,8 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
-_spec = spec_from_file_location("models", Path(__file__).with_name("models.py"))
-assert _spec is not None and _spec.loader is not None
-sys.modules["models"] = module_from_spec(_spec)
-_spec.loader.exec_module(sys.modules["models"])
+for _name in ("models", "checkpoints"):
+    _spec = spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
+    assert _spec is not None and _spec.loader is not None
+    sys.modules[_name] = module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules[_name])
