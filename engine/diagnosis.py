@@ -21,6 +21,7 @@ from quantmedic.engine.facts import (
     OutputFacts,
     Role,
     TensorFacts,
+    WeightFacts,
 )
 from quantmedic.engine.prediction import ENOUGH_DB, Prediction, is_faithful, predict
 from quantmedic.engine.prescription import Prescription
@@ -137,6 +138,17 @@ class ErrorRow(Contract):
     operator: ErrorFacts
 
 
+class GroupRow(Contract):
+    """Weights of one layer of a checkpoint, by groups that share a scale."""
+
+    size: int | None
+    worst_channel_sqnr_db: float | None
+    worst_group_sqnr_db: float | None
+    worst_group: str | None = Field(description="output channel / group")
+    dead: int | None
+    outliers: int | None = Field(description="groups whose range one weight takes")
+
+
 class LayerRow(Contract):
     """One line of the layer table."""
 
@@ -159,6 +171,7 @@ class LayerRow(Contract):
     degraded: bool | None
     representative: ErrorRow
     validation: ErrorRow
+    groups: GroupRow | None = Field(default=None, description="where checkpoints were compared")
     findings: tuple[str, ...] = ()
 
 
@@ -687,10 +700,24 @@ def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, 
                 degraded=layer.degraded,
                 representative=_error_row(output, "representative"),
                 validation=_error_row(output, "validation"),
+                groups=_group_row(layer.weight),
                 findings=tuple(flagged.get(layer.name or "", ())),
             )
         )
     return tuple(rows)
+
+
+def _group_row(weight: WeightFacts) -> GroupRow | None:
+    if weight.groups is None:
+        return None
+    return GroupRow(
+        size=weight.group_size,
+        worst_channel_sqnr_db=weight.rounding.worst_channel_sqnr_db,
+        worst_group_sqnr_db=weight.worst_group_sqnr_db,
+        worst_group=weight.worst_group,
+        dead=weight.dead_groups,
+        outliers=weight.outlier_groups,
+    )
 
 
 def _error_row(tensor: TensorFacts, role: Role) -> ErrorRow:

@@ -280,12 +280,26 @@ def _not_judged(line: RuleLine) -> Iterator[str]:
 
 
 def _layers(table: LayerTable) -> Iterator[str]:
+    if table.weights_only:
+        yield from _weights(table)
+        return
     yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>14}  findings (SQNR in dB)"
     for row in table.rows:
         flags = " ".join([*(["degraded"] if row.degraded else []), *row.findings])
         accumulated = getattr(row, table.judged_on)
         where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
         yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
+    if table.left_out:
+        yield f"       {table.left_out} more in report.json"
+
+
+def _weights(table: LayerTable) -> Iterator[str]:
+    yield f"{'#':>5}  {'weights':<44} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}  findings (SQNR in dB)"
+    for row in table.rows:
+        known = f"{row.weight_sqnr:>9} {row.worst_weight_channel:>14} {row.dead_groups:>12}"
+        if row.weight_sqnr == NOT_MEASURED:
+            known = "in float".rjust(9)
+        yield f"{row.index:>5}  {visible(row.name, 44):<44} {known}  {' '.join(row.findings)}".rstrip()
     if table.left_out:
         yield f"       {table.left_out} more in report.json"
 

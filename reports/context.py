@@ -49,6 +49,13 @@ VERDICTS = {
     "degraded": "Quantization costs accuracy.",
     "not-comparable": "The two models cannot be compared as they are.",
 }
+#: The same where weights alone were compared.
+WEIGHT_VERDICTS = {
+    "healthy": "No fault of medium or high severity was found in the weights.",
+    "degraded": "The checkpoint has a fault.",
+    "not-comparable": "The two checkpoints cannot be compared as they are.",
+}
+WEIGHTS_ONLY = "Weights alone were compared: what their errors do to the outputs was not measured."
 STRENGTHS = {
     "proven": "The drop is proven: its whole 95 % interval lies above zero.",
     "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
@@ -149,7 +156,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         verdict_text=_verdict_text(diagnosis),
         gate=visible(diagnosis.gate or ""),
         drop=_drop(diagnosis.metrics),
-        strength_text=STRENGTHS[diagnosis.evidence_strength.statement],
+        strength_text=_strength_text(diagnosis),
         drop_text=_drop_text(diagnosis),
         first=_first(diagnosis, causes, advice),
         counts=_counts(diagnosis),
@@ -205,7 +212,18 @@ def _fired(diagnosis: Diagnosis) -> list[str]:
 def _verdict_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict == "degraded" and not diagnosis.causes:
         return "Quantization costs accuracy, and no rule found out why."
-    return VERDICTS[diagnosis.verdict]
+    return (WEIGHT_VERDICTS if _weights_only(diagnosis) else VERDICTS)[diagnosis.verdict]
+
+
+def _strength_text(diagnosis: Diagnosis) -> str:
+    if _weights_only(diagnosis):
+        return WEIGHTS_ONLY
+    return STRENGTHS[diagnosis.evidence_strength.statement]
+
+
+def _weights_only(diagnosis: Diagnosis) -> bool:
+    """Checkpoints were compared, and nothing was run."""
+    return diagnosis.model.framework == "safetensors"
 
 
 def _advice_text(diagnosis: Diagnosis) -> str:

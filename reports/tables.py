@@ -62,6 +62,10 @@ class LayerLine:
     range: Annotated[str, "smallest and largest float value"]
     samples: Annotated[str, "samples of the set judged that it was measured on"]
     degraded: Annotated[bool, "accumulated error is over a threshold"]
+    group_size: Annotated[str, "weights that share a scale, where checkpoints were compared"]
+    worst_weight_channel: Annotated[str, "rounding SQNR of the worst output channel of the weights in dB"]
+    worst_group: Annotated[str, "rounding SQNR of the worst group of weights in dB, and where it is"]
+    dead_groups: Annotated[str, "groups of weights stored as one value"]
     findings: Annotated[tuple[str, ...], "codes of the rules that flagged it"]
 
 
@@ -74,6 +78,7 @@ class LayerTable:
     left_out: Annotated[int, "layers that are only in report.json"]
     judged_on: Annotated[str, "data set of rounding and worst channel"]
     sliced: Annotated[bool, "layers were measured on different samples of the set"]
+    weights_only: Annotated[bool, "checkpoints were compared: nothing but weights is known of a layer"]
 
 
 @dataclass(frozen=True)
@@ -155,17 +160,23 @@ def judged_role(diagnosis: Diagnosis) -> Role:
 
 
 def layer_table(diagnosis: Diagnosis) -> LayerTable:
-    """All layers in topological order, or the worst ones by accumulated SQNR where there are too many."""
+    """All layers in topological order, or the worst ones by SQNR (accumulated, or of weights) where they are many."""
     role = judged_role(diagnosis)
+    weights_only = any(row.groups is not None for row in diagnosis.layers)
     rows = sorted(diagnosis.layers, key=lambda row: row.index)
+
+    def goodness(row: LayerRow) -> float:
+        return _goodness(row.weight_sqnr_db if weights_only else getattr(row, role).accumulated.sqnr_db)
+
     if len(rows) > LAYERS_SHOWN:
-        rows = sorted(rows, key=lambda row: _goodness(getattr(row, role).accumulated.sqnr_db))[:LAYERS_SHOWN]
+        rows = sorted(rows, key=goodness)[:LAYERS_SHOWN]
     return LayerTable(
         rows=tuple(_layer(row, role) for row in rows),
         total=len(diagnosis.layers),
         left_out=len(diagnosis.layers) - len(rows),
         judged_on=role,
         sliced=len({getattr(row, role).samples for row in rows} - {None, 0}) > 1,
+        weights_only=weights_only,
     )
 
 
@@ -306,6 +317,10 @@ def _layer(row: LayerRow, role: Role) -> LayerLine:
         range=NOT_MEASURED if row.min is None else f"{number(row.min)} … {number(row.max)}",
         samples=number(errors.samples),
         degraded=row.degraded is True,
+        group_size=number(row.groups.size) if row.groups else NOT_MEASURED,
+        worst_weight_channel=level(row.groups.worst_channel_sqnr_db) if row.groups else NOT_MEASURED,
+        worst_group=_worst_group(row),
+        dead_groups=number(row.groups.dead) if row.groups else NOT_MEASURED,
         findings=tuple(visible(code) for code in row.findings),
     )
 
@@ -314,6 +329,13 @@ def _weight(row: LayerRow) -> str:
     if row.weight_bits is None:
         return NOT_MEASURED
     return f"{row.weight_bits} {visible(row.weight_granularity or '').replace('_', '-')}".strip()
+
+
+def _worst_group(row: LayerRow) -> str:
+    groups = row.groups
+    if groups is None or groups.worst_group_sqnr_db is None:
+        return NOT_MEASURED
+    return f"{level(groups.worst_group_sqnr_db)} ({visible(groups.worst_group or '?')})"
 
 
 def _goodness(sqnr_db: float | None) -> float:
