@@ -172,9 +172,7 @@ def _compared(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Laye
     return _unpacked(name, tensor, twin, pair, workers)
 
 
-def _packed(
-    name: str, tensor: Stored, layer: PackedLayer, pair: _Pair, workers: ThreadPoolExecutor
-) -> list[_Layer]:
+def _packed(name: str, tensor: Stored, layer: PackedLayer, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
     source = _source(tensor, layer, pair.floats)
     if source is None:
         pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(layer.shape)} as {layer.format}")
@@ -320,7 +318,9 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
         run={
             **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},
             **{f"{kind}_sha256": checkpoint.fingerprint() for kind, checkpoint in files.items()},
-            "quantization_config": {k: v for k, v in pair.quantized.settings.items() if isinstance(v, str | int | float)},
+            "quantization_config": {
+                k: v for k, v in pair.quantized.settings.items() if isinstance(v, str | int | float)
+            },
         },
     )
 
@@ -384,4 +384,3 @@ def _notices(pair: _Pair) -> list[str]:
         more = f" and {len(extra) - _NAMES_SHOWN} more" if len(extra) > _NAMES_SHOWN else ""
         notices.append(f"only in the quantized checkpoint: {', '.join(extra[:_NAMES_SHOWN])}{more}")
     return [*notices, *pair.notices]
-

@@ -4,11 +4,11 @@ In every format a weight is (code - zero point) · scale of its group; a group i
 channel (or those that ``g_idx`` gives one number). All functions give ``[output channels, input channels]``, whatever
 way round the file has them. The layouts follow the public documentation and sources of the tools:
 
-* GPTQ (AutoGPTQ, GPTQModel): ``qweight`` int32 ``[inputs · bits / 32, outputs]`` packs codes along the inputs, ``qzeros``
-  ``[groups, outputs · bits / 32]`` along the outputs, ``scales`` ``[groups, outputs]``, ``g_idx`` ``[inputs]``. The v1
-  format stores zero points less 1; v2 (``checkpoint_format: gptq_v2``) as they are.
-* AWQ (AutoAWQ, GEMM version): ``qweight`` int32 ``[inputs, outputs · bits / 32]`` and ``qzeros`` pack along the outputs,
-  eight 4-bit codes per word in the order 0 2 4 6 1 3 5 7.
+* GPTQ (AutoGPTQ, GPTQModel): ``qweight`` int32 ``[inputs · bits / 32, outputs]`` packs codes along the inputs,
+  ``qzeros`` ``[groups, outputs · bits / 32]`` along the outputs, ``scales`` ``[groups, outputs]``, ``g_idx``
+  ``[inputs]``. The v1 format stores zero points less 1; v2 (``checkpoint_format: gptq_v2``) as they are.
+* AWQ (AutoAWQ, GEMM version): ``qweight`` int32 ``[inputs, outputs · bits / 32]`` and ``qzeros`` pack along the
+  outputs, eight 4-bit codes per word in the order 0 2 4 6 1 3 5 7.
 * compressed-tensors: ``weight_packed`` int32 ``[outputs, inputs · bits / 32]``, codes plus 2^(bits-1);
   ``weight_zero_point`` in the same way, packed along the outputs; or ``weight`` int8 or float8 with ``weight_scale``.
 * torchao: ``_weight_qdata`` int8 (one code per byte, whatever the bits) or float8, ``_weight_scale``,
@@ -19,7 +19,7 @@ Codes lie in a word from its lowest bits up; where bits do not divide 32, one ma
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,14 +78,20 @@ class Unreadable(Exception):
 class Reading:
     """One way to read the codes of a format.
 
-    ``order`` is the column of the k-th code of each word (from the lowest bits up, None), ``zero_shift`` is added to all
-    zero points, ``in_sequence`` ignores ``g_idx``, ``flipped`` has the highest bit of each code turned.
+    ``order`` is the column of the k-th code of each word (None: from the lowest bits up), ``zero_order`` the same of
+    packed zero points, ``zero_shift`` is added to all zero points, ``wraps`` leaves as many bits of the sum as a code
+    has, ``in_sequence`` ignores ``g_idx``, ``flipped`` has the highest bit of each code turned.
     """
 
     order: tuple[int, ...] | None = None
+    zero_order: tuple[int, ...] | None = None
     zero_shift: int = 0
+    wraps: bool = False
     in_sequence: bool = False
     flipped: bool = False
+
+
+_AWQ = Reading(order=AWQ_ORDER, zero_order=AWQ_ORDER)
 
 
 @dataclass(frozen=True)
@@ -105,8 +111,12 @@ class Block:
     def values(self) -> Values:
         """(code - zero point) · scale, float32."""
         sizes = np.diff(self.starts)
-        rows, inputs = self.codes.shape
         found = self.codes.astype(np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):  # scales may be no numbers
+            return self._scaled(found, sizes)
+
+    def _scaled(self, found: Values, sizes: Integers) -> Values:
+        rows = len(found)
         if len(sizes) and (sizes == sizes[0]).all():
             grouped = found.reshape(rows, len(sizes), -1)
             grouped -= self.zero[:, :, None]
@@ -161,7 +171,8 @@ class Settings:
         """Read the keys of GPTQ, AWQ (``w_bit``, ``q_group_size``) and compressed-tensors (``config_groups``)."""
         groups = found.get("config_groups")
         nested = next((g for g in groups.values() if isinstance(g, dict)), {}) if isinstance(groups, dict) else {}
-        weights = nested.get("weights") if isinstance(nested.get("weights"), dict) else {}
+        given = nested.get("weights")
+        weights: Mapping[str, Any] = given if isinstance(given, dict) else {}
         method = found.get("quant_method")
         return cls(
             method=method.lower() if isinstance(method, str) else "compressed-tensors" if weights else None,
@@ -286,9 +297,7 @@ def _runs(inputs: int, groups: int, declared: int | None = None) -> Integers:
     return np.minimum(np.arange(groups + 1, dtype=np.int64) * size, inputs)
 
 
-def _grouping(
-    index: Stored | None, inputs: int, groups: int, declared: int | None
-) -> tuple[Integers, Integers | None]:
+def _grouping(index: Stored | None, inputs: int, groups: int, declared: int | None) -> tuple[Integers, Integers | None]:
     """First columns of the groups, and the order that sorts the inputs by group where they are no runs."""
     if index is None:
         return _runs(inputs, groups, declared), None
@@ -323,7 +332,8 @@ def _gptq_or_awq(base: str, parts: Mapping[str, Stored], settings: Settings) -> 
     def read(rows: slice, reading: Reading) -> Block:
         span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
         count = (span.stop - span.start) * WORD // bits
-        codes, zero = (reordered(unpack(t.read(None, span), bits, count), reading.order) for t in (words, zeros))
+        codes = reordered(unpack(words.read(None, span), bits, count), reading.order)
+        zero = reordered(unpack(zeros.read(None, span), bits, count), reading.zero_order)
         kept = slice(0, rows.stop - rows.start)
         scale = scales.floats(None, rows)
         shifted = zero[:, kept].astype(np.float32) + reading.zero_shift
@@ -344,12 +354,14 @@ def _gptq_or_awq(base: str, parts: Mapping[str, Stored], settings: Settings) -> 
         high=2**bits - 1,
         signed=False,
         read=read,
-        declared=Reading(order=AWQ_ORDER),
+        declared=_AWQ,
         alternatives={
             "codes in the order of a word instead of AWQ's": Reading(),
-            "codes in the reverse order of a word": Reading(order=REVERSED_ORDER),
-            "zero points 1 higher, as GPTQ v1 stores them": Reading(order=AWQ_ORDER, zero_shift=1),
-            "zero points 1 lower": Reading(order=AWQ_ORDER, zero_shift=-1),
+            "codes in the order of a word, zero points in AWQ's": replace(_AWQ, order=None),
+            "zero points in the order of a word, codes in AWQ's": replace(_AWQ, zero_order=None),
+            "codes in the reverse order of a word": Reading(REVERSED_ORDER, REVERSED_ORDER),
+            "zero points 1 higher, as GPTQ v1 stores them": replace(_AWQ, zero_shift=1),
+            "zero points 1 lower": replace(_AWQ, zero_shift=-1),
         },
         tensors=_names(base, parts),
         unit=WORD // bits,
@@ -379,22 +391,30 @@ def _gptq(base: str, parts: Mapping[str, Stored], settings: Settings) -> PackedL
         else:
             span = slice(rows.start * bits // WORD, -(-rows.stop * bits // WORD))
             found = unpack(zeros.read(None, span), bits, (span.stop - span.start) * WORD // bits)
-            found = reordered(found, reading.order)[:, : rows.stop - rows.start]
-            zero = np.ascontiguousarray(found.T).astype(np.float32) + reading.zero_shift
+            found = reordered(found, reading.zero_order)[:, : rows.stop - rows.start]
+            whole = found.T.astype(np.int16) + reading.zero_shift
+            zero = np.ascontiguousarray(whole & (2**bits - 1) if reading.wraps else whole, np.float32)
         if reading.in_sequence:
             return Block(codes, scale, zero, _runs(inputs, groups, settings.group_size))
         return Block(_sorted(codes, order), scale, zero, starts, order)
 
-    other = {"zero points as stored, without the + 1 of GPTQ v1": Reading(zero_shift=0)}
-    if not shift:
-        other = {"zero points plus 1, as GPTQ v1 stores them": Reading(zero_shift=1)}
-    if zeros is None:
-        other = {}
+    declared = Reading(zero_shift=shift)
+    other: dict[str, Reading] = {}
+    if shift:
+        other["zero points as stored, without the + 1 of GPTQ v1"] = Reading()
+        other["zero points that wrap around to 0 after the + 1, which loaders do not agree on"] = Reading(
+            zero_shift=shift, wraps=True
+        )
+    elif zeros is not None:
+        other["zero points plus 1, as GPTQ v1 stores them"] = Reading(zero_shift=1)
     if bits == 4 and inputs % 8 == 0:
-        other["codes in AWQ's order of a word"] = Reading(order=AWQ_ORDER, zero_shift=shift)
-        other["codes in the reverse order of a word"] = Reading(order=REVERSED_ORDER, zero_shift=shift)
+        other["codes in AWQ's order of a word"] = replace(declared, order=AWQ_ORDER)
+        other["codes and zero points in AWQ's order of a word"] = replace(
+            declared, order=AWQ_ORDER, zero_order=AWQ_ORDER
+        )
+        other["codes in the reverse order of a word"] = replace(declared, order=REVERSED_ORDER)
     if order is not None:
-        other["groups in sequence, without g_idx"] = Reading(zero_shift=shift, in_sequence=True)
+        other["groups in sequence, without g_idx"] = replace(declared, in_sequence=True)
     return PackedLayer(
         name=base,
         format="gptq",
@@ -405,7 +425,7 @@ def _gptq(base: str, parts: Mapping[str, Stored], settings: Settings) -> PackedL
         high=2**bits - 1,
         signed=False,
         read=read,
-        declared=Reading(zero_shift=shift),
+        declared=declared,
         alternatives=other,
         tensors=_names(base, parts),
         unit=WORD,
@@ -608,7 +628,7 @@ def _bits_of(codes: Stored) -> int:
     """The fewest bits that hold the codes of the first rows: 2, 3, 4, 5, 6, 7 or 8."""
     rows = codes.read(slice(0, min(codes.rows, 256)))
     low, high = int(rows.min()), int(rows.max())
-    return next(bits for bits in range(2, 9) if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1) or bits == 8)
+    return next((bits for bits in range(2, 8) if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1)), 8)
 
 
 _FORMATS: Mapping[str, Callable[[str, Mapping[str, Stored], Settings], PackedLayer]] = {

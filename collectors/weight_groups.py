@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ _GROUP_SIZES = (1024, 512, 256, 128, 64, 32, 16)
 _GRID_ROWS = 32
 
 F = {name: index for index, name in enumerate(FIELDS)}
+Granularity = Literal["per_tensor", "per_channel", "per_block"]
 #: Gives some output channels of the float weights, ``[rows, inputs]``.
 Source = Callable[[slice], Values]
 #: What the sums of a slice need: the rows, their stored values, and the groups.
@@ -124,7 +125,9 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     with_outliers = layer.groups == 1
     for sums in workers.map(lambda rows: _summed(rows, source, stored, gains, with_outliers), spans):
         totals.add(sums)
-    granularity = "per_block" if layer.groups > 1 else "per_channel" if totals.scales_differ else "per_tensor"
+    granularity: Granularity = "per_channel" if totals.scales_differ else "per_tensor"
+    if layer.groups > 1:
+        granularity = "per_block"
     quantizer = QuantizerFacts(
         scale=totals.scale_max,
         scale_min=totals.scale_min,
@@ -168,8 +171,8 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
     spans = list(slices(outputs, inputs, 1))
     for sums in workers.map(lambda rows: _summed(rows, source, part, Gains(), count == 1), spans):
         totals.add(sums)
-    granularity = None if bits is None else "per_block" if count > 1 else "per_channel"
-    quantizer = QuantizerFacts(bits=bits, granularity=granularity)
+    granularity: Granularity = "per_block" if count > 1 else "per_channel"
+    quantizer = QuantizerFacts(bits=bits, granularity=granularity) if bits is not None else QuantizerFacts()
     found = totals.facts(None)
     if bits is None:
         found |= dict.fromkeys(("groups", "dead_groups", "dead_group", "worst_group_sqnr_db", "worst_group"))
@@ -216,7 +219,8 @@ def _stored_by(layer: PackedLayer, reading: Reading | None = None) -> Stored:
             nothing = np.full_like(block.scale, np.nan)
             grid = Grid(nothing, nothing, nothing)
         else:
-            ends = ((layer.low - block.zero) * block.scale, (layer.high - block.zero) * block.scale)
+            with np.errstate(invalid="ignore", over="ignore"):  # scales may be no numbers
+                ends = ((layer.low - block.zero) * block.scale, (layer.high - block.zero) * block.scale)
             grid = Grid(np.abs(block.scale), np.minimum(*ends), np.maximum(*ends))
         return Part(block.values(), grid, block.starts, block.order, block.scale, block.zero)
 
@@ -530,9 +534,7 @@ def _among(weight: WeightFacts, levels: Sequence[float]) -> WeightFacts:
     median = float(np.median(levels))
     deviation = max(float(np.median(np.abs(np.array(levels) - median))), LEAST_DEVIATION_DB)
     gap = median - own
-    return weight.model_copy(
-        update={"peers": len(levels), "peer_gap_db": gap, "peer_zscore": 0.6745 * gap / deviation}
-    )
+    return weight.model_copy(update={"peers": len(levels), "peer_gap_db": gap, "peer_zscore": 0.6745 * gap / deviation})
 
 
 def _kind(weight: WeightFacts) -> tuple[Any, ...]:

@@ -43,13 +43,16 @@ def numpy_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values)
     return np.stack([column.astype(np.float64) for column in columns], axis=2)
 
 
-def _from_half(bits: Any) -> Values:
+def numpy_from_half(bits: Any) -> Values:
+    """Float16 numbers, given as their bits, as float32."""
     return bits.view(np.float16).astype(np.float32)
 
 
-group_sums, from_half = numpy_sums, _from_half
-if not os.environ.get("QUANTMEDIC_NO_JIT"):
-    try:
-        from quantmedic.collectors.weight_loops import from_half, group_sums  # type: ignore[assignment]
-    except ImportError:  # numba is missing or does not support this machine
-        pass
+try:
+    if os.environ.get("QUANTMEDIC_NO_JIT"):
+        raise ImportError
+    from quantmedic.collectors.weight_loops import from_half, group_sums
+except ImportError:  # numba is missing or does not support this machine
+    from_half, group_sums = numpy_from_half, numpy_sums
+
+__all__ = ["from_half", "group_sums", "numpy_from_half", "numpy_sums"]

@@ -325,7 +325,9 @@ class WeightFacts(Facts):
         "largest weight of a group / root mean square of the others, of the outlier group where it is most", "ratio"
     )
     widest_input_channel: int | None = fact("input channel with the largest weight")
-    clipped_share: float | None = fact("share of weights beyond the ends of their grid by more than half a step", "share")
+    clipped_share: float | None = fact(
+        "share of weights beyond the ends of their grid by more than half a step", "share"
+    )
     end_share: float | None = fact("share of weights stored as the lowest or highest code", "share")
     reading_gain_db: float | None = fact(
         "rounding sqnr_db of the first 64 output channels with the codes read in the best other way that is known of "
@@ -336,7 +338,8 @@ class WeightFacts(Facts):
     input_gain_ratio: float | None = fact(
         "largest / smallest gain of an input channel, stored over float weights, where gains of input and output "
         "channels explain at least three quarters of the squared error (AWQ and SmoothQuant fold such gains in); every "
-        "other fact then holds the stored weights against the float ones with these gains. 1 where there are none",
+        "other fact then holds the stored weights against the float ones with these gains. 1 where there are none. "
+        "Channels that rounding has erased look like small gains",
         "ratio",
     )
     peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")

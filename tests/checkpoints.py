@@ -57,7 +57,7 @@ def write_file(path: Path, tensors: Tensors, metadata: Mapping[str, str] | None 
 def write_folder(folder: Path, tensors: Tensors, config: Mapping[str, Any] | None = None, shards: int = 2) -> Path:
     """Shards with an index and a configuration."""
     names = list(tensors)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number in range(shards):
         file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
         own = names[number::shards]
@@ -179,9 +179,7 @@ def awq(
     }
 
 
-def compressed(
-    name: str, codes: Array, scale: Array, zero: Array | None, bits: int, *, pad: bool = False
-) -> Tensors:
+def compressed(name: str, codes: Array, scale: Array, zero: Array | None, bits: int, *, pad: bool = False) -> Tensors:
     """pack-quantized: signed codes are stored plus 2^(bits-1), which makes them ``codes``; so are zero points."""
     put = pack_padded if pad else pack
     found: Tensors = {
@@ -206,7 +204,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
 }
 WRITERS: dict[str, Writer] = {
-    "gptq": lambda name, *parts, **options: gptq(name, *parts, 4, **options),
+    "gptq": lambda name, codes, scale, zero, **options: gptq(name, codes, scale, zero, 4, **options),
     "awq": lambda name, *parts, **options: awq(name, *parts, **options),
     "compressed": lambda name, codes, scale, zero, **options: compressed(name, codes, scale, None, 4, **options),
 }
@@ -217,6 +215,7 @@ def quantized_model(
     kind: str,
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    symmetric: bool | None = None,
     damage: Callable[[str, Array, Array, Array], tuple[Array, Array, Array]] = lambda name, *parts: parts,  # type: ignore[assignment,return-value]
 ) -> Tensors:
     """The float model with its linear layers in 4 bits; ``options`` of the writer by layer, ``""`` for all.
@@ -231,7 +230,8 @@ def quantized_model(
             found[name] = tensor
             continue
         values = from_bfloat16(tensor[1])
-        parts = quantize(values, 4, GROUP, symmetric=kind == "compressed")
+        even = kind == "compressed" if symmetric is None else symmetric
+        parts = quantize(values, 4, GROUP, symmetric=even)
         found |= WRITERS[kind](base, *damage(base, *parts), **{**given.get("", {}), **given.get(base, {})})
     return found
 

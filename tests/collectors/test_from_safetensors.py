@@ -1,0 +1,478 @@
+"""Checkpoints with planted faults: each is named rightly, and the healthy ones stay clean."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import checkpoints as made
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import quantmedic
+from quantmedic.collectors.weight_fields import Grid
+from quantmedic.collectors.weight_kernels import group_sums, numpy_sums
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import ModelError, QuantmedicError
+from quantmedic.engine.facts import WeightFacts
+
+FLOATS = made.language_model()
+PATIENT = "model.layers.1.mlp.up_proj"
+KINDS = ("gptq", "awq", "compressed")
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def float_folder(tmp_path_factory: Any) -> Path:
+    return made.write_folder(tmp_path_factory.mktemp("float"), FLOATS)
+
+
+def compared(folder: Path, quantized: Path) -> tuple[Diagnosis, dict[str, WeightFacts]]:
+    case = quantmedic.collect_weights(folder, quantized)
+    return quantmedic.judge(case), {op.name: op.weight for op in case.record.operators}
+
+
+def found(diagnosis: Diagnosis) -> set[tuple[str, str]]:
+    """Rules that fired, with their subjects."""
+    return {(rule, subject) for cause in diagnosis.causes for rule in cause.rules for subject in cause.subjects}
+
+
+def fakes(folder: Path, tensors: made.Tensors, name: str = "quantized", **config: Any) -> Path:
+    return made.write_folder(folder / name, tensors, config)
+
+
+@every_kind
+def test_a_healthy_checkpoint_is_clean(kind: str, float_folder: Path, tmp_path: Path) -> None:
+    quantized = fakes(tmp_path, made.quantized_model(FLOATS, kind), **made.configuration(kind))
+    diagnosis, weights = compared(float_folder, quantized)
+    assert (diagnosis.verdict, diagnosis.causes) == ("healthy", ())
+    assert diagnosis.model.framework == "safetensors"
+    assert diagnosis.model.harmed is None
+    assert diagnosis.warnings[0].startswith("weights alone were compared")
+    assert "left in float: lm_head.weight" in diagnosis.warnings[1]
+    facts = weights[PATIENT]
+    assert (facts.quantizer.bits, facts.group_size, facts.quantizer.granularity) == (4, made.GROUP, "per_block")
+    assert facts.groups == made.INNER * made.HIDDEN // made.GROUP
+    assert facts.peers == len(made.linear_names(FLOATS))
+
+
+@every_kind
+def test_errors_are_those_of_plain_numpy(kind: str, float_folder: Path, tmp_path: Path) -> None:
+    _, weights = compared(float_folder, fakes(tmp_path, made.quantized_model(FLOATS, kind), **made.configuration(kind)))
+    x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1]).astype(float)
+    codes, scale, zero = made.quantize(x.astype(np.float32), 4, made.GROUP, symmetric=kind == "compressed")
+    if kind == "compressed":
+        scale = made.from_bfloat16(made.bfloat16(scale)).astype(float)
+    y = made.dequantize(codes, scale, zero)
+    facts, d = weights[PATIENT], y - x
+    noise, power = (d * d).reshape(len(x), -1, made.GROUP).sum(2), (x * x).reshape(len(x), -1, made.GROUP).sum(2)
+    level = 10 * np.log10(power / noise)
+    row, group = np.unravel_index(level.argmin(), level.shape)
+    channels = 10 * np.log10(power.sum(1) / noise.sum(1))
+    assert facts.rounding.mse == pytest.approx((d * d).mean(), rel=1e-5)
+    assert facts.rounding.cosine == pytest.approx((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()), rel=1e-6)
+    assert facts.rounding.max == pytest.approx(np.abs(d).max(), rel=1e-5)
+    assert facts.rounding.worst_channel_sqnr_db == pytest.approx(channels.min(), abs=1e-4)
+    assert facts.rounding.worst_channel == channels.argmin()
+    assert facts.worst_group_sqnr_db == pytest.approx(level.min(), abs=1e-4)
+    assert facts.worst_group == f"{row} / {group}"
+    assert facts.std == pytest.approx(x.std(), rel=1e-6)
+    fourth = ((x - x.mean()) ** 4).mean()
+    assert facts.kurtosis == pytest.approx(fourth / x.var() ** 2 - 3, rel=1e-5)
+    assert facts.end_share == pytest.approx(((codes == 0) | (codes == 15)).mean(), abs=1e-6)
+    assert facts.rounding_mean_steps == pytest.approx((d / np.repeat(scale, made.GROUP, 1)).mean(), abs=1e-6)
+
+
+def one_dead_group(kind: str) -> Callable[..., Any]:
+    def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
+        if name == PATIENT:
+            codes = codes.copy()
+            codes[7, made.GROUP : 2 * made.GROUP] = zero[7, 1]
+        return codes, scale, zero
+
+    return damage
+
+
+@every_kind
+def test_a_dead_group(kind: str, float_folder: Path, tmp_path: Path) -> None:
+    tensors = made.quantized_model(FLOATS, kind, damage=one_dead_group(kind))
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration(kind)))
+    assert found(diagnosis) == {("W014", PATIENT)}
+    assert diagnosis.verdict == "degraded"
+    assert (weights[PATIENT].dead_groups, weights[PATIENT].dead_group) == (1, "7 / 1")
+    assert weights[PATIENT].worst_group == "7 / 1"
+
+
+@pytest.mark.parametrize("bad", [0.0, np.nan, np.inf], ids=str)
+def test_a_scale_that_is_no_number_kills_its_group(bad: float, float_folder: Path, tmp_path: Path) -> None:
+    def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
+        scale = scale.copy()
+        if name == PATIENT:
+            scale[3, 0] = bad
+        return codes, scale, zero
+
+    tensors = made.quantized_model(FLOATS, "gptq", damage=damage)
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    assert found(diagnosis) == {("W014", PATIENT)}
+    assert weights[PATIENT].dead_group == "3 / 0"
+    assert np.isfinite(weights[PATIENT].rounding.mse or np.nan)
+
+
+@pytest.mark.parametrize("share", ["one layer", "all layers"])
+def test_zero_points_off_by_one(share: str, float_folder: Path, tmp_path: Path) -> None:
+    """Written in the v2 format, declared as v1."""
+    options = {PATIENT if share == "one layer" else "": {"stored_zero": 0}}
+    tensors = made.quantized_model(FLOATS, "gptq", options=options)
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    expected = {PATIENT} if share == "one layer" else set(made.linear_names(FLOATS))
+    assert found(diagnosis) == {("W016", name) for name in expected}
+    assert weights[PATIENT].better_reading == "zero points as stored, without the + 1 of GPTQ v1"
+    assert weights[PATIENT].rounding_mean_steps == pytest.approx(-1.0, abs=0.01)
+
+
+def test_zero_points_that_v1_cannot_store(tmp_path: Path) -> None:
+    """Groups of positive weights have zero point 0, which v1 stores as -1, in 4 bits 15: loaders read 16 or 0."""
+    floats = dict(FLOATS)
+    values = np.abs(made.from_bfloat16(floats[f"{PATIENT}.weight"][1]))
+    floats[f"{PATIENT}.weight"] = ("BF16", made.bfloat16(values))
+    before = made.write_folder(tmp_path / "float", floats)
+    diagnosis, weights = compared(
+        before, fakes(tmp_path, made.quantized_model(floats, "gptq"), **made.configuration("gptq"))
+    )
+    assert found(diagnosis) == {("W016", PATIENT)}
+    assert "wrap around to 0" in (weights[PATIENT].better_reading or "")
+
+
+def test_the_v2_format_is_read_as_declared(float_folder: Path, tmp_path: Path) -> None:
+    tensors = made.quantized_model(FLOATS, "gptq", options={"": {"stored_zero": 0}})
+    config: dict[str, Any] = {"quantization_config": {**made.CONFIGS["gptq"], "checkpoint_format": "gptq_v2"}}
+    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **config))
+    assert not diagnosis.causes
+
+
+@pytest.mark.parametrize(
+    "kind, order, reading",
+    [
+        ("gptq", made.AWQ_ORDER, "codes in AWQ's order of a word"),
+        ("gptq", made.IN_SEQUENCE[::-1], "codes in the reverse order of a word"),
+        ("awq", made.IN_SEQUENCE, "codes in the order of a word instead of AWQ's"),
+        ("awq", made.IN_SEQUENCE[::-1], "codes in the reverse order of a word"),
+    ],
+)
+def test_codes_packed_in_another_order(
+    kind: str, order: tuple[int, ...], reading: str, float_folder: Path, tmp_path: Path
+) -> None:
+    tensors = made.quantized_model(FLOATS, kind, options={"": {"order": order}})
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration(kind)))
+    rules = {rule for rule, _ in found(diagnosis)}
+    assert rules == {"W016"}
+    assert {subject for _, subject in found(diagnosis)} == set(made.linear_names(FLOATS))
+    assert weights[PATIENT].better_reading == reading
+    assert (weights[PATIENT].reading_gain_db or 0.0) > 10
+
+
+@every_kind
+def test_an_outlier_column(kind: str, tmp_path: Path) -> None:
+    floats = dict(FLOATS)
+    values = made.from_bfloat16(floats[f"{PATIENT}.weight"][1]).copy()
+    values[:, 100] *= 64
+    floats[f"{PATIENT}.weight"] = ("BF16", made.bfloat16(values))
+    before = made.write_folder(tmp_path / "float", floats)
+    quantized = fakes(tmp_path, made.quantized_model(floats, kind, symmetric=True), **made.configuration(kind))
+    diagnosis, weights = compared(before, quantized)
+    assert found(diagnosis) == {("W015", PATIENT)}
+    assert diagnosis.causes[0].severity == "low"
+    assert weights[PATIENT].widest_input_channel == 100
+    assert (weights[PATIENT].outlier_groups or 0) > 0.6 * made.INNER
+    assert weights[PATIENT].input_gain_ratio == 1.0
+
+
+def test_a_layer_that_falls_out_of_line(float_folder: Path, tmp_path: Path) -> None:
+    """One layer is clipped to a third of its range."""
+
+    def damage(name: str, codes: Any, scale: Any, zero: Any) -> tuple[Any, Any, Any]:
+        if name != PATIENT:
+            return codes, scale, zero
+        x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1]).reshape(made.INNER, -1, made.GROUP)
+        scale = (scale / 4).astype(np.float16).astype(float)
+        codes = np.clip(np.rint(x / scale[:, :, None]) + zero[:, :, None], 0, 15)
+        return codes.reshape(made.INNER, -1).astype(np.uint8), scale, zero
+
+    tensors = made.quantized_model(FLOATS, "gptq", damage=damage)
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    assert found(diagnosis) == {("W017", PATIENT)}
+    assert (weights[PATIENT].clipped_share or 0.0) > 0.1
+
+
+def test_a_layer_with_the_weights_of_another(float_folder: Path, tmp_path: Path) -> None:
+    other = "model.layers.2.mlp.up_proj"
+    tensors = made.quantized_model(FLOATS, "gptq")
+    tensors |= {f"{PATIENT}.{part}": tensors[f"{other}.{part}"] for part in ("qweight", "qzeros", "scales")}
+    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    assert found(diagnosis) == {("W018", PATIENT)}
+
+
+def test_gains_that_awq_folds_in_are_no_fault(float_folder: Path, tmp_path: Path) -> None:
+    """Norms are divided by gains that the weights behind them are multiplied with."""
+    gains = np.exp(np.random.default_rng(1).normal(0, 0.4, made.HIDDEN)).astype(np.float32)
+    scaled = dict(FLOATS)
+    for layer in range(3):
+        prefix = f"model.layers.{layer}."
+        norm = f"{prefix}input_layernorm.weight"
+        scaled[norm] = ("BF16", made.bfloat16(made.from_bfloat16(FLOATS[norm][1]) / gains))
+        for name in ("q_proj", "k_proj", "v_proj"):
+            weight = f"{prefix}self_attn.{name}.weight"
+            scaled[weight] = ("BF16", made.bfloat16(made.from_bfloat16(FLOATS[weight][1]) * gains))
+    quantized = fakes(tmp_path, made.quantized_model(scaled, "awq"), **made.configuration("awq"))
+    diagnosis, weights = compared(float_folder, quantized)
+    assert not diagnosis.causes
+    assert diagnosis.model.checkpoint.altered == 3
+    assert diagnosis.model.checkpoint.rescaled_layers == 9
+    facts = weights["model.layers.0.self_attn.q_proj"]
+    assert facts.input_gain_ratio == pytest.approx(gains.max() / gains.min(), rel=0.05)
+    assert (facts.rounding.sqnr_db or 0.0) > 18
+    assert weights["model.layers.0.mlp.up_proj"].input_gain_ratio == 1.0
+
+
+def test_groups_by_activation_order(float_folder: Path, tmp_path: Path) -> None:
+    """Inputs of a group lie anywhere, as with desc_act."""
+    order = np.random.default_rng(2).permutation(made.HIDDEN)
+    g_idx = np.empty(made.HIDDEN, int)
+    g_idx[order] = np.arange(made.HIDDEN) // made.GROUP
+    x = made.from_bfloat16(FLOATS[f"{PATIENT}.weight"][1])
+    codes, scale, zero = made.quantize(x[:, order], 4, made.GROUP, symmetric=False)
+    back = np.argsort(order)
+    tensors = made.quantized_model(FLOATS, "gptq")
+    tensors |= made.gptq(PATIENT, codes[:, back], scale, zero, 4, g_idx=g_idx)
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    assert not diagnosis.causes
+    y = made.dequantize(codes, scale, zero)
+    expected = 10 * np.log10((x.astype(float) ** 2).sum() / ((y - x[:, order]) ** 2).sum())
+    assert weights[PATIENT].rounding.sqnr_db == pytest.approx(expected, abs=1e-3)
+    assert weights[PATIENT].better_reading is not None
+
+
+def test_missing_and_changed_tensors(float_folder: Path, tmp_path: Path) -> None:
+    tensors = made.quantized_model(FLOATS, "gptq")
+    del tensors["model.norm.weight"]
+    norm = "model.layers.0.input_layernorm.weight"
+    tensors[norm] = ("BF16", made.bfloat16(made.from_bfloat16(tensors[norm][1]) * 1.1))
+    tensors["lm_head.weight"] = ("BF16", tensors["lm_head.weight"][1][:-1])
+    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    checkpoint = diagnosis.model.checkpoint
+    assert {rule for rule, _ in found(diagnosis)} == {"S013", "S014"}
+    assert (checkpoint.missing, checkpoint.first_missing) == (1, "model.norm.weight")
+    assert (checkpoint.mismatched, checkpoint.altered, checkpoint.first_altered) == (1, 1, norm)
+
+
+def test_other_types_of_the_same_numbers_are_no_change(float_folder: Path, tmp_path: Path) -> None:
+    tensors = made.quantized_model(FLOATS, "gptq")
+    half = {n: ("F16", made.from_bfloat16(a).astype(np.float16)) for n, (t, a) in tensors.items() if t == "BF16"}
+    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors | half, **made.configuration("gptq")))
+    assert diagnosis.model.checkpoint.altered == 0
+    assert not diagnosis.causes
+
+
+def test_tied_output_weights_are_not_missing(float_folder: Path, tmp_path: Path) -> None:
+    tensors = made.quantized_model(FLOATS, "gptq")
+    del tensors["lm_head.weight"]
+    config = {**made.configuration("gptq"), "tie_word_embeddings": True}
+    diagnosis, _ = compared(float_folder, fakes(tmp_path, tensors, **config))
+    assert not diagnosis.causes
+
+
+def test_names_with_another_prefix(float_folder: Path, tmp_path: Path) -> None:
+    tensors = {name.removeprefix("model."): t for name, t in made.quantized_model(FLOATS, "gptq").items()}
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    assert weights[PATIENT].quantizer.bits == 4
+    assert diagnosis.model.checkpoint.mismatched == 0
+
+
+@pytest.mark.parametrize("size, bits", [(64, 4), (256, 4), (64, 3)])
+def test_rounded_real_numbers(size: int, bits: int, float_folder: Path, tmp_path: Path) -> None:
+    """Same names and types: the grid is told by the number of distinct values."""
+    tensors = dict(FLOATS)
+    for name in made.linear_names(FLOATS):
+        x = made.from_bfloat16(FLOATS[f"{name}.weight"][1])
+        own = size if x.shape[1] % size == 0 else made.GROUP
+        tensors[f"{name}.weight"] = (
+            "BF16",
+            made.bfloat16(made.dequantize(*made.quantize(x, bits, own, symmetric=True))),
+        )
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors))
+    assert not diagnosis.causes
+    facts = weights[PATIENT]
+    assert (facts.format, facts.quantizer.bits, facts.group_size) == ("fake-quantized", bits, size)
+    assert facts.dead_groups == 0
+
+
+def test_real_numbers_without_a_grid(float_folder: Path, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    tensors = dict(FLOATS)
+    for name in made.linear_names(FLOATS):
+        x = made.from_bfloat16(FLOATS[f"{name}.weight"][1])
+        tensors[f"{name}.weight"] = ("BF16", made.bfloat16(x + 0.002 * random.normal(size=x.shape)))
+    diagnosis, weights = compared(float_folder, fakes(tmp_path, tensors))
+    facts = weights[PATIENT]
+    assert (facts.format, facts.quantizer.bits, facts.groups) == (None, None, None)
+    assert (facts.rounding.sqnr_db or 0.0) > 15
+    assert diagnosis.model.quantized_share is None
+    assert not {rule for rule, _ in found(diagnosis)} & {"S001", "W018"}
+
+
+def test_strangers_are_refused(float_folder: Path, tmp_path: Path) -> None:
+    quantized = fakes(tmp_path, made.quantized_model(made.language_model(seed=9), "gptq"), **made.configuration("gptq"))
+    with pytest.raises(ModelError, match="do not belong together"):
+        quantmedic.collect_weights(float_folder, quantized)
+
+
+def test_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> None:
+    quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
+    with pytest.raises(ModelError, match="float checkpoint is quantized itself"):
+        quantmedic.collect_weights(quantized, float_folder)
+
+
+def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from quantmedic.collectors import weight_groups
+
+    quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
+    one = quantmedic.collect_weights(float_folder, quantized, threads=1).record
+    assert one == quantmedic.collect_weights(float_folder, quantized, threads=4).record
+    monkeypatch.setattr(weight_groups, "SLICE", 64 * made.HIDDEN)
+    in_slices = quantmedic.collect_weights(float_folder, quantized).record
+    pairs = [(a, b) for a, b in zip(one.operators, in_slices.operators, strict=True) if a.weight.format]
+    assert len(pairs) == len(made.linear_names(FLOATS))
+    for a, b in pairs:
+        assert a.weight.worst_group == b.weight.worst_group
+        assert a.weight.rounding.mse == pytest.approx(b.weight.rounding.mse, rel=1e-12)
+
+
+def test_what_was_not_run_is_not_judged(float_folder: Path, tmp_path: Path) -> None:
+    quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
+    diagnosis, _ = compared(float_folder, quantized)
+    not_judged = {note.rule for note in diagnosis.not_judged}
+    assert {"S003", "S004", "D001", "D004", "M001", "W008"} <= not_judged
+    judged = {note.rule for note in diagnosis.passed}
+    assert {"S001", "S002", "S013", "S014", "W014", "W015", "W016", "W017", "W018"} <= judged
+    assert not {rule for rule in judged if rule[0] in "AD"}
+
+
+def test_a_case_is_saved_and_judged_again(float_folder: Path, tmp_path: Path) -> None:
+    tensors = made.quantized_model(FLOATS, "gptq", damage=one_dead_group("gptq"))
+    case = quantmedic.collect_weights(float_folder, fakes(tmp_path, tensors, **made.configuration("gptq")))
+    quantmedic.save_case(case, tmp_path / "a.case")
+    assert found(quantmedic.judge(quantmedic.load_case(tmp_path / "a.case"))) == {("W014", PATIENT)}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 5), st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 2**32), st.booleans())
+def test_compiled_sums_are_those_of_numpy(rows: int, sizes: list[int], seed: int, without_grid: bool) -> None:
+    random = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    x = random.normal(size=(rows, starts[-1])).astype(np.float32)
+    y = (x + 0.3 * random.normal(size=x.shape)).astype(np.float32)
+    step = random.uniform(0.1, 0.3, (rows, len(sizes))).astype(np.float32)
+    if without_grid:
+        step[:] = np.nan
+    grid = Grid(step, -5 * step, 5 * step)
+    tops = [np.zeros(x.shape[1], np.float32) for _ in range(2)]
+    mine, reference = (f(x, y, grid, starts, t) for f, t in ((group_sums, tops[0]), (numpy_sums, tops[1])))
+    np.testing.assert_allclose(mine, reference, rtol=1e-9, atol=1e-12)
+    assert np.array_equal(tops[0], tops[1])
+
+
+BAD_FILES = {
+    "empty": b"",
+    "header longer than the file": (10**6).to_bytes(8, "little") + b"{}",
+    "no JSON": (8).to_bytes(8, "little") + b"garbage!",
+    "cut off": None,
+    "pointer": b"version https://git-lfs.github.com/spec/v1\n",
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_a_damaged_file_is_said(kind: str, float_folder: Path, tmp_path: Path) -> None:
+    content = BAD_FILES[kind]
+    if content is None:
+        whole = made.write_file(tmp_path / "whole.safetensors", {"a.weight": ("F32", np.ones((64, 64), np.float32))})
+        content = whole.read_bytes()[:-100]
+    (tmp_path / "bad.safetensors").write_bytes(content)
+    with pytest.raises(ModelError, match="not a readable safetensors file"):
+        quantmedic.collect_weights(float_folder, tmp_path / "bad.safetensors")
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "a/b.safetensors", "..", "a\\b.safetensors"])
+def test_an_index_does_not_lead_outside(name: str, float_folder: Path, tmp_path: Path) -> None:
+    made.write_file(tmp_path / "secret.safetensors", {"a.weight": ("F32", np.ones((2, 2), np.float32))})
+    folder = made.write_folder(tmp_path / "model", FLOATS)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a.weight": name}}))
+    with pytest.raises(ModelError, match="outside of its folder"):
+        quantmedic.collect_weights(float_folder, folder)
+
+
+def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
+    def message(path: Path) -> str:
+        with pytest.raises(QuantmedicError) as error:
+            quantmedic.collect_weights(float_folder, path)
+        return str(error.value)
+
+    assert "no such checkpoint" in message(tmp_path / "nothing")
+    assert "holds no .safetensors file" in message(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    assert "pickled weights could run any code" in message(tmp_path)
+    (tmp_path / "x.onnx").write_bytes(b"")
+    assert "no .safetensors file" in message(tmp_path / "x.onnx")
+    folder = made.write_folder(tmp_path / "twice", FLOATS)
+    next(folder.glob("*.safetensors")).unlink()
+    assert "a shard is missing" in message(folder)
+    index = folder / "model.safetensors.index.json"
+    for text, expected in (
+        ("{", "not a readable JSON file"),
+        ("[]", "no JSON object"),
+        ("{}", "does not name the files"),
+    ):
+        index.write_text(text)
+        assert expected in message(folder)
+    index.unlink()
+    file = next(folder.glob("*.safetensors"))
+    (folder / "copy.safetensors").write_bytes(file.read_bytes())
+    assert "a tensor stands in two files" in message(folder)
+
+
+def test_without_the_library_it_says_what_to_install(float_folder: Path, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ModelError, match=r"quantmedic\[weights\]"):
+        quantmedic.collect_weights(float_folder, float_folder)
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from quantmedic import collect_weights
+collect_weights(sys.argv[1], sys.argv[2], threads=1)
+print(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read as Linux tells it")
+def test_memory_does_not_grow_with_the_layers(tmp_path: Path) -> None:
+    """Peak of a process of its own for 4 and for 8 layers, 13 and 26 million weights."""
+    peaks = []
+    random = np.random.default_rng(0)
+    x = (0.02 * random.normal(size=(2048, 1600))).astype(np.float32)
+    parts = made.quantize(x, 4, 64, symmetric=False)
+    layer = made.gptq("m", *parts, 4)
+    for layers in (4, 8):
+        names = [f"model.layers.{i}.mlp" for i in range(layers)]
+        floats = {f"{name}.weight": ("BF16", made.bfloat16(x)) for name in names}
+        packed = {f"{name}.{part.rpartition('.')[2]}": tensor for name in names for part, tensor in layer.items()}
+        paths = [made.write_folder(tmp_path / f"{n}{layers}", t) for n, t in (("f", floats), ("q", packed))]
+        for _ in range(2):  # The first run may compile.
+            command = [sys.executable, "-c", PEAK, *map(str, paths)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        peaks.append(int(done.stdout))
+    assert peaks[1] <= 1.05 * peaks[0], peaks
