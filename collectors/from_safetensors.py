@@ -319,7 +319,7 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
             **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},
             **{f"{kind}_sha256": checkpoint.fingerprint() for kind, checkpoint in files.items()},
             "quantization_config": {
-                k: v for k, v in pair.quantized.settings.items() if isinstance(v, str | int | float)
+                key: value for key, value in pair.quantized.settings.items() if isinstance(value, str | int | float)
             },
         },
     )
@@ -366,7 +366,7 @@ def _kind(weight: WeightFacts) -> str:
 def _notices(pair: _Pair) -> list[str]:
     """What the report says above all findings."""
     notices = [
-        "weights alone were compared: no model was run, so that whether an error does harm is not known and rules about "
+        "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
         "activations are not judged"
     ]
     lists: Mapping[str, list[str]] = {
