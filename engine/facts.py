@@ -756,7 +756,7 @@ class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
     name: str | None = fact("file name of the quantized model without its folder")
-    framework: str | None = fact("onnx, or safetensors where only weights were compared")
+    framework: str | None = fact("onnx, torch, or safetensors where only weights were compared")
     format: str | None = fact("QDQ, QOperator, dynamic, or none")
     toolchain: str | None = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(
