@@ -48,6 +48,7 @@ GENERAL = {
     "sensitivity",
     "fallback",
     "proof",
+    "torch",
     "weights",
     "writing-rules",
 }
