@@ -752,6 +752,29 @@ class CheckpointFacts(Facts):
     rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
 
 
+class SettingsFacts(Facts):
+    """What the toolchain was told, where its configuration or its own log was given."""
+
+    activation_error_method: str | None = fact("error that activation thresholds are chosen by: MSE, NOCLIPPING, …")
+    weights_error_method: str | None = fact("error that weight thresholds are chosen by: MSE, HMSE, …")
+    z_threshold: float | None = fact(
+        "activation values further than this from the mean are left out of the choice; infinity: none are", "σ"
+    )
+    min_threshold: float | None = fact("least threshold that the toolchain writes", "value")
+    shift_negative: bool | None = fact("outputs with a small negative part are shifted to be non-negative")
+    shift_negative_ratio: float | None = fact("largest |min| / threshold that it shifts; above it does nothing", "ratio")
+    channel_equalization: bool | None = fact("activation channels of neighbouring layers are equalized")
+    bias_correction: bool | None = fact("the mean error of the weights is taken out of the biases")
+    activation_bias_correction: bool | None = fact("the mean error of the activations is taken out of the biases")
+    concat_threshold_update: bool | None = fact("operands of a concatenation are raised to its threshold")
+    mixed_precision: bool | None = fact("bit widths were searched for")
+    distance_weighting: str | None = fact("how the search weighs the layers' distances: AVG, LAST_LAYER, EXP, HESSIAN")
+    hessian_scores: bool | None = fact("the search weighs the layers by Hessian scores")
+    configuration_overwrite: bool | None = fact("the choice of bit widths is given by the user")
+    learned_rounding: bool | None = fact("weights were tuned by gradients after quantization")
+    edits: int | None = fact("edits of single layers: rules of the network editor and bit widths set by hand")
+
+
 class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
@@ -845,6 +868,7 @@ class ModelFacts(Facts):
     worst_stage_drop_db: float | None = fact("sqnr_db of the stage before minus that of worst_stage", "dB")
     search: SearchFacts = SearchFacts()
     checkpoint: CheckpointFacts = CheckpointFacts()
+    settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()
 
 
