@@ -109,6 +109,7 @@ def read_mct_log(folder: str | Path) -> MctLog:
             where=str(path),
             help="call mct.set_log_folder(folder) before quantizing, and give that folder",
         )
+    _tensorboard()
     return _read(*runs[-1])
 
 
@@ -247,7 +248,9 @@ def _read(root: Path, files: dict[str, Path]) -> MctLog:
         raise DataError("the event files of MCT hold no graph", where=str(files[FIRST]))
     last = list(stages.values())[-1]
     before = [stage for stage in stages.values() if stage is not last]
-    lows, highs = (_extremes(files[name], pick) if name in files else {} for name, pick in zip(EXTREMES, (min, max)))
+    lows, highs = (
+        _extremes(files[name], pick) if name in files else {} for name, pick in zip(EXTREMES, (min, max), strict=True)
+    )
     merged = _merged(stages[FIRST], last)
     return MctLog(
         folder=str(root),
@@ -325,7 +328,7 @@ def _bare(place: str) -> str:
 
 
 def _shape(entry: Any) -> tuple[int, ...] | None:
-    shapes = entry.attr["_output_shapes"].list.shape if "_output_shapes" in entry.attr else ()
+    shapes = list(entry.attr["_output_shapes"].list.shape) if "_output_shapes" in entry.attr else []
     return tuple(side.size for side in shapes[0].dim) if len(shapes) == 1 else None
 
 

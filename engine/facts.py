@@ -762,7 +762,7 @@ class SettingsFacts(Facts):
     )
     min_threshold: float | None = fact("least threshold that the toolchain writes", "value")
     shift_negative: bool | None = fact("outputs with a small negative part are shifted to be non-negative")
-    shift_negative_ratio: float | None = fact("largest |min| / threshold that it shifts; above it does nothing", "ratio")
+    shift_negative_ratio: float | None = fact("largest |min| / threshold that is shifted", "ratio")
     channel_equalization: bool | None = fact("activation channels of neighbouring layers are equalized")
     bias_correction: bool | None = fact("the mean error of the weights is taken out of the biases")
     activation_bias_correction: bool | None = fact("the mean error of the activations is taken out of the biases")

@@ -1,0 +1,76 @@
+"""The log folder of MCT where there is nothing to read; tests/mct reads real ones."""
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from quantmedic.collectors.mct_log import MctLog, MctNode, fitting_mct_log, read_mct_log, stale
+from quantmedic.engine.errors import DataError
+
+needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
+
+
+def log(written: float = 1000.0) -> MctLog:
+    nodes = (MctNode(name="conv", op_type="Conv2d", threshold=2.0), MctNode(name="relu", op_type="relu"))
+    return MctLog(folder="logs", written=written, stages=("initial_graph",), float_nodes=nodes, nodes=nodes)
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be found"):
+        read_mct_log(tmp_path / "nothing")
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "logs_01012026_000000" / "tensorboard_logs").mkdir(parents=True)
+    with pytest.raises(DataError, match="holds no event files") as caught:
+        read_mct_log(tmp_path)
+    assert "set_log_folder" in str(caught.value)
+
+
+@needs_tensorboard
+def test_missing_and_empty_folders_are_said(tmp_path: Path) -> None:
+    for folder, says in ((tmp_path / "nothing", "is missing"), (tmp_path, "no event files")):
+        found, why = fitting_mct_log(folder, ["conv"])
+        assert found is None and says in (why or "") and "not judged" in (why or "")
+
+
+@needs_tensorboard
+def test_a_file_of_something_else_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "tensorboard_logs" / "initial_graph" / "events.out.tfevents.1700000000.host.1.0"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"no event file" * 10)
+    with pytest.raises(DataError, match="event file"):
+        read_mct_log(tmp_path)
+    found, why = fitting_mct_log(tmp_path, ["conv"])
+    assert found is None and "stale" in (why or "")
+
+
+def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    file = tmp_path / "tensorboard_logs" / "initial_graph" / "events.out.tfevents.1700000000.host.1.0"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    for read in (lambda: read_mct_log(tmp_path), lambda: fitting_mct_log(tmp_path, ["conv"])):
+        with pytest.raises(DataError, match="TensorBoard") as caught:
+            read()
+        assert "quantmedic[mct]" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "thresholds", "since", "says"),
+    [
+        (["conv", "relu"], {"conv": 2.0000001}, 999.0, None),
+        (["conv", "pool"], {}, None, "lacks 1 of 2 nodes of the model (pool)"),
+        (["a", "b", "c", "d"], {}, None, "lacks 4 of 4 nodes of the model (a, b, c, …)"),
+        (["conv"], {"conv": 4.0}, None, "the threshold of conv is 2 there and 4 in the model"),
+        (["conv"], {"relu": 4.0}, None, None),
+        (["conv"], {}, 1000.0 + 5 * 86400, "it was written 5 days before the model"),
+    ],
+)
+def test_stale(names: list[str], thresholds: dict[str, float], since: float | None, says: str | None) -> None:
+    why = stale(log(), names, thresholds, since)
+    assert why is None if says is None else says in (why or "")

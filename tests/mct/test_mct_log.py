@@ -1,0 +1,163 @@
+"""The log folder against the quantized models that the real toolkit returned."""
+
+import os
+import shutil
+
+import pytest
+
+torch = pytest.importorskip("torch")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+
+from quantmedic.collectors.mct_log import fitting_mct_log, read_mct_log, stale  # noqa: E402
+
+HOLDER = "_activation_holder_quantizer"
+
+
+def quantize(net, batches, target: float | None = None, edits=(), mixed: dict | None = None, **options):
+    """The toolkit's model; ``target`` is the share of 8-bit weight memory that a search has to meet."""
+    config = mct.core.CoreConfig(
+        quantization_config=mct.core.QuantizationConfig(**options),
+        mixed_precision_config=mct.core.MixedPrecisionQuantizationConfig(num_of_images=4, **(mixed or {})),
+        debug_config=mct.core.DebugConfig(network_editor=list(edits)),
+    )
+    size = sum(p.numel() for name, p in net.named_parameters() if name.endswith("weight") and "bn" not in name)
+    wanted = mct.core.ResourceUtilization(weights_memory=target * size) if target else None
+    model, _ = mct.ptq.pytorch_post_training_quantization(
+        net, lambda: ([batch] for batch in batches), target_resource_utilization=wanted, core_config=config
+    )
+    return model
+
+
+def holders(model) -> dict:
+    found = {name: module for name, module in model.named_children() if name.endswith(HOLDER)}
+    return {name.removesuffix(HOLDER): module.activation_holder_quantizer for name, module in found.items()}
+
+
+def thresholds(model) -> dict[str, float]:
+    return {name: float(quantizer.threshold_np) for name, quantizer in holders(model).items()}
+
+
+def names(model) -> list[str]:
+    return [name.removesuffix(HOLDER) for name, _ in model.named_children()]
+
+
+def test_thresholds_and_bits_are_those_of_the_model(net, batches, log_folder) -> None:
+    model = quantize(net, batches, target=0.6)
+    log = read_mct_log(log_folder)
+    quantizers = holders(model)
+    quantized = {node.name: node for node in log.nodes if node.quantized}
+    assert quantized.keys() == quantizers.keys()
+    for name, quantizer in quantizers.items():
+        assert quantized[name].bits == quantizer.num_bits
+        assert quantized[name].threshold == pytest.approx(float(quantizer.threshold_np))
+        assert quantized[name].signed == quantizer.signed
+        assert quantized[name].method == "POWER_OF_TWO"
+    weights = {n: m.weights_quantizers["weight"] for n, m in model.named_children() if hasattr(m, "weights_quantizers")}
+    assert len({quantizer.num_bits for quantizer in weights.values()}) > 1, "the search must choose different bits"
+    assert {node.name: node.weight_bits for node in log.nodes if node.weight_bits} == {
+        name: quantizer.num_bits for name, quantizer in weights.items()
+    }
+    assert log.node("conv2").weight_choices == (8, 4, 2)
+    assert log.settings.mixed_precision is True
+
+
+def test_graph_folded_layers_and_extremes(net, batches, log_folder) -> None:
+    quantize(net, batches)
+    log = read_mct_log(log_folder)
+    assert [node.name for node in log.float_nodes][:4] == ["x", "conv1", "bn1", "relu"]
+    assert log.node("conv1_bn").float_names == ("conv1", "bn1")
+    assert log.node("cat").inputs == ("relu", "act")
+    assert log.node("cat").shape == (4, 16, 16, 16)
+    assert log.node("x").minimum == pytest.approx(min(float(batch.min()) for batch in batches))
+    assert log.node("x").maximum == pytest.approx(max(float(batch.max()) for batch in batches))
+    assert log.node("conv2").bits is None, "its output stays float in front of the activation"
+    assert log.settings.mixed_precision is False and log.settings.learned_rounding is False
+
+
+def test_collapsed_layers_are_told_apart(batches, log_folder) -> None:
+    class Chain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c1, self.b1 = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)
+            self.c2, self.c10 = torch.nn.Conv2d(8, 4, 1), torch.nn.Conv2d(4, 4, 3)
+            self.b10 = torch.nn.BatchNorm2d(4)
+
+        def forward(self, x):
+            return torch.relu(self.b10(self.c10(torch.relu(self.c2(self.b1(self.c1(x)))))))
+
+    torch.manual_seed(0)
+    quantize(Chain().eval(), batches)
+    log = read_mct_log(log_folder)
+    folded = {node.name: node.float_names for node in log.nodes if len(node.float_names) > 1}
+    assert folded == {"c1_bn_c2_collapsed": ("c1", "b1", "c2"), "c10_bn": ("c10", "b10")}
+    assert {name for node in log.nodes for name in node.float_names} == {node.name for node in log.float_nodes}
+
+
+def test_settings_are_those_given(net, batches, log_folder) -> None:
+    method = mct.core.QuantizationErrorMethod.KL
+    quantize(net, batches, z_threshold=6.0, activation_error_method=method, weights_bias_correction=False)
+    told = read_mct_log(log_folder).settings
+    assert (told.z_threshold, told.activation_error_method, told.bias_correction) == (6.0, "KL", False)
+    assert (told.shift_negative, told.shift_negative_ratio) == (True, 0.05)
+
+
+@pytest.mark.parametrize(("ratio", "shifted"), [(0.05, ()), (0.5, ("gelu",))])
+def test_the_shift_acts_only_up_to_its_ratio(net, batches, log_folder, ratio, shifted) -> None:
+    """SiLU feeds a concatenation, which stops the shift whatever its ratio; GELU feeds a convolution."""
+    quantize(net, batches, shift_negative_ratio=ratio)
+    log = read_mct_log(log_folder)
+    assert log.shifted == shifted
+    assert log.settings.shift_negative_ratio == pytest.approx(ratio)
+    assert log.node("gelu").bits == (16 if shifted else 8)
+
+
+def test_the_newest_quantization_counts_and_an_older_one_may_fit(net, batches, log_folder) -> None:
+    first = quantize(net, batches)
+    second = quantize(net, [8 * batch for batch in batches])
+    assert read_mct_log(log_folder).node("x").threshold == thresholds(second)["x"] != thresholds(first)["x"]
+    for model in (first, second):
+        log, why = fitting_mct_log(log_folder, names(model), thresholds(model))
+        assert why is None and log is not None
+        assert log.node("x").threshold == thresholds(model)["x"]
+
+
+def test_every_way_to_name_the_folder(net, batches, log_folder) -> None:
+    quantize(net, batches)
+    (run,) = log_folder.iterdir()
+    assert read_mct_log(log_folder) == read_mct_log(run) == read_mct_log(log_folder.parent)
+
+
+def test_stale_folders_are_said(net, batches, log_folder) -> None:
+    model = quantize(net, batches)
+    log = read_mct_log(log_folder)
+    assert stale(log, names(model), thresholds(model), since=log.written - 1) is None
+    assert "lacks 1 of" in (stale(log, [*names(model), "conv7"]) or "")
+    assert "threshold of relu" in (stale(log, names(model), thresholds(model) | {"relu": 64.0}) or "")
+    assert "3 hours before" in (stale(log, names(model), since=log.written + 3 * 3600) or "")
+    found, why = fitting_mct_log(log_folder, ["conv7"])
+    assert found is None and "stale" in (why or "")
+
+
+def test_gradient_based_quantization_is_seen(net, batches, log_folder) -> None:
+    config = mct.gptq.get_pytorch_gptq_config(
+        n_epochs=1, use_hessian_based_weights=False, use_hessian_sample_attention=False
+    )
+    mct.gptq.pytorch_gradient_post_training_quantization(
+        net, lambda: ([batch] for batch in batches), gptq_config=config
+    )
+    log = read_mct_log(log_folder)
+    assert log.settings.learned_rounding is True
+    assert log.node("conv1_bn").weight_bits == 8
+
+
+def test_a_log_that_was_cut_off(net, batches, log_folder) -> None:
+    """A killed process leaves half a record at the end; what stands before it counts."""
+    quantize(net, batches)
+    whole = read_mct_log(log_folder)
+    (chosen,) = log_folder.rglob("thresholds_selection/events.*")
+    os.truncate(chosen, chosen.stat().st_size // 2)
+    assert read_mct_log(log_folder).nodes == whole.nodes
+    for stage in ("thresholds_selection", "after_shift_negative_correction"):
+        shutil.rmtree(next(log_folder.rglob(stage)))
+    log = read_mct_log(log_folder)
+    assert log.node("x").minimum is None and log.node("x").threshold == whole.node("x").threshold
