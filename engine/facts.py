@@ -171,6 +171,11 @@ class TensorFacts(Facts):
     )
     negative_levels: float | None = fact("|min| / scale: codes left for the negative values", "levels")
     negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")
+    shift_excess: float | None = fact(
+        "|min| / (quantizer's reach · shift_negative_ratio of the settings), where the toolchain's shift of negative "
+        "values is on: above 1 it does nothing",
+        "ratio",
+    )
     range_excess_bits: float | None = fact(
         "log2(quantizer's reach / abs_p99_99 of the values): bits spent beyond 99.99 % of the values", "bits"
     )

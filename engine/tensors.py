@@ -17,6 +17,7 @@ from quantmedic.engine.facts import (
     ErrorFacts,
     QuantizerFacts,
     Role,
+    SettingsFacts,
     TensorDataFacts,
     TensorFacts,
     WeightErrorFacts,
@@ -576,6 +577,7 @@ def _tensor_facts(
         clip_low=record.clip_low,
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
+        shift_excess=_shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer),
         **_unmasked(case, index, main.values),
         **_inner(case, record, main),
@@ -597,6 +599,13 @@ def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str
         "sample_levels": ratio(sample, quantizer.scale),
         "median_levels": ratio(typical, quantizer.scale),
     }
+
+
+def _shift_excess(values: DistributionFacts, quantizer: QuantizerFacts, settings: SettingsFacts) -> float | None:
+    if not settings.shift_negative or values.min is None or quantizer.low is None or quantizer.high is None:
+        return None
+    reach = max(-quantizer.low, quantizer.high)
+    return ratio(ratio(max(-values.min, 0.0), reach), settings.shift_negative_ratio)
 
 
 def _asymmetry_waste(values: DistributionFacts) -> float | None:
