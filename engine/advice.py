@@ -349,6 +349,8 @@ def _fields(
         "tensors": _tensor_names(tensors),
         "weights": [layer.weight.name for layer in layers if layer.weight.name],
         "typed": [name for layer in index.facts.layers if layer.op_type in types for name in _nodes(layer)],
+        "quantized_layers": [n for layer in layers if layer.weight.name and (n := layer.quantized_name)],
+        "quantized_tensors": [n for tensor in written if tensor.quantizer.bits and (n := tensor.name)],
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
     values = {field: _value(given, views, index.facts) for field, given in remedy.values.items()}

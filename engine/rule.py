@@ -74,7 +74,7 @@ Simulation = Literal[
 #: Simulations of what a remedy would do at best: it is not simulated itself, but what it repairs is taken away.
 BOUNDS: tuple[Simulation, ...] = ("float-weights", "float-tensors")
 SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
-#: Fields of a snippet that become lists of names of the float model, and what they hold.
+#: Fields of a snippet that become lists of names, of the float model unless said otherwise, and what they hold.
 NAME_FIELDS: dict[str, str] = {
     "layers": "the layers concerned",
     "nodes": "their nodes: each layer with the activation that was fused into it",
@@ -83,6 +83,8 @@ NAME_FIELDS: dict[str, str] = {
     "tensors": "the activations concerned",
     "weights": "the weights of the layers concerned",
     "typed": "all nodes of their operator types",
+    "quantized_layers": "the layers concerned that have weights, by their names in the quantized model",
+    "quantized_tensors": "the quantized activations concerned, by their names in the quantized model",
 }
 #: Fields of a snippet with values that no remedy has to name.
 VALUE_FIELDS: dict[str, str] = {

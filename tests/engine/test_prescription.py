@@ -24,6 +24,8 @@ FIELDS = {
     "typed": ("/a/Conv", "/d/Conv"),
     "tensors": ("a_out", "b_out"),
     "weights": ("a.weight",),
+    "quantized_layers": ("a_bn",),
+    "quantized_tensors": ("a_out", "b_out"),
     "types": ("Conv", "Softmax"),
     "ranges": {"a_out": (-1.0, 2.0)},
     "pixel_mean": "123.675 116.28 103.53",

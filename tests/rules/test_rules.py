@@ -105,6 +105,7 @@ NAMED_CASE = CaseFacts.model_validate(
             {
                 "name": "conv",
                 "float_name": "conv",
+                "quantized_name": "conv_bn",
                 "float_nodes": ["conv", "relu"],
                 "op_type": "Conv",
                 "weight": {"name": "conv.weight"},
