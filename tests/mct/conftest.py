@@ -50,9 +50,9 @@ def net() -> Any:
 
 @pytest.fixture
 def batches() -> list[Any]:
-    """Four batches of four images."""
+    """Four batches of eight images."""
     generator = torch.Generator().manual_seed(1)
-    return [torch.randn(4, 3, 16, 16, generator=generator) for _ in range(4)]
+    return [torch.randn(8, 3, 16, 16, generator=generator) for _ in range(4)]
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_graph_folded_layers_and_extremes(net, batches, log_folder) -> None:
     assert [node.name for node in log.float_nodes][:4] == ["x", "conv1", "bn1", "relu"]
     assert log.node("conv1_bn").float_names == ("conv1", "bn1")
     assert log.node("cat").inputs == ("relu", "act")
-    assert log.node("cat").shape == (4, 16, 16, 16)
+    assert log.node("cat").shape == (8, 16, 16, 16)
     assert log.node("x").minimum == pytest.approx(min(float(batch.min()) for batch in batches))
     assert log.node("x").maximum == pytest.approx(max(float(batch.max()) for batch in batches))
     assert log.node("conv2").bits is None, "its output stays float in front of the activation"

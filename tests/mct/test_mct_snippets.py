@@ -1,0 +1,205 @@
+"""Every snippet for MCT is run as rendered, and the model is quantized with it by the real toolkit."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+
+from quantmedic.api import load_rulebase  # noqa: E402
+from quantmedic.engine.options import write  # noqa: E402
+from quantmedic.engine.snippets import filled_options, render_snippet  # noqa: E402
+
+BASE = load_rulebase()
+IMPORTS = next(tool for tool in BASE.toolchains if tool.name == "Sony MCT").imports
+SNIPPETS = [
+    pytest.param(remedy.id, number, id=f"{remedy.id}-{number}")
+    for remedy in BASE.remedies.values()
+    for number, snippet in enumerate(remedy.snippets)
+    if snippet.toolchain == "Sony MCT"
+]
+#: Names as in the quantized module: a folded layer, and the activation behind it.
+FIELDS: dict[str, Any] = {"quantized_layers": ("conv1_bn", "fc"), "quantized_tensors": ("conv3",), "ratio": 0.5}
+HOLDER = "_activation_holder_quantizer"
+
+
+class Run:
+    """What a snippet left behind, and the toolkit's model with it."""
+
+    def __init__(self, net: Any, batches: list[Any]) -> None:
+        self.net, self.batches = net, batches
+        self.names: dict[str, Any] = {}
+
+    def __call__(self, code: str) -> Any:
+        full = mct.core.pytorch_resource_utilization_data(self.net, self.gen)
+        self.names = {"cc": mct.core.CoreConfig(), "gen": self.gen, "model": self.net, "full": full}
+        self.names["layer_type"] = torch.nn.GELU
+        for module, what in IMPORTS.items():
+            line = (
+                f"from {module} import {', '.join(what)}" if isinstance(what, tuple) else f"import {module} as {what}"
+            )
+            exec(line, self.names)
+        exec(compile(code, "snippet", "exec"), self.names)
+        config = self.names["cc"]
+        config.quantization_config = self.names.get("qc", config.quantization_config)
+        config.mixed_precision_config = self.names.get("mp", config.mixed_precision_config)
+        target = self.names.get("target")
+        if "mp" in self.names:
+            target = mct.core.ResourceUtilization(weights_memory=0.75 * full.weights_memory)
+        options = {"target_platform_capabilities": self.names["tpc"]} if "tpc" in self.names else {}
+        self.model, self.info = mct.ptq.pytorch_post_training_quantization(
+            self.net, self.gen, core_config=config, target_resource_utilization=target, **options
+        )
+        with torch.no_grad():
+            assert torch.isfinite(self.model(self.batches[0])).all()
+        return self
+
+    def gen(self) -> Any:
+        return ([batch] for batch in self.batches)
+
+    def activation_bits(self) -> dict[str, int]:
+        found = {n.removesuffix(HOLDER): m for n, m in self.model.named_children() if n.endswith(HOLDER)}
+        return {name: module.activation_holder_quantizer.num_bits for name, module in found.items()}
+
+    def thresholds(self) -> dict[str, float]:
+        found = {n.removesuffix(HOLDER): m for n, m in self.model.named_children() if n.endswith(HOLDER)}
+        return {name: float(module.activation_holder_quantizer.threshold_np) for name, module in found.items()}
+
+    def weight_bits(self) -> dict[str, int]:
+        found = {n: m for n, m in self.model.named_children() if hasattr(m, "weights_quantizers")}
+        return {name: m.weights_quantizers["weight"].num_bits for name, m in found.items() if m.weights_quantizers}
+
+
+@pytest.fixture
+def run(net: Any, batches: list[Any]) -> Run:
+    return Run(net, batches)
+
+
+def text_of(snippet: Any, **fields: Any) -> str:
+    given = FIELDS | fields
+    options = filled_options(snippet, given, "test")
+    forms = [write(form, snippet.forms[form], keys) for form, keys in options.items()]
+    return "\n".join([render_snippet(snippet.code, given, "test"), *forms])
+
+
+def code_of(remedy: str, number: int = 0, **fields: Any) -> str:
+    own = [snippet for snippet in BASE.remedies[remedy].snippets if snippet.toolchain == "Sony MCT"]
+    return text_of(own[number], **fields)
+
+
+@pytest.mark.parametrize(("remedy", "number"), SNIPPETS)
+def test_every_snippet_runs(remedy: str, number: int, run: Run) -> None:
+    run(text_of(BASE.remedies[remedy].snippets[number]))
+
+
+@pytest.fixture
+def default(net: Any, batches: list[Any]) -> Run:
+    return Run(net, batches)("")
+
+
+def test_default(default: Run) -> None:
+    """What the snippets below change."""
+    assert set(default.activation_bits().values()) == {8}
+    assert default.weight_bits() == dict.fromkeys(("conv1_bn", "conv2", "conv3", "conv4", "fc"), 8)
+
+
+def test_sixteen_bits_for_the_activation_named(run: Run) -> None:
+    bits = run(code_of("activations-16-bit")).activation_bits()
+    assert bits["conv3"] == 16
+    assert set(bits.values()) == {8, 16}
+
+
+def test_layers_named_stay_in_float(run: Run, default: Run) -> None:
+    run(code_of("keep-layers-float"))
+    assert default.activation_bits().keys() - run.activation_bits().keys() == {"conv3"}
+    assert default.weight_bits().keys() - run.weight_bits().keys() == {"conv1_bn", "fc"}
+
+
+def test_activations_named_stay_in_float(run: Run, default: Run) -> None:
+    run(code_of("keep-layers-float", 1))
+    assert default.activation_bits().keys() - run.activation_bits().keys() == {"conv3"}
+    assert run.weight_bits() == default.weight_bits()
+
+
+def test_a_type_stays_in_float(run: Run, default: Run) -> None:
+    run(code_of("keep-operator-types-float"))
+    assert default.activation_bits().keys() - run.activation_bits().keys() == {"gelu"}
+
+
+def test_no_clipping_covers_what_was_seen(run: Run) -> None:
+    run.batches[0][0, 0, 0, 0] = 4.5  # one value beyond a threshold of 4, which the least squares would clip
+    assert Run(run.net, run.batches)("").thresholds()["x"] == 4.0
+    assert run(code_of("widen-activation-range")).thresholds()["x"] == 8.0
+
+
+def test_z_threshold_leaves_out_what_is_rare(run: Run) -> None:
+    run.batches[0][0, 0, 0, 0] = 500.0
+    assert Run(run.net, run.batches)("").thresholds()["x"] > 4.0
+    assert run(code_of("limit-activation-range")).thresholds()["x"] == 4.0
+
+
+def test_the_shift_acts_with_the_ratio_that_is_written(run: Run, default: Run) -> None:
+    """GELU feeds a convolution: its output is shifted, kept in 16 bits, and the sum behind it is unsigned."""
+    assert run(code_of("shift-negative")).activation_bits()["gelu"] == 16
+    (added,) = run.activation_bits().keys() - default.activation_bits().keys()
+    assert not getattr(run.model, f"{added}{HOLDER}").activation_holder_quantizer.signed
+
+
+def test_bias_correction(run: Run, default: Run) -> None:
+    off = run(code_of("bias-correction-off"))
+    same = {n: torch.equal(off.model.get_submodule(n).layer.bias, m.layer.bias) for n, m in wrappers(default.model)}
+    assert not any(same.values()), "the default corrects every bias"
+
+
+def test_weights_named_keep_eight_bits_in_a_search(run: Run) -> None:
+    search = "\ntarget = mct.core.ResourceUtilization(weights_memory=0.6 * full.weights_memory)"
+    assert run("target = mct.core.ResourceUtilization(weights_memory=0.6 * full.weights_memory)")
+    assert min(run.weight_bits().values()) < 8
+    for remedy in ("bit-width-override", "more-weight-bits"):
+        bits = run(code_of(remedy) + search).weight_bits()
+        assert (bits["conv1_bn"], bits["fc"]) == (8, 8)
+        assert min(bits.values()) < 8
+
+
+def test_search_settings_arrive(run: Run) -> None:
+    run(code_of("more-mixed-precision-images"))
+    assert run.names["cc"].mixed_precision_config.num_of_images == 64
+    run(code_of("last-layer-distance-weighting"))
+    assert run.names["mp"].distance_weighting_method is mct.core.MpDistanceWeighting.LAST_LAYER
+    run(code_of("hessian-scores"))
+    assert run.names["mp"].distance_weighting_method is mct.core.MpDistanceWeighting.HESSIAN
+
+
+def test_a_wrong_name_is_an_error_for_bits_and_ignored_by_the_editor(net: Any, batches: list[Any]) -> None:
+    """What the notes of the snippets say: conv1 is the name in the float model, before it was folded."""
+    wrong = {"quantized_layers": ("conv1",), "quantized_tensors": ("conv1",)}
+    for remedy in ("bit-width-override", "activations-16-bit"):
+        with pytest.raises(Exception, match="No nodes found"):
+            Run(net, batches)(code_of(remedy, **wrong))
+    assert Run(net, batches)(code_of("keep-layers-float", **wrong)).weight_bits() == Run(net, batches)("").weight_bits()
+
+
+def test_sixteen_bits_in_front_of_a_convolution_are_refused(net: Any, batches: list[Any]) -> None:
+    with pytest.raises(Exception, match="bit-width 16 is invalid"):
+        Run(net, batches)(code_of("activations-16-bit", quantized_tensors=("gelu",)))
+
+
+WRONG: dict[str, Callable[[], Any]] = {
+    "misspelt": lambda: mct.core.QuantizationConfig(shift_negative_params_searc=True),
+    "two weightings": lambda: mct.core.MixedPrecisionQuantizationConfig(
+        use_hessian_based_scores=True, distance_weighting_method=mct.core.MpDistanceWeighting.LAST_LAYER
+    ),
+    "xquant as attribute": lambda: mct.xquant,
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_never_advised_is_still_wrong(what: str) -> None:
+    with pytest.raises((TypeError, AssertionError, AttributeError)):
+        WRONG[what]()
+
+
+def wrappers(model: Any) -> list[tuple[str, Any]]:
+    return [(name, module) for name, module in model.named_children() if hasattr(module, "weights_quantizers")]
