@@ -24,7 +24,7 @@ from quantmedic.collectors.stages import STAGE_SAMPLES, Stage, compare_stages
 from quantmedic.collectors.weight_effects import fill_weight_errors
 from quantmedic.engine.case import EXTREME_SAMPLES, Case, CaseRecord, DatasetRecord, refuse_strangers
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.facts import Role, SearchFacts
+from quantmedic.engine.facts import Role, SearchFacts, SettingsFacts
 
 T = TypeVar("T")
 Array = NDArray[np.generic]
@@ -51,12 +51,14 @@ class Extras:
         stages: Models between float and quantized.
         expected_float_metric: What the user knows of the float model's accuracy.
         search: What the toolchain's logs tell.
+        settings: What the toolchain was told.
     """
 
     references: Mapping[str, References] = field(default_factory=dict)
     stages: Sequence[Stage] = ()
     expected_float_metric: float | None = None
     search: SearchFacts | None = None
+    settings: SettingsFacts | None = None
 
     @property
     def run(self) -> dict[str, Any]:
@@ -76,8 +78,9 @@ class Extras:
             "expected_float_metric": self.expected_float_metric,
             "run": {**record.run, **self.run},
         }
-        if self.search is not None:
-            changes["model"] = record.model.model_copy(update={"search": self.search})
+        told = {"search": self.search, "settings": self.settings}
+        if known := {name: facts for name, facts in told.items() if facts is not None}:
+            changes["model"] = record.model.model_copy(update=known)
         return record.model_copy(update=changes)
 
 

@@ -1,7 +1,13 @@
-"""What a live ``mct.core.CoreConfig`` of Sony's Model Compression Toolkit asks for; the toolkit is not imported."""
+"""What Sony's Model Compression Toolkit was told: a live ``mct.core.CoreConfig``, and the log folder.
 
+The toolkit itself is not imported.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from quantmedic.collectors.mct_log import fitting_mct_log
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import SearchFacts, SettingsFacts
 
@@ -26,6 +32,57 @@ EDITS = (
     ("bit_width_config", "manual_activation_bit_width_selection_list"),
     ("bit_width_config", "manual_weights_bit_width_selection_list"),
 )
+#: What the toolkit calls the part of its model that quantizes the output of a node.
+HOLDER = "_activation_holder_quantizer"
+
+
+@dataclass(frozen=True)
+class Told:
+    """Settings from both sources: of the configuration where it was given, else of the log.
+
+    ``logs`` are what the toolkit printed, as text files; ``notice`` says why the log folder is not used.
+    """
+
+    settings: SettingsFacts
+    search: SearchFacts
+    logs: tuple[Path, ...] = ()
+    notice: str | None = None
+
+
+def read_told(quantized_model: Any, core_config: Any = None, log_folder: str | Path | None = None) -> Told:
+    """What the toolkit was told when it made a model.
+
+    Args:
+        quantized_model: The toolkit's module, whose nodes and thresholds a log has to fit; of any other model, None
+            included, the newest quantization in the log is taken.
+        core_config: The ``mct.core.CoreConfig``.
+        log_folder: The folder given to ``mct.set_log_folder``.
+
+    Raises:
+        DataError: It is no ``CoreConfig``, or ``tensorboard`` is not installed.
+    """
+    settings, search = SettingsFacts(), SearchFacts()
+    if core_config is not None:
+        settings, search = read_core_config(core_config)
+    if log_folder is None:
+        return Told(settings, search)
+    log, why = fitting_mct_log(log_folder, *nodes_of(quantized_model))
+    if log is None:
+        return Told(settings, search, notice=why)
+    settings = log.settings.model_copy(update=settings.model_dump(exclude_none=True))
+    texts = tuple(path for path in [Path(log.folder) / "mct_log.log"] if path.is_file())
+    return Told(settings, search, texts)
+
+
+def nodes_of(model: Any) -> tuple[list[str], dict[str, float]]:
+    """Nodes of the toolkit's module by name, and the thresholds of their outputs; both empty for other models."""
+    parts = dict(model.named_children()) if hasattr(model, "named_children") else {}
+    held = {name.removesuffix(HOLDER): part for name, part in parts.items() if name.endswith(HOLDER)}
+    if not held:
+        return [], {}
+    thresholds = {name: getattr(part.activation_holder_quantizer, "threshold_np", None) for name, part in held.items()}
+    names = dict.fromkeys(name.removesuffix(HOLDER) for name in parts)
+    return list(names), {name: float(value) for name, value in thresholds.items() if value is not None}
 
 
 def read_core_config(config: Any) -> tuple[SettingsFacts, SearchFacts]:

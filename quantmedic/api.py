@@ -15,7 +15,7 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis import diagnose as _diagnose
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.evaluate import evaluate
-from quantmedic.engine.facts import Role
+from quantmedic.engine.facts import Role, SearchFacts
 from quantmedic.engine.prescription import prescribe
 from quantmedic.engine.previous import Before, before, refuse_other_float
 from quantmedic.engine.repair import repaired
@@ -107,6 +107,8 @@ def collect(
     write_fixed: str | Path | None = None,
     mapping: Mapping[str, str] | None = None,
     memory: int | None = None,
+    core_config: Any = None,
+    mct_log: str | Path | None = None,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -148,6 +150,9 @@ def collect(
             leave open what belongs together.
         memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
             fit, and both modules run once for each such group.
+        core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
+        mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
+            missing or belongs to another model is said in a notice.
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -159,6 +164,7 @@ def collect(
     from quantmedic.collectors.from_onnx import Interrupted
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.host import available_threads
+    from quantmedic.collectors.mct_settings import read_told
     from quantmedic.collectors.metrics import load_metric
     from quantmedic.collectors.onnx_file import require_writable, save_model
     from quantmedic.collectors.onnx_observer import Options
@@ -183,8 +189,16 @@ def collect(
     )
     name = metric or default_metric(datasets.values())
     extras = _extras(models, datasets.get("validation"), samples, reference_outputs, device_outputs)
-    if toolchain_logs:
-        extras = replace(extras, search=read_logs(toolchain_logs, (rules or load_rulebase()).logs))
+    told = None
+    if core_config is not None or mct_log is not None:
+        told = read_told(getattr(models, "quantized_module", None), core_config, mct_log)
+    logs = [*toolchain_logs, *(told.logs if told is not None else ())]
+    if logs:
+        extras = replace(extras, search=read_logs(logs, (rules or load_rulebase()).logs))
+    if told is not None:
+        known = told.search.model_dump(exclude_none=True)
+        search = (extras.search or SearchFacts()).model_copy(update=known)
+        extras = replace(extras, search=search, settings=told.settings)
     if stages:
         pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
         extras = replace(extras, stages=open_stages(pairs, models.float_graph))
@@ -207,6 +221,8 @@ def collect(
             checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
             extras=extras,
         )
+        if told is not None and told.notice is not None:
+            case = _noted(case, told.notice)
         base = rules or load_rulebase()
         try:
             case = _simulated(case, models, datasets, settings, base, progress)

@@ -1,0 +1,137 @@
+"""Whole diagnoses of models by the real toolkit: its settings, its log folder and its own names in the advice."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+
+from model_compression_toolkit.logger import Logger  # noqa: E402
+
+import quantmedic  # noqa: E402
+from quantmedic.api import judge, load_case, load_rulebase, save_case  # noqa: E402
+from quantmedic.collectors.mct_log import read_mct_log  # noqa: E402
+from quantmedic.engine.advice import advise  # noqa: E402
+from quantmedic.engine.derive import derive  # noqa: E402
+from quantmedic.engine.evaluate import Finding  # noqa: E402
+from quantmedic.engine.rule import Rule  # noqa: E402
+from quantmedic.engine.snippets import render_snippets  # noqa: E402
+
+BASE = load_rulebase()
+
+
+@pytest.fixture
+def pictures():
+    """Two sets of smooth images with a little noise: calibration and validation."""
+    generator = torch.Generator().manual_seed(1)
+
+    def some(size: int):
+        coarse = torch.randn(size, 3, 6, 6, generator=generator)
+        smooth = torch.nn.functional.interpolate(coarse, size=(16, 16), mode="bicubic")
+        return smooth + 0.1 * torch.randn(size, 3, 16, 16, generator=generator)
+
+    sets = [[some(16) for _ in range(4)] for _ in range(2)]
+    return [lambda batches=batches: ([batch] for batch in batches) for batches in sets]
+
+
+def quantize(net, pictures, config, share: float | None = None):
+    full = mct.core.pytorch_resource_utilization_data(net, pictures[0])
+    target = mct.core.ResourceUtilization(weights_memory=share * full.weights_memory) if share else None
+    model, _ = mct.ptq.pytorch_post_training_quantization(
+        net, pictures[0], core_config=config, target_resource_utilization=target
+    )
+    return model
+
+
+def collect(net, model, pictures, **given):
+    return quantmedic.collect(net, model, representative=pictures[0], validation=pictures[1], **given)
+
+
+def test_a_healthy_model_with_everything_told(net, pictures, log_folder) -> None:
+    config = mct.core.CoreConfig()
+    model = quantize(net, pictures, config)
+    case = collect(net, model, pictures, core_config=config, mct_log=log_folder)
+    diagnosis = judge(case)
+    assert diagnosis.verdict == "healthy"
+    assert [cause for cause in diagnosis.causes if cause.severity in ("medium", "high")] == []
+    assert diagnosis.toolchain is not None and diagnosis.toolchain.name == "Sony MCT"
+    assert case.record.notices == ()
+    settings = case.record.model.settings
+    assert (settings.shift_negative_ratio, settings.edits, settings.learned_rounding) == (0.05, 0, False)
+    assert case.record.model.search.unreachable is False, "the toolkit's own text log was read"
+
+
+def test_how_far_the_shift_is_from_acting(net, pictures, log_folder) -> None:
+    model = quantize(net, pictures, mct.core.CoreConfig())
+    case = quantmedic.collect(net, model, representative=pictures[0], mct_log=log_folder)
+    log = read_mct_log(log_folder)
+    tensors = {tensor.name: tensor for tensor in derive(case, BASE).tensors}
+    for name in ("act", "gelu"):
+        node = log.node(name)
+        assert tensors[name].shift_excess == pytest.approx(-node.minimum / node.threshold / 0.05, rel=1e-4)
+    assert tensors["gelu"].shift_excess > 1 and log.shifted == ()
+    without = derive(quantmedic.collect(net, model, representative=pictures[0]), BASE)
+    assert {tensor.shift_excess for tensor in without.tensors} == {None}, "without settings it is not judged"
+
+
+@pytest.mark.parametrize("weighting", ["AVG", "LAST_LAYER"])
+def test_two_bits_in_the_last_layer(net, pictures, weighting) -> None:
+    """The advice knows how the search was weighed, and names the layer as the toolkit does."""
+    method = mct.core.MpDistanceWeighting[weighting]
+    mixed = mct.core.MixedPrecisionQuantizationConfig(num_of_images=16, distance_weighting_method=method)
+    config = mct.core.CoreConfig(mixed_precision_config=mixed)
+    config.bit_width_config.set_manual_weights_bit_width(mct.core.network_editor.NodeNameFilter("fc"), 2, "weight")
+    case = collect(net, quantize(net, pictures, config, 0.97), pictures, core_config=config)
+    assert (case.record.model.search.images, case.record.model.settings.edits) == (16, 1)
+    (cause,) = [cause for cause in judge(case).causes if "M001" in cause.rules]
+    assert [layer.float_name for layer in cause.layers] == ["fc"]
+    advised = {advice.id: advice for advice in cause.remedies}
+    held = {withheld.id: withheld.because for withheld in cause.withheld}
+    if weighting == "AVG":
+        now = {row.fact: row.value for row in advised["last-layer-distance-weighting"].now}
+        assert now["model.settings.distance_weighting"] == "AVG"
+    else:
+        assert "LAST_LAYER" in held["last-layer-distance-weighting"]
+    (code,) = render_snippets(advised["bit-width-override"], cause.rules)
+    assert 'for name in ["fc"]]' in code
+
+
+def test_names_in_snippets_are_those_of_the_toolkit(net, pictures) -> None:
+    """A folded layer is conv1 in the float model and conv1_bn in the toolkit's graph; relu carries its quantizer."""
+    facts = derive(
+        quantmedic.collect(net, quantize(net, pictures, mct.core.CoreConfig()), validation=pictures[1]), BASE
+    )
+    rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
+    rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": ["keep-layers-float"]}
+    (advice,), _ = advise([Finding(Rule.model_validate(rule), "conv1", "conv1", "", ())], BASE, facts)
+    (code,) = [code for code in render_snippets(advice, ["X001"]) if "float_weights" in code]
+    assert 'for name in ["relu"]]' in code
+    assert 'for name in ["conv1_bn"]]' in code
+
+
+def test_a_log_of_another_model_is_said_and_its_settings_are_unknown(net, pictures, log_folder) -> None:
+    model = quantize(net, pictures, mct.core.CoreConfig())
+    Logger.LOG_PATH = None
+    unlogged = quantize(net, [lambda: ([8 * b[0]] for b in pictures[0]())], mct.core.CoreConfig())
+    case = collect(net, unlogged, pictures, mct_log=log_folder)
+    (notice,) = [text for text in case.record.notices if "stale" in text]
+    assert "gelu_post_add" in notice and "not judged" in notice, "on these data the toolkit shifts GELU"
+    assert case.record.model.settings.z_threshold is None
+    assert collect(net, model, pictures, mct_log=log_folder).record.model.settings.z_threshold == float("inf")
+
+
+def test_a_missing_log_folder_is_said(net, pictures, tmp_path) -> None:
+    model = quantize(net, pictures, mct.core.CoreConfig())
+    case = collect(net, model, pictures, mct_log=tmp_path / "nothing")
+    assert any("nothing of MCT is missing" in notice for notice in case.record.notices)
+
+
+def test_reports_show_what_is_set(net, pictures, tmp_path) -> None:
+    """An infinite threshold is written and read like any other number."""
+    config = mct.core.CoreConfig()
+    model = quantize(net, pictures, config)
+    case = collect(net, model, pictures, core_config=config)
+    save_case(case, tmp_path / "case.zip")
+    assert load_case(tmp_path / "case.zip").record.model.settings == case.record.model.settings
+    data = {"representative": pictures[0], "validation": pictures[1]}
+    quantmedic.diagnose(net, model, core_config=config, output=tmp_path / "report", **data)
+    assert '"shift_negative_ratio": 0.05' in (tmp_path / "report" / "report.json").read_text(encoding="utf-8")
