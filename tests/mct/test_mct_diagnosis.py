@@ -1,5 +1,8 @@
 """Whole diagnoses of models by the real toolkit: its settings, its log folder and its own names in the advice."""
 
+import re
+from importlib.resources import files
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -119,19 +122,29 @@ def test_a_log_of_another_model_is_said_and_its_settings_are_unknown(net, pictur
     assert collect(net, model, pictures, mct_log=log_folder).record.model.settings.z_threshold == float("inf")
 
 
+def test_the_example_of_the_manual(net, pictures, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = files("quantmedic.manuals").joinpath("general/mct.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    names = {"mct": mct, "quantmedic": quantmedic, "model": net, "gen": pictures[0], "validation": pictures[1]}
+    exec(compile(code, "mct.md", "exec"), names)
+    Logger.LOG_PATH = None
+    assert names["diagnosis"].verdict == "healthy"
+    report = (tmp_path / "report" / "report.json").read_text(encoding="utf-8")
+    assert '"z_threshold": 16.0' in report and '"unreachable": false' in report
+    assert read_mct_log("mct_log").settings.z_threshold == 16
+
+
 def test_a_missing_log_folder_is_said(net, pictures, tmp_path) -> None:
     model = quantize(net, pictures, mct.core.CoreConfig())
     case = collect(net, model, pictures, mct_log=tmp_path / "nothing")
     assert any("nothing of MCT is missing" in notice for notice in case.record.notices)
 
 
-def test_reports_show_what_is_set(net, pictures, tmp_path) -> None:
-    """An infinite threshold is written and read like any other number."""
+def test_settings_are_kept_in_the_case_file(net, pictures, tmp_path) -> None:
+    """Infinity, the default of z_threshold, included."""
     config = mct.core.CoreConfig()
-    model = quantize(net, pictures, config)
-    case = collect(net, model, pictures, core_config=config)
+    case = quantmedic.collect(net, quantize(net, pictures, config), validation=pictures[1], core_config=config)
     save_case(case, tmp_path / "case.zip")
     assert load_case(tmp_path / "case.zip").record.model.settings == case.record.model.settings
-    data = {"representative": pictures[0], "validation": pictures[1]}
-    quantmedic.diagnose(net, model, core_config=config, output=tmp_path / "report", **data)
-    assert '"shift_negative_ratio": 0.05' in (tmp_path / "report" / "report.json").read_text(encoding="utf-8")
+    assert case.record.model.settings.z_threshold == float("inf")

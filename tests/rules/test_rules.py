@@ -50,6 +50,7 @@ GENERAL = {
     "proof",
     "torch",
     "weights",
+    "mct",
     "writing-rules",
 }
 #: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
