@@ -15,6 +15,7 @@ import pytest
 if find_spec("model_compression_toolkit") is not None:
     import torch
 
+    torch.set_num_threads(1)  # the networks are small
     if not hasattr(torch.ops.torchvision, "nms"):
         OPERATORS = torch.library.Library("torchvision", "DEF")  # the registration lives as long as this object
         for name in ("nms", "qnms"):

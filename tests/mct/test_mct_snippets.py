@@ -32,7 +32,8 @@ class Run:
         self.net, self.batches = net, batches
         self.names: dict[str, Any] = {}
 
-    def __call__(self, code: str) -> Any:
+    def execute(self, code: str) -> dict[str, Any]:
+        """Names after the snippet, with the memory of the float model and without quantizing."""
         full = mct.core.pytorch_resource_utilization_data(self.net, self.gen)
         self.names = {"cc": mct.core.CoreConfig(), "gen": self.gen, "model": self.net, "full": full}
         self.names["layer_type"] = torch.nn.GELU
@@ -42,6 +43,10 @@ class Run:
             )
             exec(line, self.names)
         exec(compile(code, "snippet", "exec"), self.names)
+        return self.names
+
+    def __call__(self, code: str) -> Any:
+        full = self.execute(code)["full"]
         config = self.names["cc"]
         config.quantization_config = self.names.get("qc", config.quantization_config)
         config.mixed_precision_config = self.names.get("mp", config.mixed_precision_config)
@@ -164,12 +169,11 @@ def test_weights_named_keep_eight_bits_in_a_search(run: Run) -> None:
 
 
 def test_search_settings_arrive(run: Run) -> None:
-    run(code_of("more-mixed-precision-images"))
-    assert run.names["cc"].mixed_precision_config.num_of_images == 64
-    run(code_of("last-layer-distance-weighting"))
-    assert run.names["mp"].distance_weighting_method is mct.core.MpDistanceWeighting.LAST_LAYER
-    run(code_of("hessian-scores"))
-    assert run.names["mp"].distance_weighting_method is mct.core.MpDistanceWeighting.HESSIAN
+    weighting = mct.core.MpDistanceWeighting
+    assert run.execute(code_of("more-mixed-precision-images"))["mp"].num_of_images == 64
+    last = run.execute(code_of("last-layer-distance-weighting"))["mp"]
+    assert last.distance_weighting_method is weighting.LAST_LAYER
+    assert run.execute(code_of("hessian-scores"))["mp"].distance_weighting_method is weighting.HESSIAN
 
 
 def test_a_wrong_name_is_an_error_for_bits_and_ignored_by_the_editor(net: Any, batches: list[Any]) -> None:
