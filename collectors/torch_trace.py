@@ -22,6 +22,8 @@ from quantmedic.engine.errors import ModelError
 
 #: Wrappers whose inner layer goes by their own name.
 _WRAPPERS = frozenset({"PytorchQuantizationWrapper"})
+#: What Sony MCT adds to a layer's name for the module that quantizes its result.
+_HOLDER = "_activation_holder_quantizer"
 #: Classes of quantization-aware training that scale weights by the gain of the normalization behind them.
 _TRAINED_WITH_NORMALIZATION = ("ConvBn", "LinearBn")
 #: Names under which packed weights of integer kernels are handed over.
@@ -148,6 +150,7 @@ class _Writer:
         self._versions: dict[str, tuple[torch.Tensor, int]] = {}
         self._taken: dict[str, int] = {}
         self._single = _single_calls(calls)
+        self._held = dict(_held_names(calls))
         self._reads: dict[int, dict[str, list[Place]]] = {}
 
     def write(self, inputs: Mapping[str, torch.Tensor], result: Any) -> TorchGraph:
@@ -315,6 +318,9 @@ class _Writer:
         """The module's name if this is all that it does, else its name and the function's."""
         if call.path and self._single.get(call.path):
             return call.path
+        held = self._held.get(id(call.results[0]))
+        if held is not None:
+            return held
         plain, _ = plain_name(call.name)
         return ".".join(filter(None, (call.path, plain.removeprefix("get "))))
 
@@ -429,6 +435,14 @@ def _single_calls(calls: Sequence[_Call]) -> dict[str, bool]:
         if quantized(call.name, call.args, call.kwargs, call.result) is None:
             found.setdefault(call.path, {})[call.name] = None
     return {path: len(names) == 1 for path, names in found.items()}
+
+
+def _held_names(calls: Sequence[_Call]) -> Iterator[tuple[int, str]]:
+    """Identity of each tensor that a holder quantizes, and the name of the layer that the holder is named after."""
+    for call in calls:
+        found = quantized(call.name, call.args, call.kwargs, call.result) if call.path.endswith(_HOLDER) else None
+        if found is not None:
+            yield id(found.source), call.path.removesuffix(_HOLDER)
 
 
 def _stored(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
