@@ -117,6 +117,7 @@ _data_options = _options(
     click.option(
         "--toolchain-log", "toolchain_logs", multiple=True, metavar="FILE", help="What the toolchain printed; repeat."
     ),
+    click.option("--mct-log", metavar="FOLDER", help="What Sony's toolkit logged: the folder of mct.set_log_folder."),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
 )
 _resume = click.option("--resume", is_flag=True, help="Go on with the case that an interrupted run left in the output.")
