@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.datasets import Dataset, open_dataset
 from quantmedic.collectors.preprocessing import Preprocessing
 from quantmedic.collectors.torch_inputs import as_source, inputs_of
+from quantmedic.collectors.torch_module import opened
 from quantmedic.collectors.torch_models import TRACED_SAMPLES, TorchModels, open_torch_models
 from quantmedic.engine.facts import Role
 
@@ -39,6 +40,7 @@ def open_torch(
         DataError: The data cannot be read or do not tell the inputs.
         ModelError: A module fails on the first batch, or the two do not belong together.
     """
+    float_module, quantized_module = opened(float_module, "float model"), opened(quantized_module, "quantized model")
     inputs = inputs_of(float_module, [given[role] for role in sorted(given, reverse=True)])
     datasets = {
         role: open_dataset(

@@ -17,7 +17,7 @@ from quantmedic.collectors.onnx_pair import Models, Runner, pairs_of, refuse_swa
 from quantmedic.collectors.onnx_weights import refuse_other_weights
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.torch_inputs import TorchInputs
-from quantmedic.collectors.torch_module import as_deployed, device_of, opened, run_error, to_array
+from quantmedic.collectors.torch_module import as_deployed, device_of, run_error, to_array
 from quantmedic.collectors.torch_trace import Recorder, TorchGraph, graph_of
 from quantmedic.collectors.torch_twins import Collapsed, settle_twins
 from quantmedic.engine.errors import ModelError, QuantmedicError
@@ -115,8 +115,8 @@ class TorchModels(Models):
 
 
 def open_torch_models(
-    float_module: Any,
-    quantized_module: Any,
+    float_module: torch.nn.Module,
+    quantized_module: torch.nn.Module,
     inputs: TorchInputs,
     first: Mapping[str, Array],
     mapping: Mapping[str, str] | None = None,
@@ -134,7 +134,7 @@ def open_torch_models(
     Raises:
         ModelError: A module fails, hides its operators, or the two do not belong together.
     """
-    modules = [opened(float_module, "float model"), opened(quantized_module, "quantized model")]
+    modules = [float_module, quantized_module]
     batch = Batch({name: array[:TRACED_SAMPLES] for name, array in first.items()})
     with as_deployed(*modules):
         graphs = [

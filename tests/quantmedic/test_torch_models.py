@@ -1,0 +1,143 @@
+"""PyTorch modules through the public API and the command line: a calibration mistake is named, proven and reported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+import quantmedic
+
+MODULE = '''
+import warnings
+
+warnings.simplefilter("ignore")
+import torch
+from torch import nn
+from torch.ao.quantization import get_default_qconfig_mapping, quantize_fx
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Linear(16, 6)
+
+    def forward(self, image):
+        x = torch.relu(self.norm(self.first(image)))
+        y = nn.functional.silu(self.second(x) + x)
+        return self.last(torch.cat([x, y], 1).mean((2, 3)))
+
+
+def images():
+    coarse = torch.randint(0, 256, (96, 3, 3, 3), generator=torch.Generator().manual_seed(3)).float()
+    return nn.functional.interpolate(coarse, size=12, mode="bilinear").round() / 255
+
+
+def float_model():
+    torch.manual_seed(0)
+    network = Net().eval()
+    network.norm.running_mean.normal_(0, 0.3)
+    network.norm.running_var.uniform_(0.5, 2)
+    with torch.no_grad():  # class scores far enough apart to count
+        network.last.bias -= network(images()).mean(0)
+        network.last.weight *= 20
+        network.last.bias *= 20
+    return network
+
+
+def quantized_model(factor=255):
+    prepared = quantize_fx.prepare_fx(float_model(), get_default_qconfig_mapping("qnnpack"), (images()[:1],))
+    with torch.no_grad():
+        prepared(images() * factor)
+    return quantize_fx.convert_to_reference_fx(prepared)
+
+
+def calibration():
+    for batch in images().split(32):
+        yield [batch * 255]
+
+
+def validation():
+    labels = float_model()(images()).argmax(1)
+    yield from zip(images().split(32), labels.split(32))
+
+
+def broken():
+    raise RuntimeError("no such checkpoint")
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("modules")
+    (path / "patients.py").write_text(MODULE)
+    return path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: Path) -> None:
+    models = ("patients:float_model", "patients:quantized_model")
+    data = ("-r", "patients:calibration", "-v", "patients:validation")
+    done = run(folder, "diagnose", *models, *data, "--prove", "--budget", "40s", "-o", "report")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "report/report.json").read_text())
+    assert report["verdict"] == "degraded"
+    first = report["causes"][0]
+    assert first["cause"] == "preprocessing-mismatch" and first["proven"]
+    assert first["measured_gain_db"] > 10
+    assert "class of torch.ao" in done.stdout  # the prescription is for the toolchain that made the model
+    assert "torch QDQ" in done.stdout
+
+
+def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    import patients
+    import torch
+
+    network, quantized = patients.float_model(), patients.quantized_model(factor=1)
+    tensors = {name: own for name, own in quantized.state_dict().items() if isinstance(own, torch.Tensor)}
+    before = {name: own.clone() for name, own in tensors.items()}
+    diagnosis = quantmedic.diagnose(network, quantized, validation=patients.validation)
+    assert diagnosis.verdict == "healthy"
+    assert {layer.name for layer in diagnosis.layers} >= {"first", "second", "last"}
+    assert all(torch.equal(before[name], own) for name, own in tensors.items())
+
+
+def test_fallback_and_sensitivity_take_modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    import patients
+
+    models = patients.float_model(), patients.quantized_model(factor=1)
+    record = quantmedic.sensitivity(*models, validation=patients.validation, modes=("one",))
+    assert {unit.name for unit in record.units} >= {"first", "second", "last"}
+    reached = record.simulated.sqnr_db
+    assert reached is not None
+    found = quantmedic.fallback(*models, validation=patients.validation, min_sqnr_db=reached + 3)
+    assert found.found and 0 < len(found.layers) < len(found.units)
+    assert found.check is not None and found.check.failed is None
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("patients:broken", "no such checkpoint"),
+        ("patients:images", "no torch.nn.Module"),
+        ("patients:missing", "has no such function"),
+        ("float.onnx", "one model is a file"),
+    ],
+)
+def test_what_is_no_module_is_said(folder: Path, model: str, told: str) -> None:
+    done = run(folder, "diagnose", model, "patients:quantized_model", "-v", "patients:validation", "-o", "none")
+    assert done.returncode == 2
+    assert told in done.stderr and "Traceback" not in done.stderr
+    assert not (folder / "none").exists()
