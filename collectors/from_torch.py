@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.datasets import Dataset, open_dataset
 from quantmedic.collectors.preprocessing import Preprocessing
 from quantmedic.collectors.torch_inputs import as_source, inputs_of
-from quantmedic.collectors.torch_module import opened
 from quantmedic.collectors.torch_models import TRACED_SAMPLES, TorchModels, open_torch_models
+from quantmedic.collectors.torch_module import opened
 from quantmedic.engine.facts import Role
 
 Array = NDArray[np.generic]
