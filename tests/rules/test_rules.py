@@ -52,6 +52,7 @@ GENERAL = {
     "weights",
     "mct",
     "writing-rules",
+    "xquant",
 }
 #: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
 HARM_OF_THEIR_OWN = {"A005", "G001", "G002", "M001", "M002", "W002", "W004", "R003", "S009"}

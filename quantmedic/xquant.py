@@ -1,0 +1,437 @@
+"""Drop-in for the XQuant Extension Tool of Sony's Model Compression Toolkit: change one import.
+
+>>> from quantmedic.xquant import XQuantConfig, xquant_report_troubleshoot_pytorch_experimental
+
+What is the same and what differs stands in the manual, page ``general/xquant``.
+"""
+
+import inspect
+import logging
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantmedic.api import collect, judge, load_rulebase, write_report
+from quantmedic.engine.case import Case
+from quantmedic.engine.derive import derive
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import OutputError, QuantmedicError
+from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.rule import RuleBase
+from quantmedic.reports import xquant as words
+from quantmedic.reports.charts import Chart
+from quantmedic.reports.json import render_json
+from quantmedic.reports.write import place
+from quantmedic.settings import translate
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["XQuantConfig", "xquant_report_troubleshoot_pytorch_experimental"]
+
+LOGGER_NAME = "Model Compression Toolkit"
+REPORT_FILENAME = "quant_report.json"
+TROUBLESHOOT_REPORT_FILENAME = "troubleshoot_report.json"
+THRESHOLDS = {"mse": 0.1, "cs": 0.1, "sqnr": 0.1}
+UNDER = {"mse": False, "cs": True, "sqnr": True}
+#: XQuant's fields that are thresholds of rules here.
+RULE_FIELDS = (
+    "threshold_degrade_layer_ratio",
+    "threshold_zscore_outlier_removal",
+    "threshold_ratio_unbalanced_concatenation",
+    "threshold_bitwidth_mixed_precision_with_model_output_loss_objective",
+)
+
+Metrics = Mapping[str, Callable[[Any, Any], float]]
+
+
+def _mct_log_folder() -> str | None:
+    """Where MCT logs to, as set with ``mct.set_log_folder``; MCT is not imported for it."""
+    logger = getattr(sys.modules.get("model_compression_toolkit.logger"), "Logger", None)
+    return getattr(logger, "LOG_PATH", None)
+
+
+@dataclass
+class XQuantConfig:
+    """Settings of the report; fields, order and defaults are MCT's.
+
+    Attributes:
+        report_dir: Folder for everything that is written; made if it does not exist.
+        custom_similarity_metrics: Further measures ``f(float_tensor, quantized_tensor) -> float`` by name.
+        quantize_reported_dir: Log folder of the quantization; what ``mct.set_log_folder`` was given by default.
+        threshold_quantize_error: Limit by measure, at which a layer counts as degraded.
+        is_detect_under_threshold_quantize_error: By measure, whether small values are bad.
+        threshold_degrade_layer_ratio: Above this share of degraded layers, causes of the whole model come first. The
+            original judges nothing there.
+        threshold_zscore_outlier_removal: Deviations from the mean at which a value is an outlier.
+        threshold_ratio_unbalanced_concatenation: Ratio of range widths at which a concatenation is unbalanced.
+        threshold_bitwidth_mixed_precision_with_model_output_loss_objective: Bits that are too few in the last layer.
+    """
+
+    report_dir: str
+    custom_similarity_metrics: dict[str, Callable[[Any, Any], float]] | None = None
+    quantize_reported_dir: str | None = None
+    threshold_quantize_error: dict[str, float] = field(default_factory=lambda: dict(THRESHOLDS))
+    is_detect_under_threshold_quantize_error: dict[str, bool] = field(default_factory=lambda: dict(UNDER))
+    threshold_degrade_layer_ratio: float = 0.5
+    threshold_zscore_outlier_removal: float = 5.0
+    threshold_ratio_unbalanced_concatenation: float = 16.0
+    threshold_bitwidth_mixed_precision_with_model_output_loss_objective: int = 2
+
+    def __post_init__(self) -> None:
+        if self.quantize_reported_dir is None:
+            self.quantize_reported_dir = _mct_log_folder()
+
+
+def xquant_report_troubleshoot_pytorch_experimental(
+    float_model: "torch.nn.Module",
+    quantized_model: "torch.nn.Module",
+    repr_dataset: Callable[[], Iterable[Any]],
+    validation_dataset: Callable[[], Iterable[Any]],
+    xquant_config: XQuantConfig,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Compare the models, find degraded layers and the causes of the degradation, and write the reports.
+
+    Args:
+        float_model: The model before quantization.
+        quantized_model: The model after it.
+        repr_dataset: Gives the representative data: an iterable of batches, each a list of the model's inputs.
+        validation_dataset: Gives the validation data: an iterable of pairs of inputs (a tensor, or a list of them) and
+            labels. With class numbers as labels the accuracy of both models is measured too.
+        xquant_config: Settings; MCT's own object will do.
+
+    Returns:
+        Two dictionaries, as the original: the measures of outputs and layers on both data sets, with ``quantmedic``,
+        the whole diagnosis, beside them; and what was judged, with ``causes``, every cause that counts. The latter is
+        empty for a healthy model.
+
+    Raises:
+        QuantmedicError: The models or data cannot be used, or the report cannot be written.
+    """
+    metrics = _custom_metrics(xquant_config)
+    base = _rules(xquant_config)
+    with _logged(Path(xquant_config.report_dir)) as logger:
+        case = collect(
+            float_model,  # type: ignore[arg-type]
+            quantized_model,  # type: ignore[arg-type]
+            representative=_Data(repr_dataset, float_model, labelled=False),
+            validation=_Data(validation_dataset, float_model, labelled=True),
+            rules=base,
+        )
+        facts = derive(case, base)
+        diagnosis = judge(case, base, toolchain="mct" if "mct_quantizers" in sys.modules else None)
+        found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
+        if metrics:
+            pairs = _pairs(facts, float_model, quantized_model)
+            for suffix, dataset, labelled in (("repr", repr_dataset, False), ("val", validation_dataset, True)):
+                batches = _Data(dataset, float_model, labelled=labelled)
+                own = _measured(float_model, quantized_model, pairs, batches, metrics)
+                found[suffix] = _joined(found[suffix], own, metrics)
+        kinds = {name: type(module).__name__ for name, module in quantized_model.named_modules()}
+        return _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger)
+
+
+def _write(
+    case: Case,
+    facts: CaseFacts,
+    diagnosis: Diagnosis,
+    found: Mapping[str, words.Similarity],
+    config: XQuantConfig,
+    base: RuleBase,
+    kinds: Mapping[str, str],
+    logger: logging.Logger,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both results, told to the log and written to the report's folder."""
+    folder = Path(config.report_dir)
+    write_report(diagnosis, folder, rules=base, case=case)
+    collected: dict[str, Any] = {
+        **{f"output_similarity_metrics_{suffix}": dict(values.output) for suffix, values in found.items()},
+        **{f"intermediate_similarity_metrics_{suffix}": dict(values.layers) for suffix, values in found.items()},
+    }
+    for notice in diagnosis.warnings:
+        logger.info(notice)
+    _dump(folder / REPORT_FILENAME, collected, logger)
+    degraded = _degraded(diagnosis, found, config, folder, logger)
+    images = _outliers(diagnosis, config.report_dir)
+    judged = words.judgements(diagnosis, facts, images, kinds, config.report_dir)
+    for judgement in judged:
+        for line in judgement.lines:
+            logger.warning(line)
+    _tell_rest(diagnosis, degraded, found, config, logger)
+    troubles = words.troubleshooting(judged, diagnosis)
+    _dump(folder / TROUBLESHOOT_REPORT_FILENAME, troubles, logger)
+    return collected | {"quantmedic": _as_dict(diagnosis)}, troubles
+
+
+def _degraded(
+    diagnosis: Diagnosis,
+    found: Mapping[str, words.Similarity],
+    config: XQuantConfig,
+    folder: Path,
+    logger: logging.Logger,
+) -> set[str]:
+    """Name and draw the layers that are at their limits or beyond."""
+    degraded: set[str] = set()
+    graphs: list[Chart] = []
+    for metric in (*words.METRICS, *(config.custom_similarity_metrics or {})):
+        if metric not in config.threshold_quantize_error:
+            logger.warning(
+                f"XQuantConfig.threshold_quantize_error['{metric}'] is not defined. "
+                f"Skipping detection degrade layers by '{metric}'"
+            )
+            continue
+        if metric not in config.is_detect_under_threshold_quantize_error:
+            logger.warning(
+                f"XQuantConfig.is_detect_under_threshold_quantize_error[{metric}] is not defined. Assume =False"
+            )
+        below = config.is_detect_under_threshold_quantize_error.get(metric, False)
+        limit = config.threshold_quantize_error[metric]
+        for suffix, values in found.items():
+            for layer in words.degraded_layers(values.layers, metric, limit, below):
+                if not degraded:
+                    logger.info(words.DEGRADED)
+                logger.info(f"{metric}[{layer}]={values.layers[layer][metric]}")
+                degraded.add(layer)
+            if values.layers:
+                graphs.append(words.error_graph(diagnosis, values, metric, suffix, limit, below))
+    drawn = [(graph.stem, words.picture(graph)) for graph in graphs]
+    place({f"{stem}.{kind}": content for stem, (kind, content) in drawn}, folder)
+    if any(kind == "svg" for _, (kind, _) in drawn):
+        logger.warning("Graphs are written as SVG: for PNG, pip install 'quantmedic[png]'")
+    return degraded
+
+
+def _outliers(diagnosis: Diagnosis, report: str) -> dict[str, str]:
+    """Draw the histograms of layers with outliers; their paths by layer."""
+    drawn = {layer: (stem, words.picture(chart)) for layer, (stem, chart) in words.outlier_graphs(diagnosis).items()}
+    names = {layer: f"{words.OUTLIER_FOLDER}/{stem}.{kind}" for layer, (stem, (kind, _)) in drawn.items()}
+    place({names[layer]: content for layer, (_, (_, content)) in drawn.items()}, Path(report))
+    return {layer: f"{report}/{name}" for layer, name in names.items()}
+
+
+def _tell_rest(
+    diagnosis: Diagnosis,
+    degraded: set[str],
+    found: Mapping[str, words.Similarity],
+    config: XQuantConfig,
+    logger: logging.Logger,
+) -> None:
+    """What the original does not say: the verdict, that most layers are degraded, what could not be judged."""
+    layers = max((len(values.layers) for values in found.values()), default=0)
+    if layers and len(degraded) / layers >= config.threshold_degrade_layer_ratio:
+        logger.info(
+            f"{len(degraded)} of {layers} layers are degraded: causes that concern the whole model are judged first"
+        )
+    if diagnosis.not_judged:
+        logger.info(f"{len(diagnosis.not_judged)} rules could not be judged, the report tells why")
+    if diagnosis.verdict == "degraded" and not any(cause.severity in words.SERIOUS for cause in diagnosis.causes):
+        pages = ", ".join(f"{config.report_dir}/manual/general/{page}.html" for page in diagnosis.advice[:3])
+        logger.warning(f"accuracy is lost and no cause was found; general measures, in this order: {pages}")
+    logger.info(f"verdict: {diagnosis.verdict}, report: {config.report_dir}/index.html")
+
+
+def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as ``report.json`` holds it."""
+    import json
+
+    return json.loads(render_json(diagnosis))
+
+
+def _dump(path: Path, values: Mapping[str, Any], logger: logging.Logger) -> None:
+    logger.info(f"Dumping report data to: {path.absolute()}")
+    place({path.name: words.as_json(values).encode()}, path.parent)
+
+
+def _rules(config: XQuantConfig) -> RuleBase:
+    """The rules with the user's thresholds.
+
+    Limits of degraded layers that were left at XQuant's defaults do not reach the rules: at a tenth of the signal's
+    power below the noise, no harm would ever be measured.
+    """
+    values: dict[str, Any] = {name: getattr(config, name) for name in RULE_FIELDS}
+    under = {**UNDER, **config.is_detect_under_threshold_quantize_error}
+    changed = {
+        metric: limit
+        for metric, limit in config.threshold_quantize_error.items()
+        if metric in THRESHOLDS and limit != THRESHOLDS[metric] and under[metric] == UNDER[metric]
+        # a limit that no ratio of powers reaches turns the measure off
+        if metric != "sqnr" or limit > 0
+    }
+    if changed:
+        values["threshold_quantize_error"] = changed
+    return load_rulebase().with_thresholds(translate(values), "XQuantConfig")
+
+
+def _custom_metrics(config: XQuantConfig) -> Metrics:
+    metrics = config.custom_similarity_metrics or {}
+    if not isinstance(metrics, dict):
+        raise QuantmedicError(
+            f"custom_similarity_metrics should be a dictionary but is of type {type(metrics)}",
+            help="give functions of two tensors by name",
+        )
+    return metrics
+
+
+@contextmanager
+def _logged(folder: Path) -> Iterator[logging.Logger]:
+    """MCT's logger, which also writes to ``logs_<time>/mct_log.log`` inside, and to the console if it else would not.
+
+    Its handlers and level are left as they were.
+    """
+    logger = logging.getLogger(LOGGER_NAME)
+    path = folder / f"logs_{datetime.now():%d%m%Y_%H%M%S}" / "mct_log.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handlers: list[logging.Handler] = [logging.FileHandler(path, encoding="utf-8")]
+    except OSError as error:
+        raise OutputError("cannot write the report", where=f"{folder}: {error.strerror or error}") from error
+    if not logger.hasHandlers():
+        handlers.append(logging.StreamHandler())
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield logger
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+
+
+class _Data:
+    """XQuant's data sets as batches: a list of inputs each, or a pair of it and class numbers."""
+
+    def __init__(self, dataset: Any, model: "torch.nn.Module", *, labelled: bool):
+        self._dataset = dataset
+        self._labelled = labelled
+        self._wanted = _required_inputs(model)
+
+    def __call__(self) -> Iterator[Any]:
+        for batch in self._dataset() if callable(self._dataset) else self._dataset:
+            inputs, labels = self._split(batch)
+            yield inputs if labels is None else (inputs, labels)
+
+    def inputs(self) -> Iterator[Any]:
+        """The inputs alone."""
+        for batch in self._dataset() if callable(self._dataset) else self._dataset:
+            yield self._split(batch)[0]
+
+    def _split(self, batch: Any) -> tuple[Any, Any]:
+        """Inputs and usable labels: a pair of validation data is inputs and labels, as XQuant has it.
+
+        A list of tensors alone is taken for inputs where the model wants as many.
+        """
+        if not isinstance(batch, list | tuple):
+            return (batch if isinstance(batch, Mapping) else [batch]), None
+        is_inputs = not self._labelled or len(batch) == 1 or (self._wanted > 1 and len(batch) == self._wanted)
+        if is_inputs and not isinstance(batch[0], list | tuple | Mapping):
+            return list(batch), None
+        inputs = batch[0]
+        if isinstance(inputs, tuple):
+            inputs = list(inputs)
+        elif not isinstance(inputs, list | Mapping):
+            inputs = [inputs]
+        return inputs, _class_numbers(batch[1]) if len(batch) > 1 else None
+
+
+def _required_inputs(model: "torch.nn.Module") -> int:
+    """How many inputs the model cannot do without; 0 where that is not known."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
+
+
+def _class_numbers(labels: Any) -> Any:
+    """Labels that the accuracy can be measured with: one integer per sample; else None."""
+    kind = str(getattr(labels, "dtype", "")).removeprefix("torch.")
+    is_integer = kind.startswith(("int", "uint"))
+    return labels if is_integer and getattr(labels, "ndim", 0) == 1 else None
+
+
+def _pairs(
+    facts: CaseFacts, float_model: "torch.nn.Module", quantized_model: "torch.nn.Module"
+) -> dict[str, tuple["torch.nn.Module", "torch.nn.Module"]]:
+    """Modules that give the same values, by the layer's name in the quantized model.
+
+    Of a layer that batch norm was folded into, the float twin is the last module that it stands for.
+    """
+    mine, theirs = dict(float_model.named_modules()), dict(quantized_model.named_modules())
+    pairs = {}
+    for layer in facts.layers:
+        name = layer.quantized_name or layer.name or ""
+        twins = [mine[node] for node in layer.float_nodes or (layer.float_name,) if node in mine]
+        if name in theirs and twins:
+            pairs[name] = (twins[-1], theirs[name])
+    return pairs
+
+
+def _measured(
+    float_model: "torch.nn.Module",
+    quantized_model: "torch.nn.Module",
+    pairs: Mapping[str, tuple["torch.nn.Module", "torch.nn.Module"]],
+    data: _Data,
+    metrics: Metrics,
+) -> words.Similarity:
+    """The user's measures, averaged over the batches; hooks are gone afterwards, whatever happens."""
+    import torch
+
+    seen: dict[tuple[str, int], Any] = {}
+    hooks = [
+        module.register_forward_hook(lambda _module, _inputs, output, key=(name, side): seen.__setitem__(key, output))
+        for name, pair in pairs.items()
+        for side, module in enumerate(pair)
+    ]
+    outputs: dict[str, list[float]] = {metric: [] for metric in metrics}
+    layers: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in metrics} for name in pairs}
+    try:
+        with torch.no_grad():
+            for batch in data.inputs():
+                seen.clear()
+                results = [_run(model, batch) for model in (float_model, quantized_model)]
+                for metric, function in metrics.items():
+                    _add(outputs[metric], function, *results)
+                    for name in pairs:
+                        _add(layers[name][metric], function, seen.get((name, 0)), seen.get((name, 1)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return words.Similarity(_means(outputs), {name: _means(values) for name, values in layers.items()})
+
+
+def _run(model: "torch.nn.Module", batch: Any) -> Any:
+    import torch
+
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+    def there(value: Any) -> Any:
+        return torch.as_tensor(value).to(device)
+
+    if isinstance(batch, Mapping):
+        return model(**{name: there(value) for name, value in batch.items()})
+    return model(*(there(value) for value in batch))
+
+
+def _add(values: list[float], function: Callable[[Any, Any], float], x: Any, y: Any) -> None:
+    """One batch's value, where both sides are tensors."""
+    import torch
+
+    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+        values.append(float(function(x, y)))
+
+
+def _means(values: Mapping[str, list[float]]) -> dict[str, float]:
+    return {metric: sum(found) / len(found) if found else math.nan for metric, found in values.items()}
+
+
+def _joined(found: words.Similarity, own: words.Similarity, metrics: Metrics) -> words.Similarity:
+    """XQuant's measures with the user's beside them; the user's win where the names are equal."""
+    nothing = dict.fromkeys(metrics, math.nan)
+    layers = {name: {**values, **own.layers.get(name, nothing)} for name, values in found.layers.items()}
+    return words.Similarity({**found.output, **own.output}, layers)

@@ -1,0 +1,379 @@
+"""What MCT's XQuant Extension Tool reports, from a diagnosis: its numbers, its degraded layers, graphs and messages.
+
+Keys, file names and wording are those of model-compression-toolkit 2.6, so that scripts which read them go on working.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Histogram, LayerRow
+from quantmedic.engine.facts import CaseFacts, ErrorFacts, OperandFacts, OutputFacts, Role, TensorFacts
+from quantmedic.reports.charts import (
+    HEIGHT,
+    LABEL_LETTER,
+    LABEL_LIMIT,
+    LABEL_STEP,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    AxisName,
+    Chart,
+    ErrorChart,
+    Point,
+    Tick,
+    histogram_charts,
+    svg,
+    ticks,
+)
+from quantmedic.reports.text import NAME_LIMIT, number, visible
+
+#: The data sets by XQuant's names, in its order.
+SETS: Mapping[str, Role] = {"repr": "representative", "val": "validation"}
+#: XQuant's measures, in its order.
+METRICS = ("mse", "cs", "sqnr")
+AXES = {
+    "mse": "mean squared error (log scale)",
+    "cs": "cosine similarity (1 = equal)",
+    "sqnr": "signal power / noise power (log scale)",
+}
+#: Causes of these severities are warned of; the others are notes of the report.
+SERIOUS = ("high", "medium")
+OUTLIER_FOLDER = "outlier_histgrams"
+
+DEGRADED = (
+    "This may be problematic because the quantization error is larger than other layers. "
+    "Refer to the TroubleShooting Documentation (MCT XQuant Extension Tool)."
+)
+#: The lines that open XQuant's four judgements, by our cause; its first one holds two invisible characters.
+HEADS = {
+    "activation-outliers": (
+        "There are output values \u200b\u200bthat deviate significantly from the average. Refer to the following "
+        "images and the TroubleShooting Documentation (MCT XQuant Extension Tool) of 'Outlier Removal'."
+    ),
+    "unbalanced-concatenation": (
+        "There are unbalanced range layers concatnated. Refer to the troubleshooting manual of "
+        "'Unbalanced \"concatenation\"'."
+    ),
+    "negative-activations": (
+        "There are activations that contain negative values. Refer to the troubleshooting manual of "
+        '"Shift Negative Activation".'
+    ),
+    "last-layer-bitwidth": (
+        "the quantization bitwidth of the last layer is an extremely small number. Refer to the troubleshooting manual "
+        "of 'Mixed Precision with model output loss objective'."
+    ),
+}
+#: The same judgements by their key in the result, in XQuant's order.
+KEYS = {
+    "activation-outliers": "outlier_removal",
+    "negative-activations": "shift_negative_activation",
+    "unbalanced-concatenation": "unbalanced_concatenation",
+    "last-layer-bitwidth": "mixed_precision_with_model_output_loss_objective",
+}
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """XQuant's measures on one data set: of the network's output, and of each layer by its quantized name."""
+
+    output: Annotated[Mapping[str, float], "value by measure"]
+    layers: Annotated[Mapping[str, Mapping[str, float]], "value by measure, by layer"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One cause as XQuant words it."""
+
+    cause: Annotated[str, "name of the cause"]
+    lines: Annotated[tuple[str, ...], "WARNING lines: XQuant's own where it knows the cause, then ours"]
+    found: Annotated[tuple[Any, ...], "what XQuant lists under its key; empty where it does not know the cause"]
+
+
+def similarity(diagnosis: Diagnosis, role: Role) -> Similarity:
+    """XQuant's measures on one data set; NaN where one was not measured, nothing where the set was not given."""
+    rows = [row for row in diagnosis.layers if _measured(row)]
+    if not any(getattr(row, role).accumulated.mse is not None for row in rows):
+        return Similarity({}, {})
+    layers = {layer_name(row): _measures(getattr(row, role).accumulated) for row in rows}
+    return Similarity(_measures(_worst(diagnosis.outputs, role)), layers)
+
+
+def layer_name(row: LayerRow) -> str:
+    """The name that XQuant knows a layer by: that in the quantized model."""
+    return row.quantized_name or row.name
+
+
+def _measured(row: LayerRow) -> bool:
+    return any(getattr(row, role).accumulated.mse is not None for role in SETS.values())
+
+
+def _worst(outputs: Sequence[OutputFacts], role: Role) -> ErrorFacts:
+    """The errors of the output with the most noise for its signal."""
+    found = [getattr(output.tensor, role).accumulated for output in outputs]
+    known = [errors for errors in found if errors.nmse is not None]
+    return max(known, key=lambda errors: errors.nmse, default=ErrorFacts())
+
+
+def _measures(errors: ErrorFacts) -> dict[str, float]:
+    sqnr = None if errors.nmse is None else math.inf if errors.nmse == 0 else 1.0 / errors.nmse
+    values = {"mse": errors.mse, "cs": errors.cosine, "sqnr": sqnr}
+    return {metric: math.nan if value is None else float(value) for metric, value in values.items()}
+
+
+def degraded_layers(layers: Mapping[str, Mapping[str, float]], metric: str, limit: float, below: bool) -> list[str]:
+    """Layers at the limit or beyond it; ``below`` tells that small values are bad. What is not measured is not."""
+    values = {name: found.get(metric, math.nan) for name, found in layers.items()}
+    return [name for name, value in values.items() if (value <= limit if below else value >= limit)]
+
+
+def error_graph(
+    diagnosis: Diagnosis,
+    found: Similarity,
+    metric: str,
+    suffix: str,
+    limit: float,
+    below: bool,
+) -> ErrorChart:
+    """One measure of all layers on one data set (``repr`` or ``val``); worse is up, degraded layers are circled."""
+    values = {name: measures.get(metric, math.nan) for name, measures in found.layers.items()}
+    shown = {name: value for name, value in values.items() if not math.isnan(value)}
+    flagged = set(degraded_layers(found.layers, metric, limit, below))
+    width = max(WIDTH, LEFT + RIGHT + LABEL_STEP * (len(shown) + 1))
+    step = (width - LEFT - RIGHT - 16) / max(len(shown) - 1, 1)
+    across = {name: round(LEFT + 8 + place * step, 1) for place, name in enumerate(shown)}
+    own = _rounding(diagnosis, SETS[suffix], metric)
+    axis = _Axis.over([*shown.values(), *own.values(), limit], below, logarithmic=metric in ("mse", "sqnr"))
+    title = f"quant_loss_{metric}_{suffix}"
+    samples = max((getattr(row, SETS[suffix]).samples or 0 for row in diagnosis.layers), default=0)
+    return ErrorChart(
+        stem=title,
+        title=visible(title, NAME_LIMIT),
+        samples=f"n = {samples}" if samples else "",
+        axis=AXES.get(metric, visible(metric, LABEL_LIMIT)),
+        note="" if shown else "not measured",
+        width=width,
+        height=round(
+            TOP + HEIGHT + 24 + LABEL_LETTER * max((min(len(name), LABEL_LIMIT) for name in shown), default=0), 1
+        ),
+        left=LEFT,
+        right=width - RIGHT,
+        top=TOP,
+        bottom=TOP + HEIGHT,
+        ticks=axis.ticks,
+        limit=axis.at(limit) if axis.shows(limit) else None,
+        limit_text=f"threshold={number(limit)}",
+        line=" ".join(f"{across[name]},{axis.at(value)}" for name, value in shown.items()),
+        local=" ".join(f"{across[name]},{axis.at(own[name])}" for name in shown if name in own),
+        points=tuple(
+            Point(
+                x=across[name],
+                y=axis.at(value),
+                tip=f"{visible(name, NAME_LIMIT)}: {number(value)}",
+                layer=visible(name, NAME_LIMIT),
+                flagged=name in flagged,
+            )
+            for name, value in shown.items()
+        ),
+        names=tuple(
+            AxisName(across[name], across[name], visible(name, LABEL_LIMIT), name in flagged) for name in shown
+        ),
+        summary=f"{title}: {len(flagged)} of {len(shown)} layers at the threshold or beyond it",
+    )
+
+
+def _rounding(diagnosis: Diagnosis, role: Role, metric: str) -> dict[str, float]:
+    """The same measure of what each tensor's own quantizer does."""
+    found = {layer_name(row): _measures(getattr(row, role).rounding) for row in diagnosis.layers}
+    values = {name: measures.get(metric, math.nan) for name, measures in found.items()}
+    return {name: value for name, value in values.items() if not math.isnan(value)}
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """The vertical axis: values (their decimal logarithms, of a logarithmic one) at its ends, worse up."""
+
+    best: float
+    worst: float
+    logarithmic: bool
+
+    @classmethod
+    def over(cls, values: Sequence[float], below: bool, *, logarithmic: bool) -> "_Axis":
+        finite = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
+        if logarithmic:
+            low = float(math.floor(math.log10(min(finite, default=0.1))))
+            high = max(float(math.ceil(math.log10(max(finite, default=1.0)))), low + 1)
+        else:
+            low, high = min(finite, default=0.0), max(finite, default=1.0)
+            pad = 0.06 * (high - low) or 0.5
+            low, high = low - pad, high + pad
+        return cls(high, low, logarithmic) if below else cls(low, high, logarithmic)
+
+    @property
+    def ticks(self) -> tuple[Tick, ...]:
+        low, high = sorted((self.best, self.worst))
+        if not self.logarithmic:
+            return tuple(Tick(self.at(value), text) for value, text in ticks(low, high))
+        every = max(1, math.ceil((high - low) / 6))
+        return tuple(Tick(self.at(10.0**power), f"1e{power}") for power in range(int(low), int(high) + 1, every))
+
+    def shows(self, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not self.logarithmic)
+
+    def at(self, value: float) -> float:
+        """Vertical position; what lies beyond an end is drawn there."""
+        if self.logarithmic:
+            value = math.log10(value) if value > 0 else -math.inf
+        share = (value - self.best) / (self.worst - self.best)
+        return round(TOP + HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
+
+
+def judgements(
+    diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str], kinds: Mapping[str, str], report: str
+) -> tuple[Judgement, ...]:
+    """Every cause that counts, best first, in XQuant's words where it has any.
+
+    Args:
+        diagnosis: What was judged.
+        facts: What it was judged from.
+        images: Histogram by layer.
+        kinds: Class of a layer by its name, where it is known; else its operator type is told.
+        report: Folder of the report, for the link to the manual.
+    """
+    types = {row.name: row.op_type for row in diagnosis.layers} | dict(kinds)
+    found = []
+    for cause in diagnosis.causes:
+        if cause.severity not in SERIOUS:
+            continue
+        listed = tuple(_listed(cause, diagnosis, facts, images))
+        head = (HEADS[cause.cause], *_details(cause, listed, diagnosis, types)) if cause.cause in HEADS else ()
+        found.append(Judgement(cause.cause, (*head, own_line(cause, report)), listed))
+    return tuple(found)
+
+
+def own_line(cause: CauseReport, report: str) -> str:
+    """A cause on one line: rule, layer, what was measured, and the page that tells what to do."""
+    where = ", ".join(visible(subject, NAME_LIMIT) for subject in cause.subjects[:3])
+    more = f" and {len(cause.subjects) - 3} more" if len(cause.subjects) > 3 else ""
+    rule = cause.rules[0] if cause.rules else "?"
+    return f"{rule} {cause.cause} ({where}{more}): {visible(cause.message, 300)}; see {report}/{cause.manual}.html"
+
+
+def _listed(
+    cause: CauseReport, diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str]
+) -> Iterator[tuple[str, ...] | str]:
+    """What XQuant lists of a cause that it knows."""
+    match cause.cause:
+        case "activation-outliers":
+            yield from ((layer, images.get(layer, "")) for layer in cause.subjects)
+        case "unbalanced-concatenation":
+            yield from _scalings(cause, facts)
+        case "negative-activations":
+            yield from cause.subjects
+        case "last-layer-bitwidth":
+            yield from (layer_name(row) for row in diagnosis.layers if row.name in cause.subjects)
+
+
+def _details(
+    cause: CauseReport, listed: Sequence[Any], diagnosis: Diagnosis, types: Mapping[str, str]
+) -> Iterator[str]:
+    """The lines that follow the head of one of XQuant's judgements."""
+    match cause.cause:
+        case "activation-outliers":
+            yield from (image or layer for layer, image in listed)
+        case "unbalanced-concatenation":
+            for first, second, scaling in listed:
+                yield (
+                    f"first layer:{first}, second layer:{second}, if you add a scaling operation, "
+                    f"recommended scaling:{scaling}"
+                )
+        case "negative-activations":
+            yield from (f"{layer}={types.get(layer, '?')}" for layer in listed)
+        case "last-layer-bitwidth":
+            for row in (row for row in diagnosis.layers if row.name in cause.subjects):
+                yield f"bidwidth of {layer_name(row)}:{row.weight_bits}(Weight), {row.bits}(Activation)"
+
+
+def _scalings(cause: CauseReport, facts: CaseFacts) -> Iterator[tuple[str, str, str]]:
+    """Narrow and widest operand of each concatenation, and the factor that makes them equally wide."""
+    makers = _makers(facts.tensors)
+    joined: dict[str | None, list[OperandFacts]] = {}
+    for operand in facts.operands:
+        joined.setdefault(operand.layer, []).append(operand)
+    for layer, operands in joined.items():
+        widest = max(operands, key=lambda operand: operand.width or 0.0)
+        for operand in operands:
+            if f"{layer}[{operand.index}]" in cause.subjects and operand.range_ratio is not None:
+                first, second = (makers.get(o.tensor, o.tensor or "?") for o in (operand, widest))
+                yield first, second, f"first layer * {operand.range_ratio}"
+
+
+def _makers(tensors: Iterable[TensorFacts]) -> dict[str | None, str]:
+    """The layer that produces a tensor, by the tensor's name in the float model."""
+    return {tensor.float_name: tensor.producer_name for tensor in tensors if tensor.producer_name}
+
+
+def troubleshooting(found: Iterable[Judgement], diagnosis: Diagnosis) -> dict[str, Any]:
+    """XQuant's second result: what it judges by its keys, and every cause that counts under ``causes``.
+
+    Empty keys are left out, so that the result of a healthy network is empty.
+    """
+    listed = {judgement.cause: list(judgement.found) for judgement in found}
+    result: dict[str, Any] = {key: listed[cause] for cause, key in KEYS.items() if listed.get(cause)}
+    causes = [
+        {
+            "cause": cause.cause,
+            "rules": list(cause.rules),
+            "severity": cause.severity,
+            "subjects": list(cause.subjects),
+            "message": cause.message,
+            "remedies": [advice.title for advice in cause.remedies],
+            "manual": f"{cause.manual}.html",
+        }
+        for cause in diagnosis.causes
+        if cause.severity in SERIOUS
+    ]
+    return result | ({"causes": causes} if causes else {})
+
+
+def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Chart]]:
+    """File name without suffix and histogram, by layer, of the tensors with outliers."""
+    found: dict[str, tuple[str, Chart]] = {}
+    for histogram, chart in _charts(diagnosis.histograms):
+        stem = re.sub(r"[^\w.-]", "_", histogram.layer, flags=re.ASCII)[:NAME_LIMIT].lstrip(".") or "layer"
+        taken = {known for known, _ in found.values()}
+        if histogram.layer not in found and not chart.note:
+            found[histogram.layer] = (stem if stem not in taken else f"{stem}_{len(found)}", chart)
+    return found
+
+
+def _charts(histograms: Sequence[Histogram]) -> Iterator[tuple[Histogram, Any]]:
+    """Histograms one by one: all are drawn, however many."""
+    yield from ((histogram, histogram_charts([histogram])[0]) for histogram in histograms)
+
+
+def picture(chart: Chart) -> tuple[str, bytes]:
+    """Suffix and content of a graph: PNG, or SVG where the package that draws it is not installed."""
+    drawing = svg(chart)
+    try:
+        import resvg_py
+    except ImportError:
+        return "svg", drawing.encode()
+    return "png", bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=2))
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """A result as a file; what was not measured becomes null, an exact layer keeps the infinity of its SQNR."""
+    return json.dumps(_nulled(values), indent=4)
+
+
+def _nulled(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _nulled(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_nulled(inner) for inner in value]
+    return None if isinstance(value, float) and math.isnan(value) else value

@@ -1,0 +1,97 @@
+"""The drop-in for MCT's XQuant on torch modules."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantmedic import xquant
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.reports import xquant as words
+from quantmedic.xquant import XQuantConfig
+
+torch = pytest.importorskip("torch")
+
+
+class Two(torch.nn.Module):  # type: ignore[name-defined]
+    """Two inputs, a layer that batch norm follows, and one called ``conv_bn``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv_bn = torch.nn.Conv2d(2, 4, 3)
+        self.bn = torch.nn.BatchNorm2d(4)
+        self.fc = torch.nn.Linear(4, 3)
+
+    def forward(self, a: Any, b: Any, scale: float = 1.0) -> Any:
+        return self.fc(torch.relu(self.bn(self.conv_bn(a + b))).mean((2, 3))) * scale
+
+
+def split(batch: Any, *, labelled: bool, model: Any = None) -> Any:
+    (given,) = list(xquant._Data(lambda: [batch], model or torch.nn.Linear(4, 2), labelled=labelled)())
+    return given
+
+
+def test_batches_are_read_as_the_original_reads_them() -> None:
+    x, y, classes = torch.zeros(2, 4), torch.ones(2, 4), torch.tensor([0, 1])
+    two = Two()
+    assert split([x], labelled=False) == [x]
+    assert split((x, y), labelled=False, model=two) == [x, y]
+    assert split(x, labelled=False) == [x] and split({"a": x}, labelled=False) == {"a": x}
+    assert split((x, classes), labelled=True) == ([x], classes)
+    assert split([[x, y], classes], labelled=True, model=two) == ([x, y], classes)
+    assert split(((x, y), classes), labelled=True, model=two) == ([x, y], classes)
+    assert split(({"a": x}, classes), labelled=True) == ({"a": x}, classes)
+    assert split([x, y], labelled=True, model=two) == [x, y]
+    assert split([x], labelled=True) == [x]
+    for labels in (
+        torch.ones(2),
+        torch.zeros(2, 4, dtype=torch.int64),
+        None,
+        {"boxes": x},
+        torch.tensor([True, False]),
+    ):
+        assert split((x, labels), labelled=True) == [x]
+    numbers = classes.numpy().astype("uint8")
+    assert split((x.numpy(), numbers), labelled=True)[1] is numbers
+
+
+def noisy(model: Any, scale: float) -> Any:
+    quantized = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in quantized.parameters():
+            parameter.copy_((parameter / scale).round() * scale)
+    return quantized
+
+
+def test_custom_metrics_are_averaged_over_batches_and_hooks_are_removed() -> None:
+    torch.manual_seed(0)
+    model = Two().eval()
+    quantized = noisy(model, 0.05)
+    pairs = {"conv": (model.bn, quantized.bn), "fc": (model.fc, quantized.fc)}
+    batches = [[torch.randn(4, 2, 6, 6), torch.randn(4, 2, 6, 6)] for _ in range(3)]
+    metrics = {"largest": lambda x, y: (x - y).abs().max()}
+    data = xquant._Data(lambda: iter(batches), model, labelled=False)
+    found = xquant._measured(model, quantized, pairs, data, metrics)
+    with torch.no_grad():
+        apart = [float((model(*batch) - quantized(*batch)).abs().max()) for batch in batches]
+    assert found.output == {"largest": pytest.approx(sum(apart) / 3)} == found.layers["fc"]
+    assert found.layers["conv"]["largest"] > 0
+
+    def fails(x: Any, y: Any) -> float:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        xquant._measured(model, quantized, pairs, data, {"fails": fails})
+    for module in (*model.modules(), *quantized.modules()):
+        assert not module._forward_hooks and not module._forward_pre_hooks
+    joined = xquant._joined(words.Similarity({"mse": 1.0}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}}), found, metrics)
+    assert joined.output["mse"] == 1.0 and joined.layers["fc"] == {"mse": 1.0, **found.output}
+    assert set(joined.layers) == {"fc", "add"} and math.isnan(joined.layers["add"]["largest"])
+
+
+def test_custom_metrics_are_functions_by_name(tmp_path: Path) -> None:
+    config = XQuantConfig(str(tmp_path), custom_similarity_metrics=[max])  # type: ignore[arg-type]
+    with pytest.raises(QuantmedicError, match="should be a dictionary but is of type <class 'list'>"):
+        xquant._custom_metrics(config)
