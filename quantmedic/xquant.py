@@ -119,8 +119,8 @@ def xquant_report_troubleshoot_pytorch_experimental(
         case = collect(
             float_model,  # type: ignore[arg-type]
             quantized_model,  # type: ignore[arg-type]
-            representative=_Data(repr_dataset, float_model, labelled=False),
-            validation=_Data(validation_dataset, float_model, labelled=True),
+            representative=_data(repr_dataset, float_model, labelled=False),
+            validation=_data(validation_dataset, float_model, labelled=True),
             rules=base,
         )
         facts = derive(case, base)
@@ -129,9 +129,10 @@ def xquant_report_troubleshoot_pytorch_experimental(
         if metrics:
             pairs = _pairs(facts, float_model, quantized_model)
             for suffix, dataset, labelled in (("repr", repr_dataset, False), ("val", validation_dataset, True)):
-                batches = _Data(dataset, float_model, labelled=labelled)
-                own = _measured(float_model, quantized_model, pairs, batches, metrics)
-                found[suffix] = _joined(found[suffix], own, metrics)
+                if dataset is not None:
+                    batches = _Data(dataset, float_model, labelled=labelled)
+                    own = _measured(float_model, quantized_model, pairs, batches, metrics)
+                    found[suffix] = _joined(found[suffix], own, metrics)
         kinds = {name: type(module).__name__ for name, module in quantized_model.named_modules()}
         return _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger)
 
@@ -302,6 +303,11 @@ def _logged(folder: Path) -> Iterator[logging.Logger]:
             handler.close()
 
 
+def _data(dataset: Any, model: "torch.nn.Module", *, labelled: bool) -> Any:
+    """The data set as ``collect`` takes it; what can be read only once is left as it is, and refused there."""
+    return dataset if dataset is None or isinstance(dataset, Iterator) else _Data(dataset, model, labelled=labelled)
+
+
 class _Data:
     """XQuant's data sets as batches: a list of inputs each, or a pair of it and class numbers."""
 
@@ -309,6 +315,7 @@ class _Data:
         self._dataset = dataset
         self._labelled = labelled
         self._wanted = _required_inputs(model)
+        self.__name__ = getattr(dataset, "__name__", type(dataset).__name__)
 
     def __call__(self) -> Iterator[Any]:
         for batch in self._dataset() if callable(self._dataset) else self._dataset:

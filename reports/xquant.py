@@ -241,10 +241,10 @@ def judgements(
         diagnosis: What was judged.
         facts: What it was judged from.
         images: Histogram by layer.
-        kinds: Class of a layer by its name, where it is known; else its operator type is told.
+        kinds: Class of a layer by its name in the quantized model, where it is known; else its operator type is told.
         report: Folder of the report, for the link to the manual.
     """
-    types = {row.name: row.op_type for row in diagnosis.layers} | dict(kinds)
+    types = {layer_name(row): row.op_type for row in diagnosis.layers} | dict(kinds)
     found = []
     for cause in diagnosis.causes:
         if cause.severity not in SERIOUS:
@@ -267,13 +267,14 @@ def _listed(
     cause: CauseReport, diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str]
 ) -> Iterator[tuple[str, ...] | str]:
     """What XQuant lists of a cause that it knows."""
+    names = {row.name: layer_name(row) for row in diagnosis.layers}
     match cause.cause:
         case "activation-outliers":
-            yield from ((layer, images.get(layer, "")) for layer in cause.subjects)
+            yield from ((names.get(layer, layer), images.get(layer, "")) for layer in cause.subjects)
         case "unbalanced-concatenation":
             yield from _scalings(cause, facts)
         case "negative-activations":
-            yield from cause.subjects
+            yield from (names.get(layer, layer) for layer in cause.subjects)
         case "last-layer-bitwidth":
             yield from (layer_name(row) for row in diagnosis.layers if row.name in cause.subjects)
 
@@ -342,9 +343,10 @@ def troubleshooting(found: Iterable[Judgement], diagnosis: Diagnosis) -> dict[st
 
 def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Chart]]:
     """File name without suffix and histogram, by layer, of the tensors with outliers."""
+    names = {row.name: layer_name(row) for row in diagnosis.layers}
     found: dict[str, tuple[str, Chart]] = {}
     for histogram, chart in _charts(diagnosis.histograms):
-        stem = re.sub(r"[^\w.-]", "_", histogram.layer, flags=re.ASCII)[:NAME_LIMIT].lstrip(".") or "layer"
+        stem = re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)[:NAME_LIMIT].lstrip(".") or "layer"
         taken = {known for known, _ in found.values()}
         if histogram.layer not in found and not chart.note:
             found[histogram.layer] = (stem if stem not in taken else f"{stem}_{len(found)}", chart)
