@@ -7,9 +7,9 @@
 
 A small network with batch norm, a concatenation and a residual addition is trained on Fashion-MNIST
 (``apt-get install dataset-fashion-mnist``) and quantized by MCT with its defaults. The faults leave the float network's
-function as it is, or are faults of the representative images. Time is that of one report over the time that both
-networks alone need for the same data; memory is what a report adds to a process in which models and toolkit are loaded,
-at 5120 and at 192 representative images with all layers judged.
+function as it is, or are faults of the representative images. Time is processor time of one report over that of both
+networks alone on the same data; memory is what a report adds to a process in which models and toolkit are loaded, at
+5120 and at 192 representative images with all layers judged.
 """
 
 import argparse
@@ -272,7 +272,7 @@ def say(original: bool, variant: Variant, network: nn.Module, place: Path, valid
 
 
 def child(folder: Path, count: int, original: bool, everything: bool) -> None:
-    """One report in a process of its own; prints seconds of report and plain runs, and peak memory in MiB."""
+    """One report in a process of its own; prints processor seconds of report and plain runs, and peak memory in MiB."""
     torch.set_num_threads(1)
     net = trained(nn.ReLU, folder)
     network = quantized(Variant("", net, images("train", TRAINING, REPRESENTATIVE)[0]), folder / "child")
@@ -289,24 +289,24 @@ def child(folder: Path, count: int, original: bool, everything: bool) -> None:
     with torch.no_grad():
         (first,) = next(many(False)())
         net(first), network(first)
-        began = time.perf_counter()
+        began = time.process_time()
         made = sum(1 for dataset in (many(False), many(True)) for _ in dataset())
-        making = time.perf_counter() - began
-        began = time.perf_counter()
+        making = time.process_time() - began
+        began = time.process_time()
         for dataset in (many(False), many(True)):
             for first, *_ in dataset():
                 net(first)
                 network(first)
-        plain = time.perf_counter() - began - making
+        plain = time.process_time() - began - making
     before = resident()
-    began = time.perf_counter()
+    began = time.process_time()
     with tempfile.TemporaryDirectory() as place, quiet():
         limits = {
             "threshold_quantize_error": {"mse": 0.0, "cs": 0.1, "sqnr": 0.1},
             "threshold_degrade_layer_ratio": 2.0,
         }
         report(net, network, many(False), many(True), config(place, **(limits if everything else {})))
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"batches": made, "plain": plain, "report": took, "before": before, "peak": peak}))
 

@@ -68,6 +68,10 @@ HEADS = {
         "of 'Mixed Precision with model output loss objective'."
     ),
 }
+#: Activations with a small negative part. On a grid without zero point their harm is another cause of ours, but the
+#: same judgement of XQuant.
+NEGATIVE_SIDE = ("Swish", "Gelu", "HardSwish", "Elu", "Selu", "Celu", "PRelu", "LeakyRelu", "Mish")
+SYMMETRIC_GRID = "asymmetric-data-on-symmetric-grid"
 #: The same judgements by their key in the result, in XQuant's order.
 KEYS = {
     "activation-outliers": "outlier_removal",
@@ -89,9 +93,9 @@ class Similarity:
 class Judgement:
     """One cause as XQuant words it."""
 
-    cause: Annotated[str, "name of the cause"]
+    cause: Annotated[str, "name of the cause that it is in XQuant's words; empty where XQuant does not know it"]
     lines: Annotated[tuple[str, ...], "WARNING lines: XQuant's own where it knows the cause, then ours"]
-    found: Annotated[tuple[Any, ...], "what XQuant lists under its key; empty where it does not know the cause"]
+    found: Annotated[tuple[Any, ...], "what XQuant lists under its key"]
 
 
 def similarity(diagnosis: Diagnosis, role: Role) -> Similarity:
@@ -245,14 +249,27 @@ def judgements(
         report: Folder of the report, for the link to the manual.
     """
     types = {layer_name(row): row.op_type for row in diagnosis.layers} | dict(kinds)
-    found = []
+    found: list[Judgement] = []
     for cause in diagnosis.causes:
         if cause.severity not in SERIOUS:
             continue
-        listed = tuple(_listed(cause, diagnosis, facts, images))
-        head = (HEADS[cause.cause], *_details(cause, listed, diagnosis, types)) if cause.cause in HEADS else ()
-        found.append(Judgement(cause.cause, (*head, own_line(cause, report)), listed))
+        known, subjects = _in_xquants_words(cause, diagnosis)
+        listed = tuple(_listed(known, subjects, diagnosis, facts, images))
+        head = (HEADS[known],) if known and known not in [judgement.cause for judgement in found] else ()
+        details = _details(known, subjects, listed, diagnosis, types)
+        found.append(Judgement(known, (*head, *details, own_line(cause, report)), listed))
     return tuple(found)
+
+
+def _in_xquants_words(cause: CauseReport, diagnosis: Diagnosis) -> tuple[str, tuple[str, ...]]:
+    """Which of XQuant's judgements a cause is, by our name, and the subjects that it concerns."""
+    if cause.cause in HEADS:
+        return cause.cause, cause.subjects
+    types = {row.name: row.op_type for row in diagnosis.layers}
+    swishes = tuple(subject for subject in cause.subjects if types.get(subject) in NEGATIVE_SIDE)
+    if cause.cause == SYMMETRIC_GRID and swishes:
+        return "negative-activations", swishes
+    return "", ()
 
 
 def own_line(cause: CauseReport, report: str) -> str:
@@ -264,26 +281,26 @@ def own_line(cause: CauseReport, report: str) -> str:
 
 
 def _listed(
-    cause: CauseReport, diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str]
+    known: str, subjects: Sequence[str], diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str]
 ) -> Iterator[tuple[str, ...] | str]:
     """What XQuant lists of a cause that it knows."""
     names = {row.name: layer_name(row) for row in diagnosis.layers}
-    match cause.cause:
+    match known:
         case "activation-outliers":
-            yield from ((names.get(layer, layer), images.get(layer, "")) for layer in cause.subjects)
+            yield from ((names.get(layer, layer), images.get(layer, "")) for layer in subjects)
         case "unbalanced-concatenation":
-            yield from _scalings(cause, facts)
+            yield from _scalings(subjects, facts)
         case "negative-activations":
-            yield from (names.get(layer, layer) for layer in cause.subjects)
+            yield from (names.get(layer, layer) for layer in subjects)
         case "last-layer-bitwidth":
-            yield from (layer_name(row) for row in diagnosis.layers if row.name in cause.subjects)
+            yield from (layer_name(row) for row in diagnosis.layers if row.name in subjects)
 
 
 def _details(
-    cause: CauseReport, listed: Sequence[Any], diagnosis: Diagnosis, types: Mapping[str, str]
+    known: str, subjects: Sequence[str], listed: Sequence[Any], diagnosis: Diagnosis, types: Mapping[str, str]
 ) -> Iterator[str]:
     """The lines that follow the head of one of XQuant's judgements."""
-    match cause.cause:
+    match known:
         case "activation-outliers":
             yield from (image or layer for layer, image in listed)
         case "unbalanced-concatenation":
@@ -295,11 +312,11 @@ def _details(
         case "negative-activations":
             yield from (f"{layer}={types.get(layer, '?')}" for layer in listed)
         case "last-layer-bitwidth":
-            for row in (row for row in diagnosis.layers if row.name in cause.subjects):
+            for row in (row for row in diagnosis.layers if row.name in subjects):
                 yield f"bidwidth of {layer_name(row)}:{row.weight_bits}(Weight), {row.bits}(Activation)"
 
 
-def _scalings(cause: CauseReport, facts: CaseFacts) -> Iterator[tuple[str, str, str]]:
+def _scalings(subjects: Sequence[str], facts: CaseFacts) -> Iterator[tuple[str, str, str]]:
     """Narrow and widest operand of each concatenation, and the factor that makes them equally wide."""
     makers = _makers(facts.tensors)
     joined: dict[str | None, list[OperandFacts]] = {}
@@ -308,7 +325,7 @@ def _scalings(cause: CauseReport, facts: CaseFacts) -> Iterator[tuple[str, str, 
     for layer, operands in joined.items():
         widest = max(operands, key=lambda operand: operand.width or 0.0)
         for operand in operands:
-            if f"{layer}[{operand.index}]" in cause.subjects and operand.range_ratio is not None:
+            if f"{layer}[{operand.index}]" in subjects and operand.range_ratio is not None:
                 first, second = (makers.get(o.tensor, o.tensor or "?") for o in (operand, widest))
                 yield first, second, f"first layer * {operand.range_ratio}"
 
@@ -323,7 +340,9 @@ def troubleshooting(found: Iterable[Judgement], diagnosis: Diagnosis) -> dict[st
 
     Empty keys are left out, so that the result of a healthy network is empty.
     """
-    listed = {judgement.cause: list(judgement.found) for judgement in found}
+    listed: dict[str, list[Any]] = {}
+    for judgement in found:
+        listed.setdefault(judgement.cause, []).extend(judgement.found)
     result: dict[str, Any] = {key: listed[cause] for cause, key in KEYS.items() if listed.get(cause)}
     causes = [
         {
@@ -346,7 +365,12 @@ def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Chart]]:
     names = {row.name: layer_name(row) for row in diagnosis.layers}
     found: dict[str, tuple[str, Chart]] = {}
     for histogram, chart in _charts(diagnosis.histograms):
-        stem = re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)[:NAME_LIMIT].lstrip(".") or "layer"
+        stem = (
+            re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)[:NAME_LIMIT].lstrip(
+                "."
+            )
+            or "layer"
+        )
         taken = {known for known, _ in found.values()}
         if histogram.layer not in found and not chart.note:
             found[histogram.layer] = (stem if stem not in taken else f"{stem}_{len(found)}", chart)

@@ -231,8 +231,8 @@ def test_what_the_original_knows_is_said_in_its_words(judged: Diagnosis) -> None
     facts = CaseFacts(operands=tuple(operands), tensors=tuple(tensors))
     images = {"conv1": "report/outlier_histgrams/conv1.png"}
     found = words.judgements(judged, facts, images, {"act": "SiLU"}, "report")
-    assert [judgement.cause for judgement in found] == [c.cause for c in judged.causes[:-1]]
-    lines = {judgement.cause: judgement.lines for judgement in found}
+    assert [judgement.cause for judgement in found] == [*(c.cause for c in judged.causes[:4]), ""]
+    lines = dict(zip((c.cause for c in judged.causes), (judgement.lines for judgement in found), strict=False))
     own = "what was measured; see report/manual/X001.html"
     assert lines["last-layer-bitwidth"] == (
         "the quantization bitwidth of the last layer is an extremely small number. "
@@ -274,6 +274,20 @@ def test_what_the_original_knows_is_said_in_its_words(judged: Diagnosis) -> None
     assert result["unbalanced_concatenation"] == [("narrow", "conv_w", "first layer * 64.0")]
     assert result["mixed_precision_with_model_output_loss_objective"] == ["fc"]
     assert [entry["cause"] for entry in result["causes"]] == [c.cause for c in judged.causes[:-1]]
+
+
+def test_a_swish_on_a_symmetric_grid_is_a_negative_activation(judged: Diagnosis) -> None:
+    causes = (cause("asymmetric-data-on-symmetric-grid", "fc", "act"), cause("negative-activations", "gelu"))
+    rows = (row("act", op_type="Swish", quantized_name="act_q"), row("gelu", op_type="Gelu"), row("fc"))
+    diagnosis = judged.model_copy(update={"causes": causes, "layers": rows})
+    found = words.judgements(diagnosis, CaseFacts(), {}, {"act_q": "SiLU"}, "report")
+    assert words.troubleshooting(found, diagnosis)["shift_negative_activation"] == ["act_q", "gelu"]
+    lines = [line for judgement in found for line in judgement.lines]
+    assert lines[:2] == [words.HEADS["negative-activations"], "act_q=SiLU"]
+    assert lines.count(words.HEADS["negative-activations"]) == 1 and "gelu=Gelu" in lines
+    other = diagnosis.model_copy(update={"causes": (cause("asymmetric-data-on-symmetric-grid", "fc"),)})
+    (alone,) = words.judgements(other, CaseFacts(), {}, {}, "report")
+    assert len(alone.lines) == 1 and not alone.found
 
 
 def test_what_was_not_measured_is_no_number_and_never_degraded(judged: Diagnosis) -> None:

@@ -10,7 +10,7 @@ import pytest
 from quantmedic import xquant
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports import xquant as words
-from quantmedic.xquant import XQuantConfig
+from quantmedic.xquant import XQuantConfig, xquant_report_troubleshoot_pytorch_experimental
 
 torch = pytest.importorskip("torch")
 
@@ -89,6 +89,74 @@ def test_custom_metrics_are_averaged_over_batches_and_hooks_are_removed() -> Non
     joined = xquant._joined(words.Similarity({"mse": 1.0}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}}), found, metrics)
     assert joined.output["mse"] == 1.0 and joined.layers["fc"] == {"mse": 1.0, **found.output}
     assert set(joined.layers) == {"fc", "add"} and math.isnan(joined.layers["add"]["largest"])
+
+
+class Rounded(torch.nn.Module):  # type: ignore[name-defined]
+    """A layer with fake-quantized weights and output."""
+
+    def __init__(self, layer: Any, scale: float, low: int = -128):
+        super().__init__()
+        self.layer, self.scale, self.low = layer, scale, low
+
+    def forward(self, x: Any) -> Any:
+        round_to = torch.fake_quantize_per_tensor_affine
+        weight = self.layer.weight
+        weight = round_to(weight, float(weight.detach().abs().max()) / 127, 0, -128, 127)
+        return round_to(
+            torch.func.functional_call(self.layer, {"weight": weight}, (x,)), self.scale, 0, self.low, self.low + 255
+        )
+
+
+def test_report_on_modules(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model = Two().eval()
+    quantized = copy.deepcopy(model)
+    quantized.conv_bn, quantized.fc = Rounded(quantized.conv_bn, 0.05), Rounded(quantized.fc, 0.02)
+    inputs = [[torch.randn(16, 2, 6, 6), torch.randn(16, 2, 6, 6)] for _ in range(3)]
+    with torch.no_grad():
+        model.fc.bias -= torch.cat([model(*pair) for pair in inputs]).mean(0)
+        quantized.fc.layer.bias.copy_(model.fc.bias)
+    before = {key: value.clone() for key, value in quantized.state_dict().items()}
+    metric = {"largest": lambda x, y: (x - y).abs().max()}
+    measured, troubles = xquant_report_troubleshoot_pytorch_experimental(
+        model,
+        quantized,
+        lambda: iter(inputs),
+        lambda: ((pair, model(*pair).argmax(1)) for pair in inputs),
+        XQuantConfig(
+            str(tmp_path),
+            custom_similarity_metrics=metric,
+            threshold_quantize_error={"mse": 0.1, "cs": 0.1, "sqnr": 0.1, "largest": 9.0},
+        ),
+    )
+    assert not troubles.get("unbalanced_concatenation")
+    with torch.no_grad():
+        x, y = (torch.cat([network(*pair) for pair in inputs]) for network in (model, quantized))
+    expected = {
+        "mse": float((x - y).square().mean()),
+        "cs": float((x * y).sum() / (x.norm() * y.norm())),
+        "sqnr": float(x.square().sum() / (x - y).square().sum()),
+    }
+    assert {"largest"} == measured["output_similarity_metrics_val"].keys() - expected.keys()
+    for metric_name, value in expected.items():
+        assert measured["output_similarity_metrics_val"][metric_name] == pytest.approx(value, rel=1e-3)
+    layers = measured["intermediate_similarity_metrics_repr"]
+    assert any(name.startswith("conv_bn") for name in layers) and any(name.startswith("fc") for name in layers)
+    assert measured["quantmedic"]["metrics"]["name"] == "top1"
+    assert measured["quantmedic"]["metrics"]["float_value"] == 1.0
+    stems = {path.stem for path in tmp_path.glob("quant_loss_*")}
+    assert stems == {f"quant_loss_{m}_{s}" for m in (*expected, "largest") for s in ("repr", "val")}
+    assert all(torch.equal(value, before[key]) for key, value in quantized.state_dict().items())
+    assert not any(module._forward_hooks for network in (model, quantized) for module in network.modules())
+    assert not model.training and not quantized.training
+
+
+def test_data_that_can_be_read_only_once(tmp_path: Path) -> None:
+    model = Two().eval()
+    batches = ([torch.zeros(2, 2, 6, 6), torch.zeros(2, 2, 6, 6)] for _ in range(2))
+    config = XQuantConfig(str(tmp_path))
+    with pytest.raises(QuantmedicError, match="only once"):
+        xquant_report_troubleshoot_pytorch_experimental(model, model, batches, None, config)  # type: ignore[arg-type]
 
 
 def test_custom_metrics_are_functions_by_name(tmp_path: Path) -> None:

@@ -1,0 +1,302 @@
+"""The drop-in beside the original: same keys, same files, same lines where both speak, and where only one should."""
+
+import copy
+import inspect
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
+
+from model_compression_toolkit import xquant as original  # noqa: E402
+
+from quantmedic import xquant  # noqa: E402
+from quantmedic.reports.xquant import HEADS  # noqa: E402
+
+LOGGER = "Model Compression Toolkit"
+MEASURES = {"mse", "cs", "sqnr"}
+GRAPHS = {f"quant_loss_{metric}_{suffix}.png" for metric in MEASURES for suffix in ("repr", "val")}
+WEIGHTED = {"conv1_bn", "conv2", "conv3", "fc"}
+
+
+class Net(torch.nn.Module):  # type: ignore[name-defined]
+    """Batch norm, an activation, a concatenation and a residual addition."""
+
+    def __init__(self, act: Callable[[], Any] = torch.nn.ReLU) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(3, 8, 1)
+        self.bn1 = torch.nn.BatchNorm2d(8)
+        self.act = act()
+        self.pool = torch.nn.MaxPool2d(2)
+        self.conv2 = torch.nn.Conv2d(8, 8, 1)
+        self.conv3 = torch.nn.Conv2d(16, 8, 1)
+        self.fc = torch.nn.Linear(8, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.pool(self.act(self.bn1(self.conv1(x))))
+        y = torch.relu(self.conv2(x))
+        return self.fc((torch.relu(self.conv3(torch.cat([x, y], 1))) + y).mean((2, 3)))
+
+
+def batches(data: Any) -> Callable[[], Iterator[Any]]:
+    return lambda: ([rows] for rows in data.split(32))
+
+
+def pairs(data: Any, labels: Any) -> Callable[[], Iterator[Any]]:
+    return lambda: zip(data.split(32), labels.split(32), strict=True)
+
+
+def centred(net: Any, data: Any) -> Any:
+    """The network with outputs that tell samples apart: an untrained one names one class for all."""
+    with torch.no_grad():
+        net.fc.bias -= net(data).mean(0)
+    return net
+
+
+def quantized(net: Any, data: Any, bits: int | None = None, **settings: Any) -> Any:
+    widths = mct.core.BitWidthConfig()
+    if bits is not None:
+        widths.set_manual_weights_bit_width(mct.core.common.network_editors.NodeNameFilter("fc"), bits, "weight")
+    core = mct.core.CoreConfig(quantization_config=mct.core.QuantizationConfig(**settings), bit_width_config=widths)
+    return mct.ptq.pytorch_post_training_quantization(net, batches(data), core_config=core)[0]
+
+
+@dataclass
+class Told:
+    """What one tool gave: results, files and WARNING lines, the folder's name replaced."""
+
+    measured: dict[str, Any]
+    troubles: dict[str, Any]
+    files: set[str]
+    lines: list[str]
+
+
+def told(tool: Any, net: Any, network: Any, data: Any, labels: Any, folder: Path, **settings: Any) -> Told:
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.WARNING:
+                lines.append(record.getMessage().replace(str(folder), "REPORT"))
+
+    handler = Keep()
+    logging.getLogger(LOGGER).addHandler(handler)
+    try:
+        measured, troubles = tool.xquant_report_troubleshoot_pytorch_experimental(
+            net, copy.deepcopy(network), batches(data), pairs(data, labels), tool.XQuantConfig(str(folder), **settings)
+        )
+    finally:
+        logging.getLogger(LOGGER).removeHandler(handler)
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return Told(measured, troubles, files, [line for line in lines if "DepthwiseConv2D" not in line])
+
+
+def both(net: Any, network: Any, data: Any, folder: Path, **settings: Any) -> tuple[Told, Told]:
+    labels = torch.zeros(len(data))  # no classes: only the outputs are compared
+    theirs = told(original, net, network, data, labels, folder / "theirs", **settings)
+    return theirs, told(xquant, net, network, data, labels, folder / "ours", **settings)
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    generator = torch.Generator().manual_seed(1)
+    wide = torch.randn(256, 3, 1, 1, generator=generator)
+    return torch.randn(256, 3, 8, 8, generator=generator) + wide
+
+
+def test_signature_and_configuration() -> None:
+    for name in ("xquant_report_troubleshoot_pytorch_experimental", "XQuantConfig"):
+        theirs, ours = (inspect.signature(getattr(tool, name)).parameters for tool in (original, xquant))
+        assert list(theirs) == list(ours)
+    assert vars(xquant.XQuantConfig("a")) == vars(original.XQuantConfig("a"))
+
+
+def test_the_log_folder_is_the_one_that_was_set(tmp_path: Path) -> None:
+    mct.set_log_folder(str(tmp_path / "log"))
+    theirs, ours = original.XQuantConfig("a"), xquant.XQuantConfig("a")
+    assert ours.quantize_reported_dir is not None and ours.quantize_reported_dir == theirs.quantize_reported_dir
+    assert Path(ours.quantize_reported_dir).parent == tmp_path / "log"
+
+
+def test_a_healthy_network(data: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = centred(Net().eval(), data)
+    network = quantized(net, data)
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    theirs, ours = both(net, network, data, tmp_path)
+    assert ours.troubles == theirs.troubles == {} and not ours.lines
+    assert set(ours.measured) - {"quantmedic"} == set(theirs.measured)
+    for key, values in theirs.measured.items():
+        if key.startswith("output"):
+            assert ours.measured[key] == pytest.approx(values, rel=0.02)
+            continue
+        assert set(values) == WEIGHTED <= set(ours.measured[key])
+        assert {"cat", "add"} <= set(ours.measured[key])
+        assert all(set(found) == MEASURES for found in ours.measured[key].values())
+    assert theirs.files >= GRAPHS
+    assert {os.path.splitext(name)[0] for name in GRAPHS} <= {os.path.splitext(name)[0] for name in ours.files}
+    assert {"quant_report.json", "troubleshoot_report.json", "index.html", "report.json"} <= ours.files
+    assert any(name.endswith("/mct_log.log") for name in ours.files)
+    stored = json.loads((tmp_path / "ours" / "quant_report.json").read_text())
+    assert set(stored) == set(json.loads((tmp_path / "theirs" / "quant_report.json").read_text()))
+    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_two_bits_in_the_last_layer(data: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = centred(Net().eval(), data)
+    # a bias that was corrected for two bits would hide what more bits gain
+    theirs, ours = both(net, quantized(net, data, bits=2, weights_bias_correction=False), data, tmp_path)
+    key = "mixed_precision_with_model_output_loss_objective"
+    assert ours.troubles[key] == theirs.troubles[key] == ["fc"]
+    lines = [HEADS["last-layer-bitwidth"], "bidwidth of fc:2(Weight), 8(Activation)"]
+    assert theirs.lines[-2:] == ours.lines[:2] == lines
+    assert ours.troubles["causes"][0]["cause"] == "last-layer-bitwidth"
+
+
+def test_negative_activations_that_lose_accuracy(tmp_path: Path) -> None:
+    """A bright pixel per image sets the range; the bulk of the values shares one level."""
+    torch.manual_seed(0)
+    net = Net(torch.nn.SiLU).eval()
+    bright = 0.5 * (torch.randn(64, 3, 64, 64) + torch.randn(64, 3, 1, 1))
+    bright[:, 2] = 0.0
+    bright[:, 2, 11, 7] = 2.0
+    with torch.no_grad():
+        net.conv1.weight[:, 2] = 12.0
+        net.conv1.bias.fill_(-1.2)
+    network = quantized(
+        centred(net, bright),
+        bright,
+        shift_negative_activation_correction=False,
+        weights_bias_correction=False,
+        activation_error_method=mct.core.QuantizationErrorMethod.NOCLIPPING,
+    )
+    theirs, ours = both(net, network, bright, tmp_path, threshold_degrade_layer_ratio=2.0)
+    assert theirs.troubles["shift_negative_activation"] == ["act"] == ours.troubles["shift_negative_activation"]
+    head = [HEADS["negative-activations"], "act=SiLU"]
+    for lines in (theirs.lines, ours.lines):
+        start = lines.index(head[0])
+        assert lines[start : start + 2] == head
+
+
+def test_harmless_swish_is_no_cause(data: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = centred(Net(torch.nn.SiLU).eval(), data)
+    theirs, ours = both(net, quantized(net, data), data, tmp_path)
+    assert theirs.troubles["shift_negative_activation"] == ["act"]
+    assert ours.troubles == {} and not ours.lines
+
+
+def test_outliers(data: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = Net(torch.nn.Identity).eval()
+    spiked = data.clone()
+    spiked[0, :, 3, 3] = 80.0
+    with torch.no_grad():
+        net.conv1.weight *= 0.3
+        net.conv1.weight[:, 0] = 1.0
+        net.conv1.weight *= 4.0
+    network = quantized(
+        centred(net, data),
+        spiked,
+        weights_bias_correction=False,
+        activation_error_method=mct.core.QuantizationErrorMethod.NOCLIPPING,
+    )
+    limits = {"mse": 1e-4, "cs": 0.1, "sqnr": 0.1}
+    settings = {"threshold_quantize_error": limits, "threshold_degrade_layer_ratio": 2.0}
+    theirs, ours = both(net, network, spiked, tmp_path, **settings)
+    layer = "conv1_bn"
+    for found, name in ((theirs, "theirs"), (ours, "ours")):
+        image = dict(found.troubles["outlier_removal"])[layer]
+        assert image == f"{tmp_path / name}/outlier_histgrams/{layer}{Path(image).suffix}"
+        assert Path(image).is_file()
+        start = found.lines.index(HEADS["activation-outliers"])
+        assert image.replace(str(tmp_path / name), "REPORT") in found.lines[start + 1 :]
+
+
+def test_most_layers_degraded(data: Any, tmp_path: Path) -> None:
+    """Calibrated on images 255 times as large: the original finds every layer degraded and stops."""
+    torch.manual_seed(0)
+    net = Net().eval()
+    levels = torch.randint(0, 256, (256, 3, 4, 4)).float() / 255
+    images = torch.nn.functional.interpolate(levels, size=8) - 0.5
+    network = quantized(centred(net, images), images * 255)
+    labels = torch.zeros(256)
+    settings = {"threshold_quantize_error": {"mse": 1e-6, "cs": 0.1, "sqnr": 0.1}}
+    found = []
+    for tool in (original, xquant):
+        folder = tmp_path / tool.__name__
+        report = tool.xquant_report_troubleshoot_pytorch_experimental
+        config = tool.XQuantConfig(str(folder), **settings)
+        found.append(report(net, copy.deepcopy(network), batches(images * 255), pairs(images, labels), config)[1])
+    assert found[0] == {}
+    assert "preprocessing-mismatch" in [cause["cause"] for cause in found[1]["causes"]]
+
+
+class Two(torch.nn.Module):  # type: ignore[name-defined]
+    """Two inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = torch.nn.Conv2d(3, 8, 3)
+        self.bn1 = torch.nn.BatchNorm2d(8)
+        self.fc = torch.nn.Linear(8, 10)
+
+    def forward(self, a: Any, b: Any) -> Any:
+        return self.fc(torch.relu(self.bn1(self.conv1(torch.cat([a, b], 2)))).mean((2, 3)))
+
+
+class Named(torch.nn.Module):  # type: ignore[name-defined]
+    """A layer called ``conv_bn`` that no batch norm follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv_bn = torch.nn.Conv2d(3, 8, 3)
+        self.fc = torch.nn.Linear(8, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(torch.relu(self.conv_bn(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "layer"), [(Two, TypeError, "conv1_bn"), (Named, UnboundLocalError, "conv_bn")]
+)
+def test_where_the_original_raises_an_error(
+    kind: type[Any], error: type[Exception], layer: str, data: Any, tmp_path: Path
+) -> None:
+    """It looks for what follows a layer called ``…_bn``, and feeds it with one input."""
+    torch.manual_seed(0)
+    net = kind().eval()
+
+    def representative() -> Iterator[Any]:
+        return ([rows[:16], rows[16:]] if kind is Two else [rows] for rows in data.split(32))
+
+    def validation() -> Iterator[Any]:
+        return ((inputs if kind is Two else inputs[0], torch.zeros(len(inputs[0]))) for inputs in representative())
+
+    mct.set_log_folder(str(tmp_path / "log"))
+    network = mct.ptq.pytorch_post_training_quantization(net, representative)[0]
+    settings = {
+        "quantize_reported_dir": str(tmp_path / "log"),
+        "threshold_quantize_error": {"mse": 0.0, "cs": 0.1, "sqnr": 0.1},
+        "threshold_degrade_layer_ratio": 2.0,
+    }
+    arguments = (net, network, representative, validation)
+    measured, troubles = xquant.xquant_report_troubleshoot_pytorch_experimental(
+        *arguments, xquant.XQuantConfig(str(tmp_path / "ours"), **settings)
+    )
+    assert troubles == {}
+    assert layer in measured["intermediate_similarity_metrics_val"]
+    assert not any(module._forward_hooks for model in (net, network) for module in model.modules())
+    with pytest.raises(error):
+        original.xquant_report_troubleshoot_pytorch_experimental(
+            *arguments, original.XQuantConfig(str(tmp_path / "theirs"), **settings)
+        )
