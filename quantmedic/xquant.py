@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,7 @@ def xquant_report_troubleshoot_pytorch_experimental(
             representative=_data(repr_dataset, float_model, labelled=False),
             validation=_data(validation_dataset, float_model, labelled=True),
             rules=base,
+            mct_log=_readable_log(xquant_config, logger),
         )
         facts = derive(case, base)
         diagnosis = judge(case, base, toolchain="mct" if "mct_quantizers" in sys.modules else None)
@@ -135,6 +137,14 @@ def xquant_report_troubleshoot_pytorch_experimental(
                     found[suffix] = _joined(found[suffix], own, metrics)
         kinds = {name: type(module).__name__ for name, module in quantized_model.named_modules()}
         return _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger)
+
+
+def _readable_log(config: XQuantConfig, logger: logging.Logger) -> str | None:
+    """The log folder of the quantization, where what it takes to read it is installed."""
+    if config.quantize_reported_dir is not None and find_spec("tensorboard") is None:
+        logger.info("the log folder of the quantization is not read: pip install tensorboard")
+        return None
+    return config.quantize_reported_dir
 
 
 def _write(

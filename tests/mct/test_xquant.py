@@ -86,14 +86,17 @@ def told(tool: Any, net: Any, network: Any, data: Any, labels: Any, folder: Path
             if record.levelno >= logging.WARNING:
                 lines.append(record.getMessage().replace(str(folder), "REPORT"))
 
-    handler = Keep()
-    logging.getLogger(LOGGER).addHandler(handler)
+    handler, logger = Keep(), logging.getLogger(LOGGER)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         measured, troubles = tool.xquant_report_troubleshoot_pytorch_experimental(
             net, copy.deepcopy(network), batches(data), pairs(data, labels), tool.XQuantConfig(str(folder), **settings)
         )
     finally:
-        logging.getLogger(LOGGER).removeHandler(handler)
+        logger.removeHandler(handler)
+        logger.setLevel(level)
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     return Told(measured, troubles, files, [line for line in lines if "DepthwiseConv2D" not in line])
 
@@ -118,11 +121,10 @@ def test_signature_and_configuration() -> None:
     assert vars(xquant.XQuantConfig("a")) == vars(original.XQuantConfig("a"))
 
 
-def test_the_log_folder_is_the_one_that_was_set(tmp_path: Path) -> None:
-    mct.set_log_folder(str(tmp_path / "log"))
+def test_the_log_folder_is_the_one_that_was_set(log_folder: Path) -> None:
     theirs, ours = original.XQuantConfig("a"), xquant.XQuantConfig("a")
     assert ours.quantize_reported_dir is not None and ours.quantize_reported_dir == theirs.quantize_reported_dir
-    assert Path(ours.quantize_reported_dir).parent == tmp_path / "log"
+    assert Path(ours.quantize_reported_dir).parent == log_folder
 
 
 def test_a_healthy_network(data: Any, tmp_path: Path) -> None:
@@ -270,7 +272,7 @@ class Named(torch.nn.Module):  # type: ignore[name-defined]
     ("kind", "error", "layer"), [(Two, TypeError, "conv1_bn"), (Named, UnboundLocalError, "conv_bn")]
 )
 def test_where_the_original_raises_an_error(
-    kind: type[Any], error: type[Exception], layer: str, data: Any, tmp_path: Path
+    kind: type[Any], error: type[Exception], layer: str, data: Any, tmp_path: Path, log_folder: Path
 ) -> None:
     """It looks for what follows a layer called ``…_bn``, and feeds it with one input."""
     torch.manual_seed(0)
@@ -282,10 +284,9 @@ def test_where_the_original_raises_an_error(
     def validation() -> Iterator[Any]:
         return ((inputs if kind is Two else inputs[0], torch.zeros(len(inputs[0]))) for inputs in representative())
 
-    mct.set_log_folder(str(tmp_path / "log"))
     network = mct.ptq.pytorch_post_training_quantization(net, representative)[0]
-    settings = {
-        "quantize_reported_dir": str(tmp_path / "log"),
+    settings: dict[str, Any] = {
+        "quantize_reported_dir": str(log_folder),
         "threshold_quantize_error": {"mse": 0.0, "cs": 0.1, "sqnr": 0.1},
         "threshold_degrade_layer_ratio": 2.0,
     }
