@@ -19,8 +19,6 @@ import gzip
 import io
 import json
 import logging
-import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -41,6 +39,7 @@ SEED, CLASSES, SIDE, BATCH = 11, 10, 28, 64
 TRAINING, EPOCHS, REPRESENTATIVE, VALIDATION = 12_800, 6, 192, 2048
 FEW, MANY = 192, 5120
 MEAN, DEVIATION = 0.2860, 0.3530
+GREY, CONTRAST = 120.0, 0.05
 CHANNEL, CHANNEL_GAIN, BRANCH_GAIN = 5, 200.0, 64.0
 LOGGER = "Model Compression Toolkit"
 
@@ -143,8 +142,8 @@ def variants(folder: Path) -> list[Variant]:
     """The healthy networks and the faults."""
     net, swish = trained(nn.ReLU, folder), trained(nn.SiLU, folder)
     data = images("train", TRAINING, REPRESENTATIVE)[0]
-    flat = data[:1] * 0.05
     raw = (data * DEVIATION + MEAN) * 255
+    flat = (((GREY + CONTRAST * (raw[:1] - GREY)).round() / 255) - MEAN) / DEVIATION
     outliers = ("channel-outliers", "massive-activations", "activation-outliers")
     samples = ("too-few-samples", "low-diversity", "blank-samples", "preprocessing-mismatch", "stale-calibration")
     return [
@@ -298,7 +297,8 @@ def child(folder: Path, count: int, original: bool, everything: bool) -> None:
                 net(first)
                 network(first)
         plain = time.process_time() - began - making
-    before = resident()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of what came before
+    before = memory("VmRSS")
     began = time.process_time()
     with tempfile.TemporaryDirectory() as place, quiet():
         limits = {
@@ -307,14 +307,13 @@ def child(folder: Path, count: int, original: bool, everything: bool) -> None:
         }
         report(net, network, many(False), many(True), config(place, **(limits if everything else {})))
     took = time.process_time() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"batches": made, "plain": plain, "report": took, "before": before, "peak": peak}))
+    print(json.dumps({"batches": made, "plain": plain, "report": took, "before": before, "peak": memory("VmHWM")}))
 
 
-def resident() -> float:
-    """Memory that the process holds now, in MiB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+def memory(key: str) -> float:
+    """Memory of this process in MiB: ``VmRSS`` now, ``VmHWM`` at its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1]) / 1024
 
 
 def measured(folder: Path, count: int, original: bool, *, everything: bool = False) -> dict[str, float]:
