@@ -68,6 +68,12 @@ def validation():
     yield from zip(images().split(32), labels.split(32))
 
 
+def clear_cases():
+    """Images that the float network is sure of: no rounding to eight bits turns its mind."""
+    best, second = float_model()(images()).topk(2, 1).values.T
+    yield images()[best - second > (best - second).median()]
+
+
 def broken():
     raise RuntimeError("no such checkpoint")
 '''
@@ -107,7 +113,7 @@ def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: py
     network, quantized = patients.float_model(), patients.quantized_model(factor=1)
     tensors = {name: own for name, own in quantized.state_dict().items() if isinstance(own, torch.Tensor)}
     before = {name: own.clone() for name, own in tensors.items()}
-    diagnosis = quantmedic.diagnose(network, quantized, validation=patients.validation)
+    diagnosis = quantmedic.diagnose(network, quantized, validation=patients.clear_cases)
     assert diagnosis.verdict == "healthy"
     assert {layer.name for layer in diagnosis.layers} >= {"first", "second", "last"}
     assert all(torch.equal(before[name], own) for name, own in tensors.items())
