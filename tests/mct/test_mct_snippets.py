@@ -195,7 +195,6 @@ WRONG: dict[str, Callable[[], Any]] = {
     "two weightings": lambda: mct.core.MixedPrecisionQuantizationConfig(
         use_hessian_based_scores=True, distance_weighting_method=mct.core.MpDistanceWeighting.LAST_LAYER
     ),
-    "xquant as attribute": lambda: mct.xquant,
 }
 
 
