@@ -1,5 +1,6 @@
 """The calls of a module's first batch, written down as a graph: operators, constants, and where codes can be read."""
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.torch_module import to_array
 from quantmedic.collectors.torch_operators import Operand, Written, is_alias, plain_name, written
-from quantmedic.collectors.torch_quantizers import Kind, Quantized, blocked, of_tensor, quantized
+from quantmedic.collectors.torch_quantizers import Kind, Quantized, blocked, grid_of, of_tensor, quantized
 from quantmedic.engine.errors import ModelError
 
 #: Wrappers whose inner layer goes by their own name.
@@ -26,6 +27,7 @@ _WRAPPERS = frozenset({"PytorchQuantizationWrapper"})
 _HOLDER = "_activation_holder_quantizer"
 #: Classes of quantization-aware training that scale weights by the gain of the normalization behind them.
 _TRAINED_WITH_NORMALIZATION = ("ConvBn", "LinearBn")
+_BITS_IN_NAME = re.compile(r"int(\d+)$")
 #: Names under which packed weights of integer kernels are handed over.
 _PACKED = ("Conv", "ConvTranspose", "Gemm")
 
@@ -264,9 +266,7 @@ class _Writer:
         if found.fused and before:
             fused = self._append(f"{name}.{found.fused}", Written(found.fused, ()), [before], outputs[:1])
             self._reads[id(fused)] = {}
-        if op.inputs and (call.name.endswith("_dynamic") or any(_is_dynamic(tensor) for tensor in call.inputs)):
-            self.graph.dynamic_nodes += 1
-            self.graph.quantizers.setdefault(self.graph.root(op.inputs[0]), []).append(Tap("", Quantizer.at_run_time()))
+        self._add_activation_grid(call, op)
         for k, (output, tensor) in enumerate(zip(outputs, results, strict=True)):
             self._names[id(tensor)] = output
             self._written(output, Place(number, k), tensor)
@@ -274,6 +274,24 @@ class _Writer:
                 self.graph.integer_nodes += 1
                 self.graph.write_codes(output, of_tensor(tensor))
                 self.graph.integer.update((output, *op.outputs))
+
+    def _add_activation_grid(self, call: _Call, op: Operator) -> None:
+        """Where a kernel quantizes its input by itself, that input has a quantizer, and a copy that nobody sees."""
+        if not op.inputs or op.inputs[0] in self._constants:
+            return
+        graph, root = self.graph, op.inputs[0]
+        if call.name.endswith("_dynamic") or any(_is_dynamic(tensor) for tensor in call.inputs):
+            graph.dynamic_nodes += 1
+            graph.quantizers.setdefault(root, []).append(Tap("", Quantizer.at_run_time()))
+            return
+        grid = next((found for tensor in call.inputs if (found := _activation_grid(tensor)) is not None), None)
+        if grid is None:
+            return
+        graph.qdq_nodes += 1
+        copy = self._unique(f"{root}.coded")
+        graph.roots[copy], graph.codes[copy] = root, grid
+        graph.quantizers.setdefault(root, []).append(Tap(root, grid, decoded=True))
+        op.node.input[0] = copy
 
     def _append(self, name: str, found: Written, inputs: list[str], outputs: list[str]) -> Operator:
         attributes = {key: value for key, value in found.attributes.items() if value != []}
@@ -471,15 +489,27 @@ def _stored_grid(tensor: torch.Tensor) -> tuple[Quantizer | None, torch.Tensor |
         return None, None
     if codes.dtype not in (torch.int8, torch.uint8) or codes.shape != tensor.shape:
         return None, None
-    low, high = (-128, 127) if codes.dtype == torch.int8 else (0, 255)
+    # Codes of few bits lie in bytes.
+    few = _BITS_IN_NAME.search(str(getattr(tensor, "target_dtype", codes.dtype)))
+    bits = int(few[1]) if few is not None else 8
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if codes.dtype == torch.int8 else (0, 2**bits - 1)
     zero = getattr(tensor, "zero_point", None)
     return blocked(scale, zero, low, high, tensor.shape, list(block)), codes
 
 
 def _is_dynamic(tensor: torch.Tensor) -> bool:
     """Weights whose kernel quantizes the activation on the way, on a grid that it computes itself."""
-    asked = getattr(tensor, "act_quant_kwargs", None) is not None
+    asked = any(getattr(tensor, name, None) is not None for name in ("act_quant_kwargs", "activation_quantization"))
     return asked and getattr(tensor, "act_quant_scale", None) is None
+
+
+def _activation_grid(tensor: torch.Tensor) -> Quantizer | None:
+    """The grid that weights prescribe for the activation; None where there is none, or more than one step."""
+    scale = getattr(tensor, "act_quant_scale", None)
+    if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
+        return None
+    zero = getattr(tensor, "act_quant_zero_point", None)
+    return grid_of(scale, torch.zeros(1) if zero is None else zero, -128, 127)
 
 
 def _moved_grid(quantizer: Quantizer | None, call: _Call) -> Quantizer | None:

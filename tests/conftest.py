@@ -1,14 +1,16 @@
-"""Makes ``models`` and ``checkpoints`` importable from every test folder.
+"""Makes ``models``, ``checkpoints`` and ``torch_models`` importable from every test folder.
 
 The tests' own folder must stay off ``sys.path``: its sub-folder ``quantmedic`` would hide the package.
 """
 
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-for _name in ("models", "checkpoints"):
+for _name in ("models", "checkpoints", "torch_models"):
     _spec = spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
     assert _spec is not None and _spec.loader is not None
+    if _name == "torch_models":  # imported by the first test that uses it: torch takes seconds, and may be missing
+        _spec.loader = LazyLoader(_spec.loader)
     sys.modules[_name] = module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules[_name])

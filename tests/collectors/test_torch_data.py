@@ -1,0 +1,292 @@
+"""What users feed torch modules with: every usual form is read, every other one is refused in words."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
+from torch_models import Keywords, Many, TwoInputs, batches, images, made, rounded, rows, steps  # noqa: E402
+
+import quantmedic  # noqa: E402
+from quantmedic.engine.case import Case  # noqa: E402
+from quantmedic.engine.errors import DataError, QuantmedicError  # noqa: E402
+
+X = rows()
+LABELS = torch.arange(24) % 3
+NET = made(Many)
+PAIR = NET, rounded(NET, X)
+LEFT, RIGHT = rows(24, 16, 1), rows(24, 12, 2)
+TWO = made(TwoInputs)
+TWO_PAIR = TWO, rounded(TWO, (LEFT, RIGHT))
+
+
+def collected(pair: Any, data: Any, **options: Any) -> Case:
+    return quantmedic.collect(*pair, validation=data, threads=1, **options)
+
+
+def numbers(case: Case) -> dict[str, Any]:
+    """Everything that depends on the samples and not on how they came."""
+    statistics = case.statistics["validation"]
+    names = [tensor.float_name for tensor in case.record.tensors]
+    return {
+        "names": names[1:],
+        "count": statistics.columns["count"].tolist(),
+        "min": statistics.columns["min"].tolist(),
+        "max": statistics.columns["max"].tolist(),
+        "seen": case.record.datasets["validation"].seen,
+    }
+
+
+def chunks(*arrays: Any, sizes: tuple[int, ...] = (8, 8, 8)) -> list[tuple[Any, ...]]:
+    ends = list(itertools.accumulate(sizes))
+    return [tuple(a[end - size : end] for a in arrays) for size, end in zip(sizes, ends, strict=True)]
+
+
+class Pairs(Dataset[Any]):
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, i: int) -> Any:
+        return X[i], int(LABELS[i])
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(X)
+
+
+ONE_INPUT: dict[str, Callable[[], Any]] = {
+    "tensor": lambda: X,
+    "float64 tensor": lambda: X.double(),
+    "array": lambda: X.numpy(),
+    "float64 array": lambda: X.numpy().astype(np.float64),
+    "function of tensors": lambda: batches(X),
+    "function of arrays": lambda: batches(X.numpy()),
+    "function of float64 arrays": lambda: batches(X.numpy().astype(np.float64)),
+    "function of lists": lambda: lambda: ([x] for (x,) in chunks(X)),
+    "function of tuples": lambda: lambda: ((x,) for (x,) in chunks(X)),
+    "function of dicts": lambda: lambda: ({"x": x} for (x,) in chunks(X)),
+    "function that returns a list": lambda: lambda: [x for (x,) in chunks(X)],
+    "list of batches": lambda: [x for (x,) in chunks(X)],
+    "list of lists": lambda: [[x] for (x,) in chunks(X)],
+    "tuple of batches": lambda: tuple(x for (x,) in chunks(X)),
+    "mapping": lambda: {"x": X},
+    "mapping of arrays": lambda: {"x": X.numpy()},
+    "changing batch sizes": lambda: [x for (x,) in chunks(X, sizes=(1, 7, 13, 3))],
+    "one sample at a time": lambda: [x for (x,) in chunks(X, sizes=(1,) * 24)],
+    "an empty batch among them": lambda: [x for (x,) in chunks(X, sizes=(8, 0, 16))],
+    "pairs with labels": lambda: chunks(X, LABELS),
+    "lists with labels": lambda: [list(pair) for pair in chunks(X, LABELS)],
+    "nested pairs": lambda: [((x,), y) for x, y in chunks(X, LABELS)],
+    "nested lists": lambda: [[[x], y] for x, y in chunks(X, LABELS)],
+    "dict and labels": lambda: [({"x": x}, y) for x, y in chunks(X, LABELS)],
+    "labels in the dict": lambda: [{"x": x, "labels": y} for x, y in chunks(X, LABELS)],
+    "labels in the mapping": lambda: {"x": X, "labels": LABELS},
+    "DataLoader": lambda: DataLoader(TensorDataset(X), batch_size=7),
+    "DataLoader with labels": lambda: DataLoader(TensorDataset(X, LABELS), batch_size=7),
+    "DataLoader of a data set": lambda: DataLoader(Pairs(), batch_size=5),
+    "DataLoader of a stream": lambda: DataLoader(Stream(), batch_size=5),
+    "requires grad": lambda: batches(X.clone().requires_grad_()),
+    "a view": lambda: batches(torch.cat([X, X], 1)[:, :16]),
+    "transposed memory": lambda: batches(X.t().contiguous().t()),
+    "half precision": lambda: None,
+}
+del ONE_INPUT["half precision"]
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Any]:
+    return numbers(collected(PAIR, X))
+
+
+@pytest.mark.parametrize("form", ONE_INPUT)
+def test_every_form_of_one_input_gives_the_same_numbers(expected, form):
+    case = collected(PAIR, ONE_INPUT[form]())
+    assert numbers(case) == expected
+    labelled = "label" in form or form == "DataLoader of a data set"
+    assert case.record.datasets["validation"].labelled == labelled
+    if labelled:
+        assert case.statistics["validation"].samples["label"].tolist() == LABELS.tolist()
+
+
+TWO_INPUTS: dict[str, Callable[[], Any]] = {
+    "tuples": lambda: chunks(LEFT, RIGHT),
+    "lists": lambda: [list(pair) for pair in chunks(LEFT, RIGHT)],
+    "dicts": lambda: [{"left": a, "right": b} for a, b in chunks(LEFT, RIGHT)],
+    "dicts in another order": lambda: [{"right": b, "left": a} for a, b in chunks(LEFT, RIGHT)],
+    "mapping": lambda: {"left": LEFT, "right": RIGHT},
+    "tuples and labels": lambda: [((a, b), y) for a, b, y in chunks(LEFT, RIGHT, LABELS)],
+    "dicts and labels": lambda: [({"left": a, "right": b}, y) for a, b, y in chunks(LEFT, RIGHT, LABELS)],
+    "labels in dicts": lambda: [{"left": a, "right": b, "labels": y} for a, b, y in chunks(LEFT, RIGHT, LABELS)],
+    "a function of tuples": lambda: lambda: iter(chunks(LEFT, RIGHT)),
+    "DataLoader": lambda: DataLoader(TensorDataset(LEFT, RIGHT), batch_size=6),
+    "three in a row, the last one labels": lambda: chunks(LEFT, RIGHT, LABELS),
+}
+
+
+@pytest.mark.parametrize("form", TWO_INPUTS)
+def test_every_form_of_two_inputs_gives_the_same_numbers(form):
+    case = collected(TWO_PAIR, TWO_INPUTS[form]())
+    found = {t.float_name: i for i, t in enumerate(case.record.tensors)}
+    for name, x in (("left", LEFT), ("right", RIGHT)):
+        statistics = case.statistics["validation"].tensor(found[name])
+        assert statistics.min.min() == pytest.approx(float(x.min()))
+        assert statistics.max.max() == pytest.approx(float(x.max()))
+    assert case.record.datasets["validation"].labelled == ("label" in form)
+
+
+def test_arguments_that_can_only_be_named():
+    net = made(Keywords)
+    pair = net, rounded(net, {"left": LEFT, "right": RIGHT})
+    case = collected(pair, [{"left": a, "right": b} for a, b in chunks(LEFT, RIGHT)])
+    assert case.record.datasets["validation"].seen == 24
+    with pytest.raises(QuantmedicError) as caught:
+        collected(pair, chunks(LEFT, RIGHT))
+    assert "left" in str(caught.value)
+
+
+class Scaled(torch.nn.Module):
+    """One input more, that has a default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(16, 4)
+
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        return self.fc(x if mask is None else x * mask)
+
+
+def test_inputs_with_a_default_may_be_given_or_left_out():
+    net = made(Scaled)
+    pair = net, rounded(net, X)
+    mask = (torch.arange(24 * 16).reshape(24, 16) % 2).float()
+    assert collected(pair, batches(X)).record.datasets["validation"].seen == 24
+    assert collected(pair, chunks(X, LABELS)).record.datasets["validation"].labelled
+    case = collected(pair, [{"x": x, "mask": m} for x, m in chunks(X, mask)])
+    assert "mask" in [tensor.float_name for tensor in case.record.tensors] or case.record.operators[0].op_type == "Mul"
+    assert not case.record.datasets["validation"].labelled
+
+
+def test_integer_inputs_and_lengths_that_change():
+    net = made(lambda: torch.nn.Sequential(torch.nn.Embedding(20, 16), torch.nn.Linear(16, 4)))
+    ids = [torch.arange(n * length).reshape(n, length) % 20 for n, length in ((4, 5), (4, 9), (3, 2))]
+    case = collected((net, rounded(net, ids[0])), ids)
+    assert case.record.datasets["validation"].seen == 11
+    last = case.statistics["validation"].tensor(len(case.record.tensors) - 1)
+    assert last.count.sum() == 4 * (4 * 5 + 4 * 9 + 3 * 2)
+
+
+def test_channels_of_images_are_seen_as_such():
+    from torch_models import ConvNet, eager
+
+    net, x = made(ConvNet), images()
+    case = collected((net, eager(net, x)), batches(x))
+    assert case.record.image_input and case.record.tensors[0].axis == 1
+
+
+# --- refused ---------------------------------------------------------------------------------------------------------
+
+
+def used_up() -> Any:
+    generator = (x for (x,) in chunks(X))
+    return lambda: generator
+
+
+def failing() -> Iterator[Any]:
+    yield X[:8]
+    raise KeyError("next batch")
+
+
+def test_a_function_that_runs_dry_is_told_apart():
+    shared = iter([x for (x,) in chunks(X)])
+
+    def same() -> Iterator[Any]:
+        yield from shared
+
+    with pytest.raises(DataError) as caught:
+        collected(PAIR, same)
+    assert "used up" in str(caught.value) or "no samples" in str(caught.value) or "anew" in str(caught.value)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a generator": (lambda: (x for (x,) in chunks(X)), "generator"),
+    "an iterator": (lambda: iter([X]), "iterator"),
+    "zip": (lambda: zip(X, LABELS, strict=True), "zip"),
+    "the same used-up generator": (used_up, "used up"),
+    "nothing": (lambda: [], "no batch"),
+    "an empty tensor": (lambda: X[:0], "sample"),
+    "nothing at every call": (lambda: lambda: iter(()), "no batch"),
+    "numbers": (lambda: [1, 2, 3], "int"),
+    "a number": (lambda: 7, "int"),
+    "strings": (lambda: ["a", "b"], "str"),
+    "None batches": (lambda: [None], "NoneType"),
+    "a scalar tensor": (lambda: torch.tensor(1.0), "sample axis"),
+    "an empty dict": (lambda: [{}], "dict"),
+    "an empty tuple": (lambda: [()], "tuple"),
+    "a dict of text": (lambda: [{"x": "text"}], "x"),
+    "a module": (lambda: NET, "Many"),
+    "a function with arguments": (lambda: lambda split: batches(X)(), "argument"),
+    "a function that returns None": (lambda: lambda: None, "NoneType"),
+    "a function that fails": (lambda: failing, "next batch"),
+    "a function that fails at once": (lambda: lambda: 1 / 0, "division by zero"),
+    "inputs of other width": (lambda: batches(rows(24, 15)), "15"),
+    "a wrong name": (lambda: [{"y": X}], "y"),
+    "a batch with another number of inputs": (lambda: [(X[:8],), (X[8:16], X[8:16], X[8:16])], "3 inputs"),
+    "a batch without a name": (lambda: [{"x": X[:8]}, {"y": X[8:]}], "x"),
+    "labels of other length": (lambda: [(X[:8], LABELS[:7])], "7"),
+    "labels for some": (lambda: [(X[:8], LABELS[:8]), X[8:]], "labels"),
+    "sizes that differ": (lambda: {"x": X, "labels": LABELS[:5]}, "5"),
+    "a file that is missing": (lambda: "missing.npz", "missing.npz"),
+    "a torch file": (lambda: "missing.pt", "missing.pt"),
+    "a function that is missing": (lambda: "no_such_module:load", "no_such_module"),
+    "complex numbers": (lambda: X.to(torch.complex64), "complex"),
+    "sparse": (lambda: X.to_sparse(), "sparse"),
+}
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_what_cannot_be_read_is_said(form):
+    give, said = REFUSED[form]
+    with pytest.raises(QuantmedicError) as caught:
+        collected(PAIR, give())
+    assert said in str(caught.value)
+    assert caught.value.where, "names no place"
+    assert caught.value.help, "names no next step"
+
+
+def test_both_sets_may_come_in_different_forms():
+    case = quantmedic.collect(*PAIR, representative=[x for (x,) in chunks(X)], validation={"x": X}, threads=1)
+    assert {role: record.seen for role, record in case.record.datasets.items()} == {
+        "representative": 24,
+        "validation": 24,
+    }
+
+
+def test_no_data():
+    with pytest.raises(DataError, match="no data"):
+        quantmedic.collect(*PAIR)
+
+
+def test_files_feed_modules(tmp_path, expected):
+    np.savez(tmp_path / "data.npz", x=X.numpy(), labels=LABELS.numpy())
+    np.save(tmp_path / "data.npy", X.numpy())
+    case = collected(PAIR, tmp_path / "data.npz")
+    assert numbers(case) == expected and case.record.datasets["validation"].labelled
+    assert numbers(collected(PAIR, str(tmp_path / "data.npy"))) == expected
+
+
+def test_limits_of_samples():
+    assert collected(PAIR, batches(X), samples=10).record.datasets["validation"].seen == 10
+
+
+def test_the_users_tensors_stay_as_they_are():
+    x = steps(8)
+    net = made(lambda: torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(16, 4)))
+    before = x.clone()
+    collected((net, rounded(net, x.clone())), [x])
+    assert torch.equal(x, before)
