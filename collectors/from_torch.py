@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.datasets import Dataset, open_dataset
 from quantmedic.collectors.preprocessing import Preprocessing
-from quantmedic.collectors.torch_inputs import as_source, inputs_of
+from quantmedic.collectors.torch_inputs import TorchData
 from quantmedic.collectors.torch_models import TRACED_SAMPLES, TorchModels, open_torch_models
-from quantmedic.collectors.torch_module import opened
+from quantmedic.collectors.torch_module import as_deployed, opened
 from quantmedic.engine.facts import Role
 
 Array = NDArray[np.generic]
@@ -40,18 +40,21 @@ def open_torch(
         DataError: The data cannot be read or do not tell the inputs.
         ModelError: A module fails on the first batch, or the two do not belong together.
     """
-    float_module, quantized_module = opened(float_module, "float model"), opened(quantized_module, "quantized model")
-    inputs = inputs_of(float_module, [given[role] for role in sorted(given, reverse=True)])
-    datasets = {
-        role: open_dataset(
-            as_source(source, float_module, inputs),
-            inputs.specs,
-            preprocessing=preprocessing.get(role, _NOTHING_DECLARED),
-            labels=labels if role == "validation" or "validation" not in given else None,
-            role=role,
-        )
-        for role, source in given.items()
-    }
-    judged = datasets.get("validation") or next(iter(datasets.values()))
-    first = next(judged.batches(TRACED_SAMPLES))
-    return open_torch_models(float_module, quantized_module, inputs, first.inputs, mapping), datasets
+    modules = opened(float_module, "float model"), opened(quantized_module, "quantized model")
+    # Loaders draw from torch's random numbers, whose state is the user's.
+    with as_deployed(*modules):
+        data = TorchData(modules[0], {role: given[role] for role in sorted(given, reverse=True)})
+        inputs = data.inputs()
+        datasets = {
+            role: open_dataset(
+                data.source(role, inputs),
+                inputs.specs,
+                preprocessing=preprocessing.get(role, _NOTHING_DECLARED),
+                labels=labels if role == "validation" or "validation" not in given else None,
+                role=role,
+            )
+            for role in given
+        }
+        judged = datasets.get("validation") or next(iter(datasets.values()))
+        first = next(judged.batches(TRACED_SAMPLES))
+        return open_torch_models(*modules, inputs, first.inputs, mapping), datasets

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.functions import FUNCTION, import_function
 from quantmedic.collectors.inputs import InputSpec
-from quantmedic.collectors.torch_module import to_array
-from quantmedic.engine.errors import DataError
+from quantmedic.collectors.messages import did_you_mean, missing
+from quantmedic.collectors.torch_module import device_of, to_array
+from quantmedic.engine.errors import DataError, QuantmedicError
 
 Array = NDArray[np.generic]
 #: Name of inputs that the module's signature does not name.
 _UNNAMED = "input"
+_LABELS = "labels"
+_FORMS = "yield tensors, or tuples, lists or dicts of them"
 
 
 @dataclass(frozen=True)
@@ -29,177 +32,310 @@ class TorchInputs:
     dtypes: tuple[torch.dtype, ...]
     specs: tuple[InputSpec, ...]
 
-    def tensors(self, arrays: Mapping[str, Array], device: torch.device) -> dict[str, torch.Tensor]:
-        """A batch as tensors of the types that the user gave; copies, for modules may write to their inputs."""
+    def tensors(self, arrays: Mapping[str, Array], module: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """A batch as tensors; copies, for modules may write to their inputs.
+
+        They come where the module's parameters are and in the precision that these have, else in the type that the
+        user gave: the two modules of a pair may differ in both.
+        """
+        device, precision = device_of(module), _precision(module)
         pairs = zip(self.names, self.dtypes, strict=True)
-        return {name: torch.tensor(arrays[name]).to(device, dtype) for name, dtype in pairs}
+        types = {name: precision if precision is not None and own.is_floating_point else own for name, own in pairs}
+        return {name: torch.tensor(arrays[name]).to(device, dtype) for name, dtype in types.items()}
 
     def call(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Any:
         """What the module makes of a batch."""
         return module(**tensors) if self.by_name else module(*tensors.values())
 
 
-def inputs_of(module: torch.nn.Module, sources: Iterable[object]) -> TorchInputs:
-    """The inputs, as the first batch of the first source that can tell shows them.
+@dataclass
+class _Given:
+    """Data as the user gave them, read once or more often."""
+
+    source: Any
+    last: Any = None
+
+    @property
+    def name(self) -> str:
+        return str(getattr(self.source, "__name__", type(self.source).__name__))
+
+    def items(self) -> Iterator[Any]:
+        """One pass; whatever the user's code raises becomes a ``DataError``."""
+        try:
+            returned = self.source() if callable(self.source) else self.source
+            if isinstance(returned, Iterator) and returned is self.last:
+                raise DataError(
+                    "the function returned the iterator of an earlier call, which is used up",
+                    where=[self.name, type(returned).__name__],
+                    help="make a new generator at every call: the data are read several times",
+                )
+            self.last = returned
+            yield from returned
+        except QuantmedicError:
+            raise
+        except Exception as error:
+            raise DataError(
+                "the data cannot be read",
+                where=[self.name, f"cause  {type(error).__name__}: {error}"],
+                help="give a function without arguments that returns an iterable of batches, or an iterable of batches",
+            ) from error
+
+
+class TorchData:
+    """The data sets of one collection, in the forms that users of torch have them in."""
+
+    def __init__(self, module: torch.nn.Module, given: Mapping[str, Any]) -> None:
+        self._module = module
+        self._given = {role: _opened(source, f"{role} data") for role, source in given.items()}
+
+    def inputs(self) -> TorchInputs:
+        """The inputs, as the first batch of the first source that can tell shows them.
+
+        Raises:
+            DataError: No source yields a batch, or its batches are no tensors.
+        """
+        for source in self._given.values():
+            for item in _first(source):
+                return _inputs(self._module, item)
+        raise DataError(
+            "the data do not tell the inputs of the module",
+            where=[f"{role}: {source}" for role, source in self._given.items()],
+            help="give a function that yields batches, an iterable of batches, a tensor, a mapping of input names to "
+            "tensors or arrays, or an .npz file",
+        )
+
+    def source(self, role: str, inputs: TorchInputs) -> object:
+        """A data set in a form that data sets read: mappings of arrays, paired with labels where there are any."""
+        source = self._given[role]
+        if isinstance(source, Mapping):
+            return {str(name): _array(value, str(name)) for name, value in source.items()}
+        if isinstance(source, torch.Tensor):
+            return {inputs.names[0]: _array(source, inputs.names[0])}
+        if not isinstance(source, _Given):
+            return source
+        number = _count(self._module)
+
+        def batches() -> Iterator[object]:
+            for item in source.items():
+                values, labels = _parted(item, number)
+                arrays = _named(values, inputs)
+                yield arrays if labels is None else (arrays, _array(labels, _LABELS))
+
+        batches.__name__ = source.name
+        return batches
+
+
+def _opened(source: Any, what: str) -> Any:
+    """What is read once or as a whole as it is, all else as ``_Given``.
 
     Raises:
-        DataError: No source yields a batch, or its batches are no tensors.
+        DataError: The source can be read only once, or not at all.
     """
-    for source in sources:
-        item = _first_item(source)
-        if item is not None:
-            return _inputs(module, item)
-    raise DataError(
-        "the data do not tell the inputs of the module",
-        help="give a function that yields batches, an iterable of batches, a tensor, or a mapping of input names to "
-        "tensors or arrays",
-    )
-
-
-def as_source(source: object, module: torch.nn.Module, inputs: TorchInputs) -> object:
-    """The source in a form that data sets read: mappings of arrays, paired with labels where there are any."""
     if isinstance(source, str) and FUNCTION.fullmatch(source) and not Path(source).exists():
-        source = import_function(source, "data")
-    if isinstance(source, Mapping):
-        return {str(name): _array(value) for name, value in source.items()}
-    if isinstance(source, torch.Tensor):
-        return {inputs.names[0]: _array(source)}
-    if isinstance(source, str | Path) or hasattr(source, "__array__"):
-        return source
-    if not callable(source) and (isinstance(source, Iterator) or not isinstance(source, Iterable)):
-        return source  # told apart, and refused, where data sets are opened
-    given: Any = source
-    number = _count(module)
-
-    def batches() -> Iterator[object]:
-        for item in given() if callable(given) else given:
-            values, labels = _parted(item, number)
-            arrays = _named(values, inputs)
-            yield arrays if labels is None else (arrays, _array(labels))
-
-    batches.__name__ = getattr(given, "__name__", type(given).__name__)
-    return batches
-
-
-def _first_item(source: object) -> Any:
-    """The first batch, or the whole set where it is one nest of arrays; None for files."""
-    if isinstance(source, str) and FUNCTION.fullmatch(source) and not Path(source).exists():
-        source = import_function(source, "data")
+        return _Given(import_function(source, what))
     if isinstance(source, str | Path):
-        return _first_of_file(Path(source).expanduser())
+        path = Path(source).expanduser()
+        if not path.exists():
+            raise missing(path, what)
+        return path
     if isinstance(source, Mapping | torch.Tensor) or hasattr(source, "__array__"):
         return source
-    given: Any = source
-    if isinstance(given, Iterator):
+    if isinstance(source, Iterator):
         raise DataError(
-            "the data can be read only once",
-            where=type(given).__name__,
+            f"the {what} can be read only once",
+            where=type(source).__name__,
             help="give the function that makes the generator, not the generator: the data are read several times",
         )
-    try:
-        return next(iter(given() if callable(given) else given))
-    except StopIteration:
+    if isinstance(source, torch.utils.data.Dataset):
+        raise DataError(
+            f"the {what} are single samples",
+            where=type(source).__name__,
+            help="give batches: torch.utils.data.DataLoader(dataset, batch_size=32)",
+        )
+    if isinstance(source, torch.nn.Module) or not (callable(source) or isinstance(source, Iterable)):
+        raise DataError(
+            f"the {what} are of a kind that is not known",
+            where=type(source).__name__,
+            help="give a function that yields batches, an iterable of batches, a tensor, a mapping, or a file",
+        )
+    return _Given(source)
+
+
+def _first(source: Any) -> Iterator[Any]:
+    """The first batch, or the whole set where it is one nest of arrays; nothing of files that do not tell."""
+    if isinstance(source, Path):
+        yield from _first_of_file(source)
+    elif not isinstance(source, _Given):
+        yield source
+    else:
+        for item in source.items():
+            yield item
+            return
         raise DataError(
             "the data hold no batch",
-            where=getattr(given, "__name__", type(given).__name__),
+            where=source.name,
             help="yield at least one batch at every call; a generator that was used up before yields none",
-        ) from None
-    except TypeError as error:
-        raise DataError(
-            "the data cannot be read",
-            where=f"{type(given).__name__}: {error}",
-            help="give a function without arguments",
-        ) from error
+        )
 
 
-def _first_of_file(path: Path) -> Any:
+def _first_of_file(path: Path) -> Iterator[Any]:
     """Arrays of a file that tells its inputs by name."""
     if path.suffix == ".npz" and path.is_file():
         with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name][:1] for name in stored.files if name != "labels"}
-    if path.suffix == ".npy" and path.is_file():
-        return np.load(path, mmap_mode="r", allow_pickle=False)[:1]
-    return None
+            yield {name: stored[name][:1] for name in stored.files if name != _LABELS}
+    elif path.suffix == ".npy" and path.is_file():
+        yield np.array(np.load(path, mmap_mode="r", allow_pickle=False)[:1])
 
 
 def _inputs(module: torch.nn.Module, item: Any) -> TorchInputs:
     values, _ = _parted(item, _count(module))
+    known = _parameters(module)
     if isinstance(values, Mapping):
-        names, tensors = [str(name) for name in values if str(name) != "labels"], list(values.values())
-        tensors = [values[name] for name in values if str(name) != "labels"]
-        by_name = len(names) > 1 or names[0] in _parameters(module)
+        names = [str(name) for name in values if str(name) != _LABELS]
+        tensors = [values[name] for name in values if str(name) != _LABELS]
+        by_name = len(names) > 1 or bool(set(names) & set(known.all))
+        if by_name:
+            _refuse_unknown(names, known, module)
     else:
         tensors = list(values)
-        known = [*_parameters(module), *(f"{_UNNAMED}{k}" for k in range(len(tensors)))]
-        names, by_name = known[: len(tensors)], False
-        if len(set(names)) < len(names) or len(_parameters(module)) < len(tensors):
+        names = [*known.by_place, *known.by_name][: len(tensors)]
+        by_name = bool(known.by_name) and not known.by_place
+        if len(names) < len(tensors):
             names = [f"{_UNNAMED}{k}" if len(tensors) > 1 else _UNNAMED for k in range(len(tensors))]
-    found = [torch.as_tensor(tensor) for tensor in tensors]
-    for name, tensor in zip(names, found, strict=True):
-        if not tensor.dim():
+    if not tensors:
+        raise DataError("a batch holds no tensor", where=type(item).__name__, help=_FORMS)
+    arrays = {name: _array(value, name) for name, value in zip(names, tensors, strict=True)}
+    for name, array in arrays.items():
+        if not array.ndim:
             raise DataError("an input has no sample axis", where=name, help="axis 0 of every input counts samples")
-    specs = tuple(_spec(name, tensor) for name, tensor in zip(names, found, strict=True))
-    return TorchInputs(tuple(names), by_name, tuple(_fed_as(tensor) for tensor in found), specs)
+    specs = tuple(_spec(name, array) for name, array in arrays.items())
+    return TorchInputs(tuple(names), by_name, tuple(_fed_as(value) for value in tensors), specs)
 
 
-def _fed_as(tensor: torch.Tensor) -> torch.dtype:
+def _refuse_unknown(names: Sequence[str], known: "_Parameters", module: torch.nn.Module) -> None:
+    strange = [name for name in names if name not in known.all]
+    if strange and not known.open:
+        raise DataError(
+            f"{type(module).__name__} has no such input",
+            where=[f"{name}{did_you_mean(name, known.all)}" for name in strange],
+            help=f"name the inputs as its forward does: {', '.join(known.all)}",
+        )
+
+
+def _fed_as(value: Any) -> torch.dtype:
     """Arrays of doubles are what numpy makes by default; modules want single precision."""
-    return torch.float32 if tensor.dtype == torch.float64 else tensor.dtype
+    dtype = value.dtype if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value)[:1].copy()).dtype
+    return torch.float32 if dtype == torch.float64 else dtype
 
 
-def _spec(name: str, tensor: torch.Tensor) -> InputSpec:
+def _precision(module: torch.nn.Module) -> torch.dtype | None:
+    """The floating type of all parameters of a module; None where they have none, or several."""
+    found = {own.dtype for own in module.parameters() if own.dtype in _PRECISIONS}
+    return found.pop() if len(found) == 1 else None
+
+
+_PRECISIONS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
+
+def _spec(name: str, array: Array) -> InputSpec:
     """Axes may change from batch to batch, but for the channels of images."""
-    channels = tensor.shape[1] if tensor.dim() == 4 and tensor.is_floating_point() else None
-    shape = tuple(channels if axis == 1 else None for axis in range(tensor.dim()))
-    return InputSpec(name, shape, np.dtype(to_array(tensor[:1]).dtype if tensor.dtype != torch.float64 else np.float32))
+    channels = array.shape[1] if array.ndim == 4 and array.dtype.kind == "f" else None
+    shape = tuple(channels if axis == 1 else None for axis in range(array.ndim))
+    return InputSpec(name, shape, np.dtype(np.float32) if array.dtype == np.float64 else array.dtype)
 
 
-def _parameters(module: torch.nn.Module) -> list[str]:
-    """Names of the arguments of ``forward`` that can be handed over by place."""
+@dataclass(frozen=True)
+class _Parameters:
+    """Arguments of ``forward``: those that can be handed over by place, those only by name, and whether it takes any."""
+
+    by_place: tuple[str, ...] = ()
+    by_name: tuple[str, ...] = ()
+    open: bool = True
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.by_place, *self.by_name)
+
+
+def _parameters(module: torch.nn.Module) -> _Parameters:
+    found = _signature(module)
+    if found is None:
+        return _Parameters()
+    return _Parameters(
+        tuple(p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
+        tuple(p.name for p in found if p.kind == p.KEYWORD_ONLY),
+        any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found),
+    )
+
+
+def _signature(module: torch.nn.Module) -> list[inspect.Parameter] | None:
     try:
-        found = inspect.signature(module.forward).parameters.values()
+        return list(inspect.signature(module.forward).parameters.values())
     except (TypeError, ValueError):
-        return []
-    return [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return None
 
 
 def _count(module: torch.nn.Module) -> int | None:
     """How many inputs the module must be given; None where its signature does not tell."""
-    try:
-        found = list(inspect.signature(module.forward).parameters.values())
-    except (TypeError, ValueError):
+    found = _signature(module)
+    if found is None or any(p.kind == p.VAR_POSITIONAL for p in found):
         return None
-    if any(p.kind == p.VAR_POSITIONAL for p in found):
-        return None
-    return sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found)
+    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return sum(p.default is p.empty and p.kind not in kinds for p in found)
 
 
 def _parted(item: Any, count: int | None) -> tuple[Any, Any]:
-    """Inputs, and labels where a batch is a pair of both."""
+    """Inputs, and labels where a batch is a pair of both, or one longer than the module has inputs."""
     if isinstance(item, torch.Tensor) or hasattr(item, "__array__"):
         return [item], None
     if isinstance(item, Mapping):
-        return item, item.get("labels")
+        return item, item.get(_LABELS)
     if not isinstance(item, tuple | list) or not item:
-        raise DataError(
-            "a batch is no tensor", where=type(item).__name__, help="yield tensors, or tuples, lists or dicts of them"
-        )
+        raise DataError("a batch is no tensor", where=type(item).__name__, help=_FORMS)
     if len(item) == 2 and (count == 1 or isinstance(item[0], Mapping | tuple | list)):
         inputs = item[0]
         return (inputs if isinstance(inputs, Mapping | tuple | list) else [inputs]), item[1]
+    if count is not None and len(item) == count + 1 > 2:
+        return item[:-1], item[-1]
     return item, None
 
 
 def _named(values: Any, inputs: TorchInputs) -> dict[str, Array]:
     if isinstance(values, Mapping):
-        return {str(name): _array(value) for name, value in values.items() if str(name) in inputs.names}
+        return {str(name): _array(value, str(name)) for name, value in values.items() if str(name) in inputs.names}
     given: Sequence[Any] = values
     if len(given) != len(inputs.names):
         raise DataError(
-            f"a batch has {len(given)} inputs, the first one had {len(inputs.names)}", where=", ".join(inputs.names)
+            f"a batch has {len(given)} inputs, the first one had {len(inputs.names)}",
+            where=", ".join(inputs.names),
+            help="give the inputs in all batches alike; with labels yield (inputs, labels)",
         )
-    return {name: _array(value) for name, value in zip(inputs.names, given, strict=True)}
+    return {name: _array(value, name) for name, value in zip(inputs.names, given, strict=True)}
 
 
-def _array(value: Any) -> Array:
-    return to_array(value) if isinstance(value, torch.Tensor) else np.asarray(value)
+def _array(value: Any, name: str) -> Array:
+    """Numbers of a tensor, or of what numpy can read.
+
+    Raises:
+        DataError: It holds none that can be read.
+    """
+    try:
+        if isinstance(value, torch.Tensor):
+            value = value.dequantize() if value.is_quantized else value
+            return to_array(value)
+        array = np.asarray(value)
+    except Exception as error:
+        raise DataError(
+            "a tensor of the data cannot be read",
+            where=[f"{name}  {_described(value)}", f"cause  {type(error).__name__}: {str(error).splitlines()[0][:200]}"],
+            help="give dense tensors of numbers",
+        ) from error
+    if array.dtype.kind not in "fiubc":
+        raise DataError("a batch holds no numbers", where=f"{name}  {_described(value)}", help=_FORMS)
+    return array
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} tensor, {str(value.layout).removeprefix('torch.')}, {value.device}"
+    return type(value).__name__

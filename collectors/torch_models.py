@@ -17,7 +17,7 @@ from quantmedic.collectors.onnx_pair import Models, Runner, pairs_of, refuse_swa
 from quantmedic.collectors.onnx_weights import refuse_other_weights
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.torch_inputs import TorchInputs
-from quantmedic.collectors.torch_module import as_deployed, device_of, run_error, to_array
+from quantmedic.collectors.torch_module import as_deployed, run_error, to_array
 from quantmedic.collectors.torch_trace import Recorder, TorchGraph, graph_of
 from quantmedic.collectors.torch_twins import Collapsed, settle_twins
 from quantmedic.engine.errors import ModelError, QuantmedicError
@@ -104,7 +104,7 @@ class TorchModels(Models):
 
     def _run(self, module: torch.nn.Module, batch: Batch, mode: Interception | None, what: str) -> list[torch.Tensor]:
         with self.lock, torch.no_grad():
-            tensors = self.inputs.tensors(batch.inputs, device_of(module))
+            tensors = self.inputs.tensors(batch.inputs, module)
             return list(tensors_of(_called(module, self.inputs, tensors, mode, what, batch.inputs)))
 
     @staticmethod
@@ -167,7 +167,7 @@ def open_torch_models(
 
 
 def _graph(module: torch.nn.Module, inputs: TorchInputs, batch: Batch, what: str) -> TorchGraph:
-    tensors = inputs.tensors(batch.inputs, device_of(module))
+    tensors = inputs.tensors(batch.inputs, module)
     recorder = Recorder(module)
     result = _called(module, inputs, tensors, recorder, what, batch.inputs)
     return graph_of(module, recorder.calls, tensors, result, what)

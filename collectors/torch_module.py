@@ -1,5 +1,6 @@
 """Running a user's torch module as it is deployed, and leaving it, and torch itself, as they were found."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -28,6 +29,8 @@ def as_deployed(*modules: torch.nn.Module) -> Iterator[None]:
     devices = sorted({tensor.device.index or 0 for tensor in buffers if tensor.device.type == "cuda"})
     with ExitStack() as stack, torch.no_grad():
         stack.enter_context(torch.random.fork_rng(devices=devices))
+        if "torch._dynamo" in sys.modules:  # what is compiled hides its operators
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         try:
             for part in parts:
                 part.training = False  # exported modules refuse eval()

@@ -187,7 +187,8 @@ def collect(
     models, datasets = open_pair(
         float_model, quantized_model, given, preprocessing=preprocessing or {}, labels=labels, mapping=mapping
     )
-    name = metric or default_metric(datasets.values())
+    with models.as_deployed():
+        name = metric or default_metric(datasets.values())
     extras = _extras(models, datasets.get("validation"), samples, reference_outputs, device_outputs)
     told = None
     if core_config is not None or mct_log is not None:

@@ -94,9 +94,9 @@ ONE_INPUT: dict[str, Callable[[], Any]] = {
     "requires grad": lambda: batches(X.clone().requires_grad_()),
     "a view": lambda: batches(torch.cat([X, X], 1)[:, :16]),
     "transposed memory": lambda: batches(X.t().contiguous().t()),
-    "half precision": lambda: None,
+    "a name of its own": lambda: [{"numbers": x} for (x,) in chunks(X)],
 }
-del ONE_INPUT["half precision"]
+LABELLED = [form for form in ONE_INPUT if "label" in form or "nested" in form] + ["DataLoader of a data set"]
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,8 @@ def expected() -> dict[str, Any]:
 def test_every_form_of_one_input_gives_the_same_numbers(expected, form):
     case = collected(PAIR, ONE_INPUT[form]())
     assert numbers(case) == expected
-    labelled = "label" in form or form == "DataLoader of a data set"
-    assert case.record.datasets["validation"].labelled == labelled
-    if labelled:
+    assert case.record.datasets["validation"].labelled == (form in LABELLED)
+    if form in LABELLED:
         assert case.statistics["validation"].samples["label"].tolist() == LABELS.tolist()
 
 
@@ -143,11 +142,9 @@ def test_every_form_of_two_inputs_gives_the_same_numbers(form):
 def test_arguments_that_can_only_be_named():
     net = made(Keywords)
     pair = net, rounded(net, {"left": LEFT, "right": RIGHT})
-    case = collected(pair, [{"left": a, "right": b} for a, b in chunks(LEFT, RIGHT)])
-    assert case.record.datasets["validation"].seen == 24
-    with pytest.raises(QuantmedicError) as caught:
-        collected(pair, chunks(LEFT, RIGHT))
-    assert "left" in str(caught.value)
+    named = collected(pair, [{"left": a, "right": b} for a, b in chunks(LEFT, RIGHT)])
+    placed = collected(pair, chunks(LEFT, RIGHT))
+    assert numbers(named) == numbers(placed) and numbers(named)["seen"] == 24
 
 
 class Scaled(torch.nn.Module):
@@ -235,7 +232,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a function that fails": (lambda: failing, "next batch"),
     "a function that fails at once": (lambda: lambda: 1 / 0, "division by zero"),
     "inputs of other width": (lambda: batches(rows(24, 15)), "15"),
-    "a wrong name": (lambda: [{"y": X}], "y"),
+    "a data set of samples": (Pairs, "DataLoader"),
+    "a stream of samples": (Stream, "DataLoader"),
+    "a misspelt name": (lambda: [{"x": X, "mask": X}], "mask"),
+    "labels that are no numbers": (lambda: [(X, ["cat"] * 24)], "label"),
+    "labels that are boxes": (lambda: [(X, [{"boxes": X}] * 24)], "label"),
+    "a tensor without memory": (lambda: X.to("meta"), "meta"),
     "a batch with another number of inputs": (lambda: [(X[:8],), (X[8:16], X[8:16], X[8:16])], "3 inputs"),
     "a batch without a name": (lambda: [{"x": X[:8]}, {"y": X[8:]}], "x"),
     "labels of other length": (lambda: [(X[:8], LABELS[:7])], "7"),
