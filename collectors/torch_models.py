@@ -17,10 +17,10 @@ from quantmedic.collectors.onnx_pair import Models, Runner, pairs_of, refuse_swa
 from quantmedic.collectors.onnx_weights import refuse_other_weights
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.torch_inputs import TorchInputs
-from quantmedic.collectors.torch_module import as_deployed, run_error, to_array
+from quantmedic.collectors.torch_module import as_deployed, run_error, to_array, without_quantizers
 from quantmedic.collectors.torch_trace import Recorder, TorchGraph, graph_of
 from quantmedic.collectors.torch_twins import Collapsed, settle_twins
-from quantmedic.engine.errors import ModelError, QuantmedicError
+from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 
 Array = NDArray[np.generic]
 #: Samples of the first batch that the calls are written down with.
@@ -28,6 +28,9 @@ TRACED_SAMPLES = 2
 #: Outputs that differ by more than this share of their largest value are not those of the module by itself: kernels
 #: that torch chooses when nobody looks round a little differently.
 SAME_OUTPUT = 1e-4
+#: Modules that a notice names.
+_NAMES_TOLD = 8
+_ONE_KIND = "give batches of one kind, or a module whose forward does not depend on the data"
 
 
 @dataclass
@@ -91,21 +94,43 @@ class TorchModels(Models):
         return lambda batch: self.matched(self.run_quantized(batch, make()), positions)
 
     def run_float(self, batch: Batch, mode: Interception | None) -> list[torch.Tensor]:
-        """Outputs of the float module, all of them, under an interception.
+        """Outputs of the float module, in the order of its graph's, under an interception.
 
         Raises:
-            ModelError: It fails on this batch.
+            ModelError: It fails on this batch, or returns something else than on the first one.
         """
-        return self._run(self.float_module, batch, mode, "float model")
+        return self._run(self.float_module, self.float_graph, batch, mode, "float model")
 
     def run_quantized(self, batch: Batch, mode: Interception | None) -> list[torch.Tensor]:
         """The same of the quantized module."""
-        return self._run(self.quantized_module, batch, mode, "quantized model")
+        return self._run(self.quantized_module, self.quantized, batch, mode, "quantized model")
 
-    def _run(self, module: torch.nn.Module, batch: Batch, mode: Interception | None, what: str) -> list[torch.Tensor]:
+    def _run(
+        self, module: torch.nn.Module, graph: Any, batch: Batch, mode: Interception | None, what: str
+    ) -> list[torch.Tensor]:
         with self.lock, torch.no_grad():
             tensors = self.inputs.tensors(batch.inputs, module)
-            return list(tensors_of(_called(module, self.inputs, tensors, mode, what, batch.inputs)))
+            found = tensors_of(_called(module, self.inputs, tensors, mode, what, batch.inputs))
+        if len(found) != graph.returned:
+            raise ModelError(
+                f"the {what} returns something else from batch to batch",
+                where=f"{graph.returned} tensors on the first batch, now {len(found)}",
+                help=_ONE_KIND,
+            )
+        return [found[position] for position in graph.positions]
+
+    def note_fast_path(self) -> None:
+        """Tell which modules torch computes in one kernel when nobody looks, so that quantizers within do nothing."""
+        if not torch.backends.mha.get_fastpath_enabled():
+            return
+        parts = self.quantized_module.named_modules()
+        names = [name for name, part in parts if isinstance(part, torch.nn.TransformerEncoderLayer)]
+        notice = (
+            f"torch computes {', '.join(names[:_NAMES_TOLD])} in one kernel, which leaves quantizers within out: call "
+            "torch.backends.mha.set_fastpath_enabled(False) to let them count"
+        )
+        if names and notice not in self.quantized.notices:
+            self.quantized.notices.append(notice)
 
     @staticmethod
     def matched(outputs: Sequence[torch.Tensor], positions: Sequence[int]) -> list[Any]:
@@ -142,6 +167,7 @@ def open_torch_models(
             for module, what in zip(modules, ("float model", "quantized model"), strict=True)
         ]
         float_graph, quantized = graphs
+        quantized.notices += without_quantizers(modules[1], quantized.is_quantized)
         refuse_swapped(float_graph, quantized)
         matched = match(float_graph, quantized, _given(mapping or {}, float_graph, quantized))
         if not matched.operators:
@@ -200,6 +226,12 @@ def _given(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: Torch
     """
     from quantmedic.collectors.messages import did_you_mean
 
+    if not isinstance(mapping, Mapping):
+        raise DataError(
+            "mapping is no mapping",
+            where=type(mapping).__name__,
+            help="write mapping={float layer: quantized layer}, both by name",
+        )
     for names, graph in ((mapping.keys(), float_graph), (mapping.values(), quantized)):
         known = [op.name for op in graph.operators]
         for name in names:
@@ -241,5 +273,5 @@ def changed_calls(what: str, number: int, calls: Sequence[str], name: str) -> Mo
     return ModelError(
         f"the {what} computes something else from batch to batch",
         where=f"call {number}: {before} on the first batch, now {name}",
-        help="give batches of one kind, or a module whose forward does not depend on the data",
+        help=_ONE_KIND,
     )

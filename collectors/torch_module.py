@@ -93,6 +93,34 @@ def to_array(tensor: torch.Tensor) -> Array:
     return tensor.to("cpu").resolve_conj().resolve_neg().contiguous().numpy()
 
 
+def is_watching(part: torch.nn.Module) -> bool:
+    """An observer or fake quantizer, of whatever package."""
+    return _is(part, "ObserverBase") or _is(part, "FakeQuantizeBase")
+
+
+def without_quantizers(module: torch.nn.Module, is_quantized: bool) -> list[str]:
+    """Why a module that should be quantized is not: it is only prepared, or its fake quantizers are switched off."""
+    if is_quantized:
+        return []
+    off = sum(_is(part, "FakeQuantizeBase") for part in module.modules())
+    if off:
+        return [
+            f"the quantized model holds no quantizer that is on: all {off} fake quantizers are switched off; "
+            "model.apply(torch.ao.quantization.enable_fake_quant) switches them on"
+        ]
+    watching = sum(_is(part, "ObserverBase") for part in module.modules())
+    if watching:
+        return [
+            f"the quantized model holds no quantizers: it is only prepared, with {watching} observers; convert it with "
+            "the tool that prepared it, such as convert_pt2e or convert_fx"
+        ]
+    return []
+
+
+def _is(part: torch.nn.Module, base: str) -> bool:
+    return any(kind.__name__ == base for kind in type(part).__mro__)
+
+
 def run_error(error: Exception, what: str, feed: Mapping[str, Array]) -> ModelError:
     """What to say of a module that fails."""
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())

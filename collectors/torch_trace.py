@@ -16,7 +16,7 @@ from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import Graph, Operator, Tap, consumers_of
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
-from quantmedic.collectors.torch_module import to_array
+from quantmedic.collectors.torch_module import is_watching, to_array
 from quantmedic.collectors.torch_operators import Operand, Written, is_alias, plain_name, written
 from quantmedic.collectors.torch_quantizers import Kind, Quantized, blocked, grid_of, of_tensor, quantized
 from quantmedic.engine.errors import ModelError
@@ -53,6 +53,8 @@ class TorchGraph(Graph):
         shapes: Shape of every tensor; None for the axis of the samples.
         half: Tensors in float16.
         integer: Tensors that an integer kernel writes.
+        returned: Number of tensors that the module returns.
+        positions: Which of them are the outputs; constants are none.
     """
 
     calls: list[str] = field(default_factory=list)
@@ -63,6 +65,8 @@ class TorchGraph(Graph):
     shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
     half: set[str] = field(default_factory=set)
     integer: set[str] = field(default_factory=set)
+    returned: int = 0
+    positions: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class _Call:
     kwargs: Kwargs
     result: Any
     path: str
-    versions: tuple[int, ...]
+    versions: tuple[int | None, ...]
 
     @property
     def inputs(self) -> list[torch.Tensor]:
@@ -95,7 +99,7 @@ class Recorder(Interception):
 
     def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
         call = _Call(name, args, kwargs, result, self._path(), ())
-        versions = tuple(tensor._version for tensor in call.results if not tensor.is_inference())
+        versions = tuple(None if tensor.is_inference() else tensor._version for tensor in call.results)
         self.calls.append(replace(call, versions=versions))
         return result
 
@@ -149,9 +153,9 @@ class _Writer:
         self._names: dict[int, str] = {}
         self._constants: dict[str, torch.Tensor] = {}
         self._grids: dict[str, tuple[Quantizer | None, torch.Tensor | None]] = {}
-        self._versions: dict[str, tuple[torch.Tensor, int]] = {}
+        self._versions: dict[str, tuple[torch.Tensor, int | None]] = {}
         self._taken: dict[str, int] = {}
-        self._single = _single_calls(calls)
+        self._single = _single_calls(calls, module)
         self._held = dict(_held_names(calls))
         self._reads: dict[int, dict[str, list[Place]]] = {}
 
@@ -168,8 +172,9 @@ class _Writer:
                 self._add_constant(name, tensor)
         for number, call in enumerate(self._calls):
             self._add(number, call)
-        outputs = [self._names.get(id(tensor)) for tensor in tensors_of(result)]
-        graph.outputs = [name for name in outputs if name is not None and name not in self._constants]
+        ends = {k: self._names.get(id(tensor)) for k, tensor in enumerate(tensors_of(result))}
+        known = {k: name for k, name in ends.items() if name is not None and name not in self._constants}
+        graph.returned, graph.positions, graph.outputs = len(ends), list(known), list(known.values())
         self._prune()
         if not graph.outputs or not graph.operators:
             raise ModelError(
@@ -184,7 +189,7 @@ class _Writer:
         graph.read = {op.index: self._reads[id(op)] for op in graph.operators}
         graph.producers = {name: op for op in graph.operators for name in op.outputs}
         graph.consumers = consumers_of(graph.operators)
-        graph.rewritten = {name for name, (tensor, version) in self._versions.items() if tensor._version != version}
+        graph.rewritten = {name for name, (tensor, version) in self._versions.items() if _is_rewritten(tensor, version)}
         graph.model = self._skeleton(inputs, result)
         return graph
 
@@ -419,6 +424,11 @@ class _Writer:
         return helper.make_model(graph, producer_name="pytorch", producer_version=torch.__version__)
 
 
+def _is_rewritten(tensor: torch.Tensor, version: int | None) -> bool:
+    """The memory of a tensor was written to since; inference tensors do not tell, so it may have been."""
+    return version is None or tensor._version != version
+
+
 def _chain(op: Operator, readers: Mapping[str, Sequence[Operator]], path: str) -> list[Operator]:
     """Operators of one module behind another, each the only reader of the one before, up to a normalization."""
     found: list[Operator] = []
@@ -444,15 +454,17 @@ def _folded_bias(chain: Sequence[Operator], constants: Mapping[str, Constant]) -
     return np.asarray((bias.ravel() - mean) * gain + shift, np.float32)
 
 
-def _single_calls(calls: Sequence[_Call]) -> dict[str, bool]:
-    """Modules of which every run makes one call that is an operator."""
+def _single_calls(calls: Sequence[_Call], module: torch.nn.Module) -> dict[str, bool]:
+    """Modules of which every run makes one call that is an operator, and whose parts make none."""
+    watching = {path for path, part in module.named_modules() if is_watching(part)}
     found: dict[str, dict[str, None]] = {}
     for call in calls:
-        if is_alias(call.name, call.args, call.result):
+        if is_alias(call.name, call.args, call.result) or call.path in watching:
             continue
         if quantized(call.name, call.args, call.kwargs, call.result) is None:
             found.setdefault(call.path, {})[call.name] = None
-    return {path: len(names) == 1 for path, names in found.items()}
+    whole = {path[:cut] for path in found for cut in range(len(path)) if path[cut] == "."}
+    return {path: len(names) == 1 and path not in whole for path, names in found.items()}
 
 
 def _held_names(calls: Sequence[_Call]) -> Iterator[tuple[int, str]]:

@@ -96,6 +96,8 @@ class TorchView:
         self._feature = feature_of(models.float_graph)
         alone = plain if plain is not None else models.quantized_runner(threads)(first)
         difference = output_difference(alone, self.read(first).outputs[1])
+        if difference > SAME_OUTPUT:
+            models.note_fast_path()
         self.observed = Observed(alone, difference > SAME_OUTPUT, difference if difference > SAME_OUTPUT else 0.0)
 
     @staticmethod
@@ -153,7 +155,9 @@ class TorchView:
 
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""
-        return [to_array(tensor) for tensor in self._models.run_float(batch, None)]
+        graph = self._models.float_graph
+        found = zip(graph.outputs, self._models.run_float(batch, None), strict=True)
+        return [to_array(tensor) for name, tensor in found if name not in graph.inputs]
 
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
