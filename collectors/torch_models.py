@@ -114,7 +114,7 @@ class TorchModels(Models):
         if len(found) != graph.returned:
             raise ModelError(
                 f"the {what} returns something else from batch to batch",
-                where=f"{graph.returned} tensors on the first batch, now {len(found)}",
+                where=f"tensors: {graph.returned} on the first batch, now {len(found)}",
                 help=_ONE_KIND,
             )
         return [found[position] for position in graph.positions]
@@ -241,7 +241,13 @@ def _given(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: Torch
                     where=f"{name}{did_you_mean(name, known)}",
                     help=f"its layers are: {', '.join(known[:12])}{' …' if len(known) > 12 else ''}",
                 )
-    return {theirs: mine for mine, theirs in mapping.items()}
+    given = {theirs: mine for mine, theirs in mapping.items()}
+    twice = [name for name in given if sum(name == own for own in mapping.values()) > 1]
+    if twice:
+        raise DataError(
+            "the mapping names layers of the quantized model twice", where=twice, help="give each layer one counterpart"
+        )
+    return given
 
 
 class Capture(Interception):

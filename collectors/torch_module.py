@@ -63,13 +63,22 @@ def opened(module: Any, what: str) -> torch.nn.Module:
     """
     module = getattr(module, "_orig_mod", module)
     if not isinstance(module, torch.nn.Module):
-        raise ModelError(f"the {what} is no torch.nn.Module", where=type(module).__name__)
+        raise ModelError(
+            f"the {what} is no torch.nn.Module",
+            where=type(module).__name__,
+            help="give the module itself, with its weights loaded, or the path of an ONNX file for both models",
+        )
     scripted = next((name for name, m in module.named_modules() if isinstance(m, torch.jit.ScriptModule)), None)
     if scripted is not None:
         raise ModelError(
             f"the {what} is scripted, so that its operators cannot be seen",
             where=scripted or type(module).__name__,
             help="give the module that it was scripted from",
+        )
+    empty = next((name for name, own in (*module.named_parameters(), *module.named_buffers()) if own.is_meta), None)
+    if empty is not None:
+        raise ModelError(
+            f"the {what} holds no numbers: its weights lie on the device meta", where=empty, help="load its weights"
         )
     return module
 
