@@ -1,6 +1,5 @@
 """Opening two models with the data that they are judged on, as every command does it."""
 
-import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,14 +135,16 @@ def _made(model: Any) -> Any:
 def _open_modules(
     float_model: Any, quantized_model: Any, given: Any, preprocessing: Any, labels: Any, mapping: Any
 ) -> "tuple[Models, dict[Role, Dataset]]":
-    if importlib.util.find_spec("torch") is None:
+    try:
+        from quantmedic.collectors.from_torch import open_torch
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
         raise ModelError(
             "these models are neither files nor can torch be imported",
             where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
             help="give paths of ONNX files, or install torch for torch modules: pip install torch",
-        )
-    from quantmedic.collectors.from_torch import open_torch
-
+        ) from error
     return open_torch(float_model, quantized_model, given, preprocessing=preprocessing, labels=labels, mapping=mapping)
 
 

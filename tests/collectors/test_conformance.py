@@ -1,0 +1,350 @@
+"""What every collector must do, whatever the framework: the same suite for ONNX files and for torch modules."""
+
+import copy
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from models import conv_net, images, qdq, save_pair
+
+import quantmedic
+from quantmedic.collectors.from_onnx import Interrupted
+from quantmedic.engine.case import ERROR_KINDS, Case, SetStatistics
+from quantmedic.engine.derive import derive
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.facts import ErrorFacts, Facts, TensorDataFacts
+
+X = images(40)
+#: Integer kernels, fake quantizers, hooks, exported programs, quantized weights only, and grids made at run time.
+TORCH = ("fx", "fx qat", "eager", "pt2e", "int4 weights", "int8 dynamic")
+KINDS = ("onnx", *(f"torch, {toolchain}" for toolchain in TORCH))
+
+
+@dataclass
+class Patient:
+    """Two models, their data ``[40, ...]``, and all of their state that must stay as it is."""
+
+    models: tuple[Any, Any]
+    x: Any
+    state: Callable[[], Any]
+    is_torch: bool
+
+
+@pytest.fixture(params=KINDS)
+def patient(request, tmp_path) -> Patient:
+    return made(request.param, tmp_path)
+
+
+def made(kind: str, folder: Path) -> Patient:
+    if kind.startswith("torch"):
+        return torch_patient(kind.partition(", ")[2])
+    paths = save_pair(folder, conv_net(), qdq(conv_net(), {"image": X * np.float32(0.66)}))
+    return Patient(paths, X, lambda: [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths], False)
+
+
+def torch_patient(toolchain: str) -> Patient:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    import torch_models
+
+    net, quantized, _ = torch_models.pair(toolchain)
+    x = torch_models.images(40) if toolchain in torch_models.CONVOLUTIONAL else torch_models.rows(40, 64)
+    return Patient((net, quantized), x, lambda: (state_of(net), state_of(quantized), state_of_torch(torch)), True)
+
+
+def state_of(module: Any) -> Any:
+    """Everything that could be left behind: numbers, modes, gradients, hooks and attributes."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks")
+    return {
+        "numbers": {name: repr(value) for name, value in module.state_dict().items()},
+        "exact": [own.detach().clone() for own in (*module.parameters(), *module.buffers())],
+        "training": {name: part.training for name, part in module.named_modules()},
+        "gradients": {name: (own.requires_grad, own.grad) for name, own in module.named_parameters()},
+        "hooks": {name: [len(getattr(part, hook)) for hook in hooks] for name, part in module.named_modules()},
+        "attributes": {name: sorted(vars(part)) for name, part in module.named_modules()},
+    }
+
+
+def state_of_torch(torch: Any) -> dict[str, Any]:
+    return {
+        "random": torch.random.get_rng_state().tolist(),
+        "grad mode": torch.is_grad_enabled(),
+        "modes": torch._C._len_torch_function_stack(),
+        "threads": torch.get_num_threads(),
+        "type": torch.get_default_dtype(),
+        "fast path": torch.backends.mha.get_fastpath_enabled(),
+    }
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equality of nests of arrays, tensors and plain values; bit by bit."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if hasattr(a, "dequantize") and type(a).__name__ not in ("Tensor", "Parameter"):
+        return same(a.dequantize(), b.dequantize())
+    return bool((a == b).all()) if hasattr(a, "shape") else bool(a == b)
+
+
+def batches(x: Any, size: int, failing: BaseException | None = None) -> Callable[[], Iterator[Any]]:
+    """A function that yields batches; one that fails does so at the fourth batch of its second pass."""
+    passes = 0
+
+    def load() -> Iterator[Any]:
+        nonlocal passes
+        passes += 1
+        for number, start in enumerate(range(0, len(x), size)):
+            if failing is not None and passes > 1 and number == 3:
+                raise failing
+            yield x[start : start + size]
+
+    return load
+
+
+def collected(patient: Patient, data: Any, **options: Any) -> Case:
+    return quantmedic.collect(*patient.models, **({"validation": data, "threads": 1} | options))
+
+
+def values_of(statistics: SetStatistics) -> dict[str, Any]:
+    return {
+        **statistics.columns,
+        "histograms": np.stack([statistics.histograms[i] for i in sorted(statistics.histograms)]),
+        "bucket_min": statistics.bucket_min,
+        "bucket_max": statistics.bucket_max,
+        "samples": statistics.samples,
+        "tensor samples": statistics.tensor_samples,
+    }
+
+
+def assert_equal(found: SetStatistics, expected: SetStatistics) -> None:
+    a, b = values_of(found), values_of(expected)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert alike(a[name], b[name]), name
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Bit by bit; NaN stands for nothing."""
+    if a.dtype.names:
+        return all(alike(a[name], b[name]) for name in a.dtype.names)
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+
+
+# --- the suite -------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_measure_the_same(patient):
+    data = batches(patient.x, 7)
+    first, second = (collected(patient, data) for _ in range(2))
+    assert_equal(first.statistics["validation"], second.statistics["validation"])
+    assert first.record == second.record
+
+
+def test_threads_change_nothing(patient):
+    first, second = (collected(patient, patient.x, threads=threads, batch_size=4) for threads in (1, 4))
+    assert_equal(first.statistics["validation"], second.statistics["validation"])
+
+
+EXTREMES = ("min", "max", "bucket_min", "bucket_max", *(f"{kind}.max" for kind in ERROR_KINDS))
+COUNTS = ("count", "nonfinite", "tensor samples", *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ("count",)))
+
+
+def test_how_samples_are_cut_into_batches_changes_nothing(patient):
+    """Kernels add up in another order for other batch sizes: float32 results may differ in their last bits."""
+    one, seven, all_ = (
+        values_of(collected(patient, patient.x, batch_size=size).statistics["validation"]) for size in (1, 7, 32)
+    )
+    for other in (seven, all_):
+        for name in COUNTS:
+            assert np.array_equal(one[name], other[name]), name
+        for name in EXTREMES:
+            assert np.allclose(one[name], other[name], rtol=1e-5, atol=1e-6), name
+        moved = np.abs(one["histograms"] - other["histograms"]).sum() / one["histograms"].sum()
+        assert moved < 0.002
+        assert np.allclose(one["mean"], other["mean"], rtol=1e-5, atol=1e-7)
+        assert np.allclose(one["m2"], other["m2"], rtol=1e-5, atol=1e-6)
+        assert np.array_equal(one["samples"]["hash"], other["samples"]["hash"])
+
+
+def test_how_a_source_cuts_its_batches_changes_nothing(patient):
+    """The samples of a run are the same ones, so that not one bit may differ."""
+    cuts = [collected(patient, batches(patient.x, size), batch_size=8) for size in (1, 7, 32)]
+    whole = collected(patient, patient.x, batch_size=8)
+    for case in cuts:
+        assert_equal(case.statistics["validation"], whole.statistics["validation"])
+
+
+def test_shards_merge_to_one_pass(patient):
+    whole = collected(patient, patient.x, batch_size=8)
+    shards = [collected(patient, part, batch_size=8) for part in (patient.x[:24], patient.x[24:])]
+    merged = values_of(shards[0].merge(shards[1]).statistics["validation"])
+    expected = values_of(whole.statistics["validation"])
+    for name, values in expected.items():
+        if name.startswith(("weights.", "mean", "m2")) or name.endswith((".sum", ".square", ".cross", ".power")):
+            assert np.allclose(merged[name], values, rtol=1e-9, atol=1e-12), name
+        elif name == "clipped_energy":
+            assert np.allclose(merged[name], values, rtol=1e-9, atol=1e-12), name
+        else:
+            assert alike(merged[name], values), name
+
+
+@pytest.mark.parametrize("prove", [None, 3.0])
+def test_models_stay_as_they_are(patient, prove):
+    before = patient.state()
+    representative = batches(patient.x, 5)
+    collected(patient, batches(patient.x, 7), representative=representative, prove=prove, operator_error=False)
+    assert same(patient.state(), before)
+
+
+@pytest.mark.parametrize("failure", [ValueError("broken"), KeyboardInterrupt(), SystemExit(1), MemoryError()])
+def test_models_stay_as_they_are_after_a_failure(patient, failure):
+    before = patient.state()
+    with pytest.raises((QuantmedicError, KeyboardInterrupt, SystemExit, MemoryError)):
+        collected(patient, batches(patient.x, 4, failure), batch_size=4)
+    assert same(patient.state(), before)
+
+
+def test_an_interrupted_run_keeps_what_it_measured(patient):
+    with pytest.raises(Interrupted) as caught:
+        collected(patient, batches(patient.x, 4, KeyboardInterrupt()), batch_size=4)
+    case = caught.value.case
+    assert case.record.datasets["validation"].seen == 12
+    assert not case.record.datasets["validation"].complete
+    expected = collected(patient, patient.x[:12], batch_size=4)
+    assert_equal(case.statistics["validation"], expected.statistics["validation"])
+
+
+def test_a_run_goes_on_where_it_was_interrupted(patient, tmp_path):
+    load, path = batches(patient.x, 4, KeyboardInterrupt()), tmp_path / "case.npz"
+    with pytest.raises(Interrupted):
+        collected(patient, load, batch_size=4, checkpoint=path)
+    load = batches(patient.x, 4)
+    case = collected(patient, load, batch_size=4, checkpoint=path, resume=True)
+    assert_equal(case.statistics["validation"], collected(patient, load, batch_size=4).statistics["validation"])
+
+
+def test_cases_are_saved_and_read(patient, tmp_path):
+    case = collected(patient, patient.x)
+    quantmedic.save_case(case, tmp_path / "case.npz")
+    read = quantmedic.load_case(tmp_path / "case.npz")
+    assert_equal(read.statistics["validation"], case.statistics["validation"])
+    assert read.record == case.record
+
+
+def test_what_was_not_measured_is_none(patient):
+    """Without labels, representative data and quantizers, nothing is known of them: not 0, not NaN."""
+    case = collected(patient, patient.x)
+    facts = derive(case, quantmedic.load_rulebase())
+    assert case.record.metric is None and list(case.statistics) == ["validation"]
+    assert all(tensor.representative == TensorDataFacts() for tensor in facts.tensors)
+    for tensor in (tensor for tensor in facts.tensors if tensor.quantizer.scale is None):
+        assert tensor.data.rounding == ErrorFacts() and tensor.quantizer.bits in (None, 8)
+    for layer in (layer for layer in facts.layers if layer.weight.quantizer.bits is None):
+        assert layer.weight.rounding == ErrorFacts()
+    assert (facts.model.opset is None) == patient.is_torch
+    assert not [name for scope in facts for name in numbers_that_are_none(scope[1])]
+
+
+def numbers_that_are_none(facts: Any) -> Iterator[str]:
+    """Paths of facts that are NaN."""
+    if isinstance(facts, tuple):
+        for one in facts:
+            yield from numbers_that_are_none(one)
+    elif isinstance(facts, Facts):
+        for name, value in facts:
+            if isinstance(value, float) and value != value:
+                yield name
+            yield from numbers_that_are_none(value)
+
+
+def test_fast_mode_measures_every_tensor(patient):
+    case = collected(patient, patient.x, mode="fast")
+    statistics = case.statistics["validation"]
+    assert (statistics.tensor_samples > 0).all()
+    assert case.record.datasets["validation"].seen == len(patient.x)
+
+
+def test_a_file_that_is_missing_is_named(patient, tmp_path):
+    with pytest.raises(QuantmedicError) as caught:
+        collected(patient, tmp_path / "mising.npz")
+    assert "mising.npz" in str(caught.value) and caught.value.help
+    if not patient.is_torch:
+        with pytest.raises(QuantmedicError) as caught:
+            quantmedic.collect(tmp_path / "flaot.onnx", patient.models[1], validation=patient.x)
+        assert "flaot.onnx" in str(caught.value) and caught.value.help
+
+
+def test_without_data_nothing_is_measured(patient):
+    with pytest.raises(QuantmedicError, match="no data"):
+        quantmedic.collect(*patient.models)
+
+
+# --- frameworks that are not there -------------------------------------------------------------------------------------
+
+BLOCKED = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import quantmedic
+from quantmedic.engine.errors import QuantmedicError
+
+class Stranger:
+    pass
+
+try:
+    {call}
+except QuantmedicError as error:
+    print(error)
+else:
+    print("worked")
+"""
+
+
+def said_without(blocked: str, call: str, folder: Path) -> str:
+    code = BLOCKED.format(blocked={blocked}, call=call)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_modules_without_torch(tmp_path):
+    said = said_without("torch", "quantmedic.collect(Stranger(), Stranger(), validation=[1])", tmp_path)
+    assert "pip install torch" in said and "Stranger" in said
+
+
+def test_files_need_no_torch(tmp_path):
+    save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": X}))
+    np.savez(tmp_path / "data.npz", image=X)
+    call = "quantmedic.diagnose('float.onnx', 'quantized.onnx', validation='data.npz')"
+    assert said_without("torch", call, tmp_path) == "worked\n"
+    assert said_without("torchao", call, tmp_path) == "worked\n"
+
+
+def test_modules_need_no_torchao(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    call = (
+        "import torch; net = torch.nn.Linear(4, 2); x = torch.randn(8, 4); "
+        "quantmedic.collect(net, net, validation=x, threads=1)"
+    )
+    assert said_without("torchao", call, tmp_path) == "worked\n"
+
+
+def test_copies_of_modules_are_judged_alike():
+    """What belongs to the Python object, such as its place in memory, must not matter."""
+    patient = torch_patient("eager")
+    twin = copy.deepcopy(patient.models[1])
+    cases = [quantmedic.collect(patient.models[0], q, validation=patient.x, threads=1) for q in (patient.models[1], twin)]
+    assert cases[0].record == cases[1].record
