@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_originals import bias_of, weight_of
 from quantmedic.collectors.torch_changes import Changed, Redo, Replace, constant, on_grid
 from quantmedic.collectors.torch_models import TorchModels
@@ -14,6 +15,7 @@ from quantmedic.engine.case import Case
 from quantmedic.engine.change import Change
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.simulate import Grid
+from quantmedic.engine.tensors import grid_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ def edit(models: TorchModels, case: Case, change: Change) -> Edited:
     editor = _Editor(models, graph)
     for i, grid in change.grids.items():
         editor.give_grid(case.record.tensors[i].name, grid)
+    editor.open_kernels(case, change)
     for k in {**change.weights, **dict.fromkeys(change.biases)}:
         editor.give_weights(k, change)
     if change and not editor.arguments and not editor.results:
@@ -79,12 +82,34 @@ class _Editor:
     def give_grid(self, root: str, grid: Grid | None) -> None:
         """Let every quantizer of a tensor round to this grid, or not at all."""
         calls = list(self._quantizing(root))
+        if not calls and any(self._rounds_inside(op) for op in self._graph.consumers.get(root, [])):
+            return  # the kernels are opened
         if not calls:
             self.unedited.append(f"{root}: its quantizer is part of an operator")
             return
         replace: Replace = on_grid(grid) if grid is not None else (lambda x: x)
         for call, source in calls:
             self.results[call] = _instead(replace, source)
+
+    def open_kernels(self, case: Case, change: Change) -> None:
+        """Take kernels apart that round their input by themselves: into rounding, and a product of float weights."""
+        index = {tensor.name: i for i, tensor in enumerate(case.record.tensors)}
+        for op in self._graph.operators:
+            weight, i = weight_of(op, self._graph), index.get(op.inputs[0]) if op.inputs else None
+            if not self._rounds_inside(op) or weight is None or weight.values is None or i is None:
+                continue
+            if i not in change.grids and op.index not in change.weights:
+                continue
+            read = self._graph.read[op.index]
+            grid = change.grids.get(i, grid_of(case.record.tensors[i].quantizer))
+            if grid is not None:
+                self.arguments |= dict.fromkeys(read.get(op.inputs[0], []), on_grid(grid))
+            self.arguments |= dict.fromkeys(read.get(weight.name, []), constant(weight.values))
+
+    def _rounds_inside(self, op: Operator) -> bool:
+        """The operator reads a coded copy of its input that no call makes."""
+        name = op.node.input[0] if op.node.input else ""
+        return name in self._graph.codes and name not in self._graph.written
 
     def _quantizing(self, root: str) -> Iterator[tuple[int, dict[str, torch.Tensor] | None]]:
         """Calls whose result is the rounded tensor; of those that only see codes also where its values are kept."""

@@ -292,3 +292,15 @@ def test_the_users_tensors_stay_as_they_are():
     before = x.clone()
     collected((net, rounded(net, x.clone())), [x])
     assert torch.equal(x, before)
+
+
+def test_loaders_that_shuffle_leave_the_users_random_numbers_alone():
+    loader = DataLoader(TensorDataset(X, LABELS), batch_size=6, shuffle=True)
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    case = collected(PAIR, loader)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert case.record.datasets["validation"].seen == 24
+    with pytest.raises(QuantmedicError):
+        collected(PAIR, [*loader, None])
+    assert torch.equal(torch.random.get_rng_state(), before)
