@@ -246,7 +246,7 @@ def _spec(name: str, array: Array) -> InputSpec:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Arguments of ``forward``: those that can be handed over by place, those only by name, and whether it takes any."""
+    """Arguments of ``forward``: those handed over by place, those only by name, and whether it takes any others."""
 
     by_place: tuple[str, ...] = ()
     by_name: tuple[str, ...] = ()
@@ -327,7 +327,10 @@ def _array(value: Any, name: str) -> Array:
     except Exception as error:
         raise DataError(
             "a tensor of the data cannot be read",
-            where=[f"{name}  {_described(value)}", f"cause  {type(error).__name__}: {str(error).splitlines()[0][:200]}"],
+            where=[
+                f"{name}  {_described(value)}",
+                f"cause  {type(error).__name__}: {str(error).splitlines()[0][:200]}",
+            ],
             help="give dense tensors of numbers",
         ) from error
     if array.dtype.kind not in "fiubc":
@@ -337,5 +340,6 @@ def _array(value: Any, name: str) -> Array:
 
 def _described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} tensor, {str(value.layout).removeprefix('torch.')}, {value.device}"
+        kind, layout = (str(own).removeprefix("torch.") for own in (value.dtype, value.layout))
+        return f"{kind} tensor, {layout}, {value.device}"
     return type(value).__name__

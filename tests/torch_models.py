@@ -235,9 +235,10 @@ def pt2e_prepared(net: nn.Module, x: Tensor) -> nn.Module:
 
 def pt2e(net: nn.Module, x: Tensor) -> nn.Module:
     """The same with quantizers."""
+    prepared = pt2e_prepared(net, x)
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
-    return convert_pt2e(pt2e_prepared(net, x))
+    return convert_pt2e(prepared)
 
 
 def _torchao(config: str, **options: Any) -> Callable[[nn.Module, Tensor], nn.Module]:

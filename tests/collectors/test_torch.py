@@ -112,7 +112,7 @@ def floats_of(net: Any, x: Any) -> dict[str, Any]:
         return found | {"cat": cat, "mean": mean, "fc": net.fc(mean), "image": x}
 
 
-# --- layers and weights ------------------------------------------------------------------------------------------------
+# --- layers and weights ----------------------------------------------------------------------------------------------
 
 
 @every_toolchain
@@ -172,7 +172,7 @@ def test_exported_programs_hold_the_weights_of_the_reference():
         assert one == pytest.approx(other, abs=0.05)
 
 
-# --- errors of activations ----------------------------------------------------------------------------------------------
+# --- errors of activations -------------------------------------------------------------------------------------------
 
 
 @every_toolchain
@@ -271,7 +271,7 @@ def test_errors_of_every_tensor_of_a_module_with_hooks():
         assert tensor.data.accumulated.max == pytest.approx(float(d.abs().max()), rel=1e-4)
 
 
-# --- other networks -----------------------------------------------------------------------------------------------------
+# --- other networks --------------------------------------------------------------------------------------------------
 
 LEFT, RIGHT = rows(24, 16, 1), rows(24, 12, 2)
 NETWORKS: dict[str, Any] = {
@@ -347,7 +347,7 @@ def test_whole_transformers_by_torchao(quantize):
     assert {"encoder.linear1", "encoder.linear2", "head"} <= set(weighted)
 
 
-# --- simulated and edited -----------------------------------------------------------------------------------------------
+# --- simulated and edited --------------------------------------------------------------------------------------------
 
 
 def db(power: Any, noise: Any) -> float:

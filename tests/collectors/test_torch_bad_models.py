@@ -100,10 +100,13 @@ BAD: dict[str, tuple[Callable[[], tuple[Any, Any]], tuple[str, ...]]] = {
     "returns a constant": (lambda: both(Returning, lambda *about: torch.ones(3)), ("no operator",)),
     "returns its input": (lambda: both(Returning, lambda x, a, b: x), ("no operator",)),
     "leaves torch": (lambda: both(Returning, lambda x, a, b: torch.from_numpy(a.numpy() * 2)), ("no operator",)),
-    "fails": (lambda: (made(Returning, raising), ROUNDED), ("float model fails", "out of luck", "[4, 16]")),
+    "fails": (lambda: (made(Returning, raising), ROUNDED), ("float model fails", "out of luck", "fed with x float32[")),
     "quantized fails": (lambda: (NET, made(Returning, raising)), ("quantized model fails", "out of luck")),
     "has another input": (lambda: (NET, made(Dense)), ("quantized model fails", "64")),
-    "returns more now and then": (lambda: both(Branching), ("returns something else", "tensors: 1 on the first batch, now 2")),
+    "returns more now and then": (
+        lambda: both(Branching),
+        ("returns something else", "tensors: 1 on the first batch, now 2"),
+    ),
     "computes something else now and then": (lambda: both(Deciding), ("computes something else", "tanh")),
     "has no memory": (lambda: (copy.deepcopy(NET).to("meta"), ROUNDED), ("meta",)),
 }
@@ -178,7 +181,7 @@ def test_a_fast_path_that_skips_quantizers_is_told():
     assert case.record.notices == () and case.record.model.observed == "deployed"
 
 
-# --- unusual, and judged all the same ----------------------------------------------------------------------------------
+# --- unusual, and judged all the same --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +271,7 @@ def test_memory_that_is_written_to_later_is_measured_before():
     assert case.statistics["validation"].tensor(i).min.min() == pytest.approx(float(net.body(X).min()))
 
 
-# --- mapping -----------------------------------------------------------------------------------------------------------
+# --- mapping ---------------------------------------------------------------------------------------------------------
 
 
 class Renamed(nn.Module):

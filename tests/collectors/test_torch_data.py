@@ -301,6 +301,16 @@ def test_loaders_that_shuffle_leave_the_users_random_numbers_alone():
     case = collected(PAIR, loader)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert case.record.datasets["validation"].seen == 24
-    with pytest.raises(QuantmedicError):
-        collected(PAIR, [*loader, None])
+
+
+def test_a_loader_that_fails_leaves_the_users_random_numbers_alone():
+    class Broken(Pairs):
+        def __getitem__(self, i: int) -> Any:
+            if i == 17:
+                raise OSError("the disk is full")
+            return super().__getitem__(i)
+
+    before = torch.random.get_rng_state()
+    with pytest.raises(DataError, match="the disk is full"):
+        collected(PAIR, DataLoader(Broken(), batch_size=6, shuffle=True))
     assert torch.equal(torch.random.get_rng_state(), before)
