@@ -70,12 +70,22 @@ class DistributionFacts(Facts):
     tail_share: float | None = fact(
         "share of elements in the upper half of the range of magnitudes: |x| > absmax / 2", "share"
     )
+    tail_body_ratio: float | None = fact(
+        "elements between 1/16 and 1/2 of absmax / elements above 1/2 of it: the tail of a distribution has a body, a "
+        "few giants stand alone",
+        "ratio",
+    )
     range_inflation_bits: float | None = fact("log2(absmax / abs_p99_99): bits that the rarest values cost", "bits")
     zero_share: float | None = fact("share of exact zeros", "share")
     negative_share: float | None = fact("share of elements < 0", "share")
     channel_absmax_ratio: float | None = fact("largest channel absmax / median channel absmax", "ratio")
     channel_rms_ratio: float | None = fact(
         "largest √mean(x²) of a channel / median over the channels: large only where a channel is large throughout",
+        "ratio",
+    )
+    channel_shape_ratio: float | None = fact(
+        "channel_rms_ratio / channel_absmax_ratio: near 1 where the loudest channel is shaped like the others and only "
+        "larger, small where a few values make it loud",
         "ratio",
     )
     absmax_over_median: float | None = fact(

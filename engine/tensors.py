@@ -42,8 +42,10 @@ _QUANTILES = {"p0_01": 0.0001, "p1": 0.01, "p50": 0.5, "p99": 0.99, "p99_99": 0.
 _EXTREME = (
     "zscore_max",
     "tail_share",
+    "tail_body_ratio",
     "range_inflation_bits",
     "channel_absmax_ratio",
+    "channel_shape_ratio",
     "absmax_over_median",
     "sample_range_ratio",
     "range_growth",
@@ -398,6 +400,7 @@ def _distributions(
     fields |= {name: np.concatenate([shape[name] for shape in shapes]) for name in shapes[0]}
     reach, bulk, median = fields["absmax"], fields["abs_p99_99"], fields.pop("abs_p50")
     with np.errstate(all="ignore"):
+        fields["channel_shape_ratio"] = fields["channel_rms_ratio"] / fields["channel_absmax_ratio"]
         fields["absmax_over_median"] = np.where(median > 0, reach / median, np.nan)
         fields["range_inflation_bits"] = np.where((reach > 0) & (bulk > 0), np.log2(reach / bulk), np.nan)
     known = knows_extremes(statistics)[seen]
@@ -416,12 +419,16 @@ def _shape(bins: BinTable) -> dict[str, Floats]:
     magnitudes = bins.magnitudes()
     top = magnitudes.highest
     quantiles = bins.quantiles(list(_QUANTILES.values()))
+    tail = magnitudes.shares_above(top / 2)
     zeros = bins.summed(np.where((bins.low == 0) & (bins.high == 0), bins.count, 0.0)) / bins.totals
     return {
         **dict(zip(_QUANTILES, quantiles.T, strict=True)),
         "abs_p50": magnitudes.quantiles(zeros[:, None] + (1 - zeros[:, None]) / 2)[:, 0],
         "abs_p99_99": magnitudes.quantiles([0.9999])[:, 0],
-        "tail_share": np.where(top > 0, magnitudes.shares_above(top / 2), np.nan),
+        "tail_share": np.where(top > 0, tail, np.nan),
+        "tail_body_ratio": np.where(
+            tail > 0, magnitudes.shares_above(top / 16) / np.maximum(tail, np.finfo(np.float64).tiny) - 1, np.nan
+        ),
         "zero_share": zeros,
         "negative_share": bins.summed(np.where(bins.low < 0, bins.count, 0.0)) / bins.totals,
     }
