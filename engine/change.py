@@ -236,6 +236,12 @@ def _weight_form(form: WeightForm) -> Callable[[Case, CaseFacts, Targets], Chang
     return lambda case, facts, targets: Change(weights=dict.fromkeys(_weighted(targets, facts), form))
 
 
+def _eight_bit_weights(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """With the biases made anew: what a bias was corrected by for coarser weights would be wrong for finer ones."""
+    weighted = _weighted(targets, facts)
+    return Change(weights=dict.fromkeys(weighted, "eight-bit"), biases=frozenset(weighted))
+
+
 def _float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(biases=frozenset(k for k in targets.operators if facts.layers[k].bias.bits))
 
@@ -261,7 +267,7 @@ CHANGES: Mapping[str, Callable[[Case, CaseFacts, Targets], Change]] = {
     "per-channel-weights": _weight_form("per-channel"),
     "best-weight-range": _weight_form("best-range"),
     "requantized": _requantized,
-    "eight-bit-weights": _weight_form("eight-bit"),
+    "eight-bit-weights": _eight_bit_weights,
     "float-bias": _float_bias,
     "unit-range": _unit_range,
     "separate-operands": _separate_operands,
