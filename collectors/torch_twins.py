@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quantmedic.collectors.torch_models import TorchModels
 
 Float32 = NDArray[np.float32]
+_PRODUCTS = frozenset({"Conv", "Gemm"})
 #: Operators between a layer and what it may stand for.
 _HOPS = 4
 #: Another tensor is the twin only if so much less of the difference is left.
@@ -64,7 +65,8 @@ def settle_twins(models: "TorchModels", batch: Batch) -> None:
         now, best = distance[models.match.tensors[root]], min(found, key=distance.__getitem__)
         if distance[best] < _CLEARLY * now:
             models.match.tensors[root] = best
-            _fold_branch(root, best, models)
+            if not _fold_product(root, best, models):
+                _fold_branch(root, best, models)
 
 
 def _further(root: str, twin: str, models: "TorchModels") -> Iterator[str]:
@@ -76,9 +78,26 @@ def _further(root: str, twin: str, models: "TorchModels") -> Iterator[str]:
     frontier, hops = [twin], 0
     while frontier and hops < _HOPS:
         readers = [op for name in frontier for op in graph.consumers.get(name, [])]
-        free = [op for op in readers if op.op_type in FOLDABLE and op.index not in taken]
+        free = [op for op in readers if op.op_type in FOLDABLE | _PRODUCTS and op.index not in taken]
         frontier, hops = [name for op in free for name in op.outputs], hops + 1
         yield from (n for n in frontier if n not in twins and graph.shapes[n] == shapes.shapes.get(root))
+
+
+def _fold_product(root: str, twin: str, models: "TorchModels") -> bool:
+    """Where a convolution stands for two in a row, nothing stored in the float module compares with its weights."""
+    graph: Any = models.float_graph
+    op = models.quantized.producers[root]
+    base = models.match.operators.get(op.index)
+    last = graph.producers[twin]
+    while last.op_type in FOLDABLE and graph.producers.get(last.inputs[0]) is not None:
+        last = graph.producers[last.inputs[0]]
+    if base is None or base.op_type not in _PRODUCTS or last.op_type not in _PRODUCTS or last.index == base.index:
+        return False
+    reads = graph.read[last.index]
+    for name, places in graph.read[base.index].items():
+        reads[name] = [*reads.get(name, []), *places]
+    models.match.operators[op.index] = replace(last, inputs=base.inputs[:1])
+    return True
 
 
 def _fold_branch(root: str, twin: str, models: "TorchModels") -> None:
