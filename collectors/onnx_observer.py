@@ -76,6 +76,12 @@ class Observer:
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
+        if options.operator_error and not models.isolates:
+            raise ModelError(
+                f"operators of {models.framework} models are not measured on float inputs",
+                where=str(models.quantized.path),
+                help="leave --operator-error out; rounding and accumulated errors are measured",
+            )
         self._models, self._first, self._options, self._classes = models, first, options, classes
         self.tapped: set[int] = set()
         self.simulated, self.difference = False, 0.0

@@ -57,6 +57,8 @@ class Models:
     pairs: list[Pair]
 
     framework: ClassVar[str] = "onnx"
+    isolates: ClassVar[bool] = True
+    """Operators can be measured by themselves, on float inputs."""
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:

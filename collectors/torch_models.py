@@ -38,6 +38,7 @@ class TorchModels(Models):
     """Two modules; see ``Models``. One batch runs at a time, for modules keep state while they run."""
 
     framework: ClassVar[str] = "torch"
+    isolates: ClassVar[bool] = False
 
     float_module: torch.nn.Module = field(kw_only=True)
     quantized_module: torch.nn.Module = field(kw_only=True)

@@ -98,3 +98,9 @@ def test_onnx_files_say_that_memory_is_not_for_them() -> None:
     with pytest.raises(ModelError, match="torch modules only") as error:
         quantmedic.collect(float_model, quantized, memory=1 << 20, **given)
     assert "--mode fast" in (error.value.help or "")
+
+
+def test_operators_by_themselves_are_refused_before_anything_is_measured() -> None:
+    with pytest.raises(ModelError, match="not measured on float inputs") as error:
+        quantmedic.collect(*pair(), validation=batches(), operator_error=True)
+    assert "--operator-error" in (error.value.help or "")
