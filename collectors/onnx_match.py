@@ -31,19 +31,28 @@ class Match:
     unmatched: list[str] = field(default_factory=list)
 
 
-def match(float_graph: Graph, quantized: Graph, given: Mapping[str, str] | None = None) -> Match:
+def match(
+    float_graph: Graph,
+    quantized: Graph,
+    given: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> Match:
     """Pair the graphs from the inputs downwards; an operator's inputs decide what its name leaves open.
 
-    ``given`` is what the user knows: float operators by quantized operators, by name.
+    ``given`` is what the user knows: float operators by quantized operators, by name. ``renamed`` is the same as far as
+    a toolchain's way of naming tells; it counts as much as equal names do.
     """
-    return _Matcher(float_graph, quantized, given or {}).run()
+    return _Matcher(float_graph, quantized, given or {}, renamed or {}).run()
 
 
 class _Matcher:
-    def __init__(self, float_graph: Graph, quantized: Graph, given: Mapping[str, str]) -> None:
+    def __init__(
+        self, float_graph: Graph, quantized: Graph, given: Mapping[str, str], renamed: Mapping[str, str]
+    ) -> None:
         self.float_graph, self.quantized = float_graph, quantized
         named = {op.name: op for op in float_graph.operators}
         self.given = {mine: named[theirs] for mine, theirs in given.items()}
+        self.renamed = {mine: named[theirs] for mine, theirs in renamed.items()}
         self.producers = float_graph.producers
         self.consumers = float_graph.consumers
         self.taken: set[int] = {op.index for op in self.given.values()}
@@ -89,7 +98,7 @@ class _Matcher:
             return self.given[op.name]
         candidates = list(self._structural(op))
         named = self._named(op)
-        if named is not None and _kind(named) == _kind(op) and not any(c is named for c in candidates):
+        if named is not None and kind_of(named) == kind_of(op) and not any(c is named for c in candidates):
             candidates.append(named)
         if candidates:
             return max(candidates, key=lambda c: self._score(op, c))
@@ -105,6 +114,9 @@ class _Matcher:
         return True
 
     def _named(self, op: Operator) -> Operator | None:
+        renamed = self.renamed.get(op.name)
+        if renamed is not None and renamed.index not in self.taken:
+            return renamed
         for output in op.outputs:
             for name in [output, *self.names.get(output, [])]:
                 twin = self.producers.get(name) or self.producers.get(self._prefix(name))
@@ -129,7 +141,7 @@ class _Matcher:
         for source in sources[:1]:
             for tensor in self._downstream(source):
                 for reader in self.consumers.get(tensor, []):
-                    fits = _kind(reader) == _kind(op) and reader.index not in self.taken | seen
+                    fits = kind_of(reader) == kind_of(op) and reader.index not in self.taken | seen
                     if fits and self._inputs_fit(op, reader):
                         seen.add(reader.index)
                         yield reader
@@ -248,7 +260,8 @@ class _Matcher:
                     break
 
 
-def _kind(op: Operator) -> str:
+def kind_of(op: Operator) -> str:
+    """Operator type, one for all that stand for each other."""
     return _SAME.get(op.op_type, op.op_type)
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.inputs import InputSpec
-from quantmedic.collectors.onnx_match import match
+from quantmedic.collectors.onnx_graph import Operator
+from quantmedic.collectors.onnx_match import kind_of, match
 from quantmedic.collectors.onnx_pair import Models, Runner, pairs_of, refuse_swapped
 from quantmedic.collectors.onnx_weights import refuse_other_weights
 from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
@@ -170,7 +171,8 @@ def open_torch_models(
         float_graph, quantized = graphs
         quantized.notices += without_quantizers(modules[1], quantized.is_quantized)
         refuse_swapped(float_graph, quantized)
-        matched = match(float_graph, quantized, _given(mapping or {}, float_graph, quantized))
+        given = _given(mapping or {}, float_graph, quantized)
+        matched = match(float_graph, quantized, given, _renamed(float_graph, quantized))
         if not matched.operators:
             raise ModelError(
                 "no layer of the two models matches",
@@ -217,6 +219,29 @@ def _called(
         raise
     except Exception as error:
         raise run_error(error, what, fed) from error
+
+
+def _renamed(float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
+    """Float layers by quantized layers whose names differ in how modules are joined, and in what was folded in.
+
+    Sony MCT writes ``layer1_0_conv1_bn1`` for ``layer1.0.conv1`` with the normalization behind it.
+    """
+    known: dict[str, list[Operator]] = {}
+    for op in float_graph.operators:
+        known.setdefault(_joined(op.name), []).append(op)
+    found = {}
+    for op in quantized.operators:
+        name = _joined(op.name)
+        while name and name not in known:
+            name = name.rpartition("_")[0]
+        twins = [twin for twin in known.get(name, []) if kind_of(twin) == kind_of(op)]
+        if len(twins) == 1:
+            found[op.name] = twins[0].name
+    return found
+
+
+def _joined(name: str) -> str:
+    return name.replace(".", "_")
 
 
 def _given(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
