@@ -303,11 +303,15 @@ def _logged(folder: Path) -> Iterator[logging.Logger]:
         raise OutputError("cannot write the report", where=f"{folder}: {error.strerror or error}") from error
     if not logger.hasHandlers():
         handlers.append(logging.StreamHandler())
+    level = logger.level
+    if not logger.isEnabledFor(logging.WARNING):  # what the report says is for its file too, however quiet the rest is
+        logger.setLevel(logging.WARNING)
     for handler in handlers:
         logger.addHandler(handler)
     try:
         yield logger
     finally:
+        logger.setLevel(level)
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()

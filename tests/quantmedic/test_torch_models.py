@@ -82,7 +82,7 @@ def broken():
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("modules")
-    (path / "patients.py").write_text(MODULE)
+    (path / "torch_patients.py").write_text(MODULE)
     return path
 
 
@@ -92,8 +92,8 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: Path) -> None:
-    models = ("patients:float_model", "patients:quantized_model")
-    data = ("-r", "patients:calibration", "-v", "patients:validation")
+    models = ("torch_patients:float_model", "torch_patients:quantized_model")
+    data = ("-r", "torch_patients:calibration", "-v", "torch_patients:validation")
     done = run(folder, "diagnose", *models, *data, "--prove", "--budget", "40s", "-o", "report")
     assert done.returncode == 0, done.stderr
     report = json.loads((folder / "report/report.json").read_text())
@@ -107,13 +107,13 @@ def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: P
 
 def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
-    import patients
+    import torch_patients
     import torch
 
-    network, quantized = patients.float_model(), patients.quantized_model(factor=1)
+    network, quantized = torch_patients.float_model(), torch_patients.quantized_model(factor=1)
     tensors = {name: own for name, own in quantized.state_dict().items() if isinstance(own, torch.Tensor)}
     before = {name: own.clone() for name, own in tensors.items()}
-    diagnosis = quantmedic.diagnose(network, quantized, validation=patients.clear_cases)
+    diagnosis = quantmedic.diagnose(network, quantized, validation=torch_patients.clear_cases)
     assert diagnosis.verdict == "healthy"
     assert {layer.name for layer in diagnosis.layers} >= {"first", "second", "last"}
     assert all(torch.equal(before[name], own) for name, own in tensors.items())
@@ -121,14 +121,14 @@ def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: py
 
 def test_fallback_and_sensitivity_take_modules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
-    import patients
+    import torch_patients
 
-    models = patients.float_model(), patients.quantized_model(factor=1)
-    record = quantmedic.sensitivity(*models, validation=patients.validation, modes=("one",))
+    models = torch_patients.float_model(), torch_patients.quantized_model(factor=1)
+    record = quantmedic.sensitivity(*models, validation=torch_patients.validation, modes=("one",))
     assert {unit.name for unit in record.units} >= {"first", "second", "last"}
     reached = record.simulated.sqnr_db
     assert reached is not None
-    found = quantmedic.fallback(*models, validation=patients.validation, min_sqnr_db=reached + 3)
+    found = quantmedic.fallback(*models, validation=torch_patients.validation, min_sqnr_db=reached + 3)
     assert found.found and 0 < len(found.layers) < len(found.units)
     assert found.check is not None and found.check.failed is None
 
@@ -136,14 +136,14 @@ def test_fallback_and_sensitivity_take_modules(folder: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("model", "told"),
     [
-        ("patients:broken", "no such checkpoint"),
-        ("patients:images", "no torch.nn.Module"),
-        ("patients:missing", "has no such function"),
+        ("torch_patients:broken", "no such checkpoint"),
+        ("torch_patients:images", "no torch.nn.Module"),
+        ("torch_patients:missing", "has no such function"),
         ("float.onnx", "one model is a file"),
     ],
 )
 def test_what_is_no_module_is_said(folder: Path, model: str, told: str) -> None:
-    done = run(folder, "diagnose", model, "patients:quantized_model", "-v", "patients:validation", "-o", "none")
+    done = run(folder, "diagnose", model, "torch_patients:quantized_model", "-v", "torch_patients:validation", "-o", "none")
     assert done.returncode == 2
     assert told in done.stderr and "Traceback" not in done.stderr
     assert not (folder / "none").exists()

@@ -129,6 +129,20 @@ def test_handlers_stay_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert log.read_text() == "told\n"
 
 
+def test_a_quiet_application_gets_its_log_all_the_same(tmp_path: Path) -> None:
+    root, logger = logging.getLogger(), logging.getLogger(xquant.LOGGER_NAME)
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with xquant._logged(tmp_path) as inside:
+            inside.warning("told")
+        assert logger.level == logging.NOTSET
+    finally:
+        root.setLevel(level)
+    (log,) = tmp_path.glob("logs_*/mct_log.log")
+    assert log.read_text() == "told\n"
+
+
 def test_the_folder_of_the_report_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write the report"), xquant._logged(tmp_path / "file"):
