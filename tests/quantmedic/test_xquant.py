@@ -111,6 +111,7 @@ def test_graphs_without_the_package_that_makes_pictures(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
+    caplog.set_level(logging.WARNING, logger=xquant.LOGGER_NAME)
     written(case, XQuantConfig(str(tmp_path)))
     assert {path.stem for path in tmp_path.glob("quant_loss_*.svg")} == GRAPHS
     assert not list(tmp_path.glob("*.png"))
