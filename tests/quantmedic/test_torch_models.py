@@ -107,8 +107,8 @@ def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: P
 
 def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
-    import torch_patients
     import torch
+    import torch_patients
 
     network, quantized = torch_patients.float_model(), torch_patients.quantized_model(factor=1)
     tensors = {name: own for name, own in quantized.state_dict().items() if isinstance(own, torch.Tensor)}
@@ -143,7 +143,9 @@ def test_fallback_and_sensitivity_take_modules(folder: Path, monkeypatch: pytest
     ],
 )
 def test_what_is_no_module_is_said(folder: Path, model: str, told: str) -> None:
-    done = run(folder, "diagnose", model, "torch_patients:quantized_model", "-v", "torch_patients:validation", "-o", "none")
+    done = run(
+        folder, "diagnose", model, "torch_patients:quantized_model", "-v", "torch_patients:validation", "-o", "none"
+    )
     assert done.returncode == 2
     assert told in done.stderr and "Traceback" not in done.stderr
     assert not (folder / "none").exists()
