@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of, with_tensors
-from quantmedic.collectors.torch_models import changed_calls
+from quantmedic.collectors.torch_calls import Kwargs, with_tensors
+from quantmedic.collectors.torch_capture import Repeated
 from quantmedic.collectors.torch_trace import Place, TorchGraph
 from quantmedic.engine.simulate import Grid
 
@@ -17,31 +17,29 @@ Replace = Callable[[torch.Tensor], torch.Tensor]
 Redo = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Changed(Interception):
+class Changed(Repeated):
     """Runs a module with some tensor arguments replaced before calls, and some results after them."""
 
     def __init__(
         self, graph: TorchGraph, arguments: Mapping[Place, Replace], results: Mapping[int, Redo], what: str
     ) -> None:
-        super().__init__()
-        self._names, self._what, self._results = graph.calls, what, results
+        super().__init__(graph, what)
+        self._results = results
         self._arguments: dict[int, dict[int, Replace]] = {}
         for place, replace in arguments.items():
             self._arguments.setdefault(place.call, {})[place.place] = replace
 
     def before(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs) -> tuple[Sequence[Any], Kwargs]:
         wanted = self._arguments.get(number)
-        if wanted is None or number >= len(self._names) or self._names[number] != name:
+        if wanted is None or not self.is_known(number, name):
             return args, kwargs
         given: Any = [list(args), dict(kwargs)]
         changed = with_tensors(given, lambda place, tensor: wanted[place](tensor) if place in wanted else tensor)
         return changed[0], changed[1]
 
-    def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
-        if number >= len(self._names) or self._names[number] != name:
-            raise changed_calls(self._what, number, self._names, name)
+    def made(self, number: int, given: Sequence[torch.Tensor], result: Any) -> Any:
         redo = self._results.get(number)
-        return result if redo is None else redo(tensors_of([args, kwargs])[0], result)
+        return result if redo is None else redo(given[0], result)
 
 
 def on_grid(grid: Grid) -> Replace:

@@ -16,7 +16,8 @@ from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.onnx_match import kind_of, match
 from quantmedic.collectors.onnx_pair import Models, Runner, pairs_of, refuse_swapped
 from quantmedic.collectors.onnx_weights import refuse_other_weights
-from quantmedic.collectors.torch_calls import Interception, Kwargs, tensors_of
+from quantmedic.collectors.torch_calls import Interception, tensors_of
+from quantmedic.collectors.torch_capture import ONE_KIND
 from quantmedic.collectors.torch_inputs import TorchInputs
 from quantmedic.collectors.torch_module import as_deployed, run_error, to_array, without_quantizers
 from quantmedic.collectors.torch_trace import Recorder, TorchGraph, graph_of
@@ -31,7 +32,6 @@ TRACED_SAMPLES = 2
 SAME_OUTPUT = 1e-4
 #: Modules that a notice names.
 _NAMES_TOLD = 8
-_ONE_KIND = "give batches of one kind, or a module whose forward does not depend on the data"
 
 
 @dataclass
@@ -117,7 +117,7 @@ class TorchModels(Models):
             raise ModelError(
                 f"the {what} returns something else from batch to batch",
                 where=f"tensors: {graph.returned} on the first batch, now {len(found)}",
-                help=_ONE_KIND,
+                help=ONE_KIND,
             )
         return [found[position] for position in graph.positions]
 
@@ -274,36 +274,3 @@ def _given(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: Torch
             "the mapping names layers of the quantized model twice", where=twice, help="give each layer one counterpart"
         )
     return given
-
-
-class Capture(Interception):
-    """Keeps chosen results of calls, as arrays."""
-
-    def __init__(self, graph: TorchGraph, names: Sequence[str], what: str) -> None:
-        super().__init__()
-        self._graph, self._what = graph, what
-        self.found: dict[str, Array] = {}
-        self._wanted: dict[int, list[tuple[int, str]]] = {}
-        for name in names:
-            place = graph.written[name]
-            self._wanted.setdefault(place.call, []).append((place.place, name))
-
-    def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
-        calls = self._graph.calls
-        if number >= len(calls) or calls[number] != name:
-            raise changed_calls(self._what, number, calls, name)
-        for place, wanted in self._wanted.get(number, ()):
-            results = tensors_of(result) or tensors_of(args)
-            array = to_array(results[place])
-            self.found[wanted] = array.copy() if wanted in self._graph.rewritten else array
-        return result
-
-
-def changed_calls(what: str, number: int, calls: Sequence[str], name: str) -> ModelError:
-    """What to say of a module that computes something else than on the first batch."""
-    before = calls[number] if number < len(calls) else "its end"
-    return ModelError(
-        f"the {what} computes something else from batch to batch",
-        where=f"call {number}: {before} on the first batch, now {name}",
-        help=_ONE_KIND,
-    )

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ _HOLDER = "_activation_holder_quantizer"
 #: Classes of quantization-aware training that scale weights by the gain of the normalization behind them.
 _TRAINED_WITH_NORMALIZATION = ("ConvBn", "LinearBn")
 _BITS_IN_NAME = re.compile(r"int(\d+)$")
-#: Names under which packed weights of integer kernels are handed over.
-_PACKED = ("Conv", "ConvTranspose", "Gemm")
+#: Operators with weights and a bias, which integer kernels get as one object.
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,16 @@ class _Call:
         """Tensors that the call makes; of one that writes into its argument, that argument."""
         found = list(tensors_of(self.result))
         return found or self.inputs[:1]
+
+    @cached_property
+    def is_alias(self) -> bool:
+        """It hands on what it was given."""
+        return is_alias(self.name, self.args, self.result)
+
+    @cached_property
+    def quantized(self) -> Quantized | None:
+        """What it does to a tensor if it is a quantizer's."""
+        return quantized(self.name, self.args, self.kwargs, self.result)
 
 
 class Recorder(Interception):
@@ -195,12 +206,11 @@ class _Writer:
 
     def _add(self, number: int, call: _Call) -> None:
         sources = [self._named(tensor) for tensor in call.inputs]
-        grid = quantized(call.name, call.args, call.kwargs, call.result)
-        if is_alias(call.name, call.args, call.result) and sources:
+        if call.is_alias and sources:
             for tensor in call.results:
                 self._names[id(tensor)] = sources[0]
-        elif grid is not None:
-            self._add_quantizer(number, call, grid)
+        elif call.quantized is not None:
+            self._add_quantizer(number, call, call.quantized)
         elif all(name in self._constants for name in sources):
             self._add_folded(call, sources)
         else:
@@ -259,7 +269,7 @@ class _Writer:
         found = written(call.name, call.args, call.kwargs, call.result)
         packed = _unpacked(call) if "::" in call.name else None
         name = self._unique(self._operator_name(call))
-        operands = [*found.inputs[:1], *packed] if packed is not None and found.op_type in _PACKED else found.inputs
+        operands = [*found.inputs[:1], *packed] if packed is not None and found.op_type in _WEIGHTED else found.inputs
         inputs = [self._operand(operand, f"{name}.operand") for operand in operands]
         while inputs and inputs[-1] is None:
             inputs.pop()
@@ -387,7 +397,7 @@ class _Writer:
         readers = consumers_of(graph.operators)
         for op in list(graph.operators):
             path = op.name.rpartition(".")[0]
-            if not kinds.get(path, "").startswith(_TRAINED_WITH_NORMALIZATION) or op.op_type not in _PACKED:
+            if not kinds.get(path, "").startswith(_TRAINED_WITH_NORMALIZATION) or op.op_type not in _WEIGHTED:
                 continue
             chain = _chain(op, readers, path)
             bias = _folded_bias(chain, graph.constants)
@@ -396,7 +406,8 @@ class _Writer:
             op.name, op.outputs, op.node.name = path, list(chain[-1].outputs), path
             op.inputs[2:] = [f"{path}.folded_bias"]
             graph.constants[op.inputs[2]] = Constant(op.inputs[2], bias)
-            graph.operators = [own for own in graph.operators if own not in chain]
+            gone = {id(own) for own in chain}
+            graph.operators = [own for own in graph.operators if id(own) not in gone]
 
     def _constant(self, name: str) -> Constant:
         tensor = self._constants[name]
@@ -459,9 +470,9 @@ def _single_calls(calls: Sequence[_Call], module: torch.nn.Module) -> dict[str, 
     watching = {path for path, part in module.named_modules() if is_watching(part)}
     found: dict[str, dict[str, None]] = {}
     for call in calls:
-        if is_alias(call.name, call.args, call.result) or call.path in watching:
+        if call.is_alias or call.path in watching:
             continue
-        if quantized(call.name, call.args, call.kwargs, call.result) is None:
+        if call.quantized is None:
             found.setdefault(call.path, {})[call.name] = None
     whole = {path[:cut] for path in found for cut in range(len(path)) if path[cut] == "."}
     return {path: len(names) == 1 and path not in whole for path, names in found.items()}
@@ -470,9 +481,8 @@ def _single_calls(calls: Sequence[_Call], module: torch.nn.Module) -> dict[str, 
 def _held_names(calls: Sequence[_Call]) -> Iterator[tuple[int, str]]:
     """Identity of each tensor that a holder quantizes, and the name of the layer that the holder is named after."""
     for call in calls:
-        found = quantized(call.name, call.args, call.kwargs, call.result) if call.path.endswith(_HOLDER) else None
-        if found is not None:
-            yield id(found.source), call.path.removesuffix(_HOLDER)
+        if call.path.endswith(_HOLDER) and call.quantized is not None:
+            yield id(call.quantized.source), call.path.removesuffix(_HOLDER)
 
 
 def _stored(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

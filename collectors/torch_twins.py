@@ -15,6 +15,7 @@ from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_constants import Constant
 from quantmedic.collectors.onnx_graph import FOLDABLE, Graph, Operator
 from quantmedic.collectors.onnx_originals import original_of
+from quantmedic.collectors.torch_capture import Capture
 
 if TYPE_CHECKING:
     from quantmedic.collectors.torch_models import TorchModels
@@ -44,8 +45,6 @@ class Collapsed:
 
 def settle_twins(models: "TorchModels", batch: Batch) -> None:
     """Replace twins by tensors further down that come clearly closer on a batch."""
-    from quantmedic.collectors.torch_models import Capture
-
     float_graph, quantized = models.float_graph, models.quantized
     options = {
         root: found
@@ -93,9 +92,7 @@ def _fold_product(root: str, twin: str, models: "TorchModels") -> bool:
         last = graph.producers[last.inputs[0]]
     if base is None or base.op_type not in _PRODUCTS or last.op_type not in _PRODUCTS or last.index == base.index:
         return False
-    reads = graph.read[last.index]
-    for name, places in graph.read[base.index].items():
-        reads[name] = [*reads.get(name, []), *places]
+    _read_as_one(graph, last, base)
     models.match.operators[op.index] = replace(last, inputs=base.inputs[:1])
     return True
 
@@ -117,10 +114,15 @@ def _fold_branch(root: str, twin: str, models: "TorchModels") -> None:
         graph.constants[names[2]] = Constant(names[2], original.bias)
     inputs = names if original.bias is not None else names[:2]
     models.match.operators[op.index] = replace(base, index=addition.index, inputs=inputs, outputs=[twin])
-    reads = graph.read[addition.index]
-    for name, places in graph.read[base.index].items():
-        reads[name] = [*reads.get(name, []), *places]
+    _read_as_one(graph, addition, base)
     models.collapsed[op.index] = Collapsed(base, identity, original.folded)
+
+
+def _read_as_one(graph: Any, last: Operator, first: Operator) -> None:
+    """Where either of two operators reads, the one that stands for both does."""
+    reads = graph.read[last.index]
+    for name, places in graph.read[first.index].items():
+        reads[name] = [*reads.get(name, []), *places]
 
 
 def _identity(weight: Float32) -> Float32 | None:

@@ -14,7 +14,8 @@ from quantmedic.collectors.onnx_pair import Pair
 from quantmedic.collectors.onnx_plan import feature_of
 from quantmedic.collectors.onnx_session import output_difference
 from quantmedic.collectors.onnx_view import Reading
-from quantmedic.collectors.torch_models import SAME_OUTPUT, Capture, TorchModels
+from quantmedic.collectors.torch_capture import Capture
+from quantmedic.collectors.torch_models import SAME_OUTPUT, TorchModels
 from quantmedic.collectors.torch_module import to_array
 from quantmedic.collectors.torch_trace import TorchGraph
 
