@@ -17,6 +17,8 @@ from quantmedic.engine.proof import ProofRecord
 from quantmedic.engine.record import Record
 
 CASE_SCHEMA = 2
+#: Channels and bins that are kept of an operator's weights.
+WEIGHT_CHANNELS, WEIGHT_BINS = 256, 64
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
 BUCKETS = 16
 #: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
@@ -409,11 +411,36 @@ def union_lattice(known: NDArray[np.float32], values: NDArray[np.float32]) -> ND
 
 
 @dataclass
+class WeightArrays:
+    """Weights of one operator as a reader looks at them; they are the same in all shards.
+
+    Per output channel, at most ``WEIGHT_CHANNELS`` of them, those of the lowest SQNR: ``index``, extremes of the float
+    and of the stored weights, ``sqnr_db``. ``floats`` and ``stored`` count all weights over ``WEIGHT_BINS`` even bins
+    from ``start`` to ``stop``, which span both.
+    """
+
+    index: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    stored_low: NDArray[np.float64]
+    stored_high: NDArray[np.float64]
+    sqnr_db: NDArray[np.float64]
+    start: float
+    stop: float
+    floats: NDArray[np.int64]
+    stored: NDArray[np.int64]
+
+
+@dataclass
 class Case:
-    """A measured pair of models: records (JSON) and statistics per data set (arrays)."""
+    """A measured pair of models: records (JSON), statistics per data set and weights per operator (arrays).
+
+    ``weights`` is by the operator's place in ``record.operators``.
+    """
 
     record: CaseRecord
     statistics: dict[Role, SetStatistics]
+    weights: dict[int, WeightArrays] = field(default_factory=dict)
 
     def merge(self, other: "Case") -> "Case":
         """The case that one pass over both shards' samples would have given.
@@ -438,7 +465,7 @@ class Case:
         # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
         changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None, "proof": None}
         record = mine.model_copy(update=changes)
-        return Case(record, statistics)
+        return Case(record, statistics, self.weights)
 
 
 def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:

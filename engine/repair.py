@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outco
     """
     tensors = _regridded_tensors(case, facts, change.grids)
     operators = _rewritten(case.record.operators, change)
-    altered = Case(case.record.model_copy(update={"operators": operators}), case.statistics)
+    altered = replace(case, record=case.record.model_copy(update={"operators": operators}))
     after = assemble(altered, base, tensors)
     model = _with_outcome(after.model, facts.model, base, outcome)
     return after.model_copy(update={"datasets": _unclipped(facts, after), "model": model})

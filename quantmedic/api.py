@@ -16,6 +16,7 @@ from quantmedic.engine.diagnosis import diagnose as _diagnose
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.evaluate import evaluate
 from quantmedic.engine.facts import Role, SearchFacts
+from quantmedic.engine.inspection import Inspection
 from quantmedic.engine.prescription import prescribe
 from quantmedic.engine.previous import Before, before, refuse_other_float
 from quantmedic.engine.repair import repaired
@@ -273,7 +274,7 @@ def _simulated(
         found = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
         return _noted(case, f"what remedies recover was not simulated: {error.message}")
-    return Case(case.record.model_copy(update={"simulation": found}), case.statistics)
+    return replace(case, record=case.record.model_copy(update={"simulation": found}))
 
 
 def _refuse_own(fixed: Path, own: Iterable[Any]) -> None:
@@ -324,11 +325,11 @@ def _proven(
     except QuantmedicError as error:
         said = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return _Proven(_noted(case, f"no remedy was tried: {said}"))
-    return _Proven(Case(case.record.model_copy(update={"proof": found.record}), case.statistics), found.fixed)
+    return _Proven(replace(case, record=case.record.model_copy(update={"proof": found.record})), found.fixed)
 
 
 def _noted(case: Case, notice: str) -> Case:
-    return Case(case.record.model_copy(update={"notices": (*case.record.notices, notice)}), case.statistics)
+    return replace(case, record=case.record.model_copy(update={"notices": (*case.record.notices, notice)}))
 
 
 def _extras(models: Any, validation: Any, samples: int | None, reference: Any, device: Any) -> Any:
@@ -464,14 +465,19 @@ def write_report(
     """
     from quantmedic.reports.write import write_report as _write
 
-    target = Path(folder)
-    written = [
-        (file.path, file.size) for file in _write(diagnosis, load_manuals(rules or load_rulebase()), target, formats)
-    ]
+    target, base = Path(folder), rules or load_rulebase()
+    opened = inspect(case, base) if case is not None else None
+    written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]
     if case is not None:
         save_case(case, target / "quantmedic.case")
         written.append((target / "quantmedic.case", (target / "quantmedic.case").stat().st_size))
     return written
+
+
+def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:
+    """A case opened for looking: facts of every layer, distributions, channels, the graph."""
+    base = rules or load_rulebase()
+    return Inspection(case, derive(case, base), base)
 
 
 def save_case(case: Case, path: str | Path) -> None:

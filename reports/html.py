@@ -1,24 +1,80 @@
 """The HTML report: one self-contained page, and the pages of the manual beside it."""
 
+import base64
+import hashlib
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 
 from markupsafe import Markup
 
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.inspection import Inspection
 from quantmedic.reports.charts import PALETTE
 from quantmedic.reports.context import Page, ReportContext, page_title
 from quantmedic.reports.manual import sibling, to_html
+from quantmedic.reports.page import page_sections
 from quantmedic.reports.templating import html_environment, template_variables
 
 INLINE_PALETTE = {key: f"var(--chart-{key})" for key in PALETTE}
+#: Scripts of the page in the order in which they run, as one program with one scope.
+SCRIPTS = (
+    "vendor/uPlot.iife.min.js",
+    "dom.js",
+    "format.js",
+    "data.js",
+    "state.js",
+    "charts.js",
+    "table.js",
+    "drawer.js",
+    "graph.js",
+    "keys.js",
+    "main.js",
+)
+THEME = ("theme.js",)
+#: What the graph's worker runs.
+WORKER = ("vendor/dagre.min.js", "layout.js")
+STYLES = ("vendor/uPlot.min.css",)
 
 
-def render_index(context: ReportContext) -> str:
-    """``index.html``: opens from a file, loads nothing, runs nothing."""
+def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspection | None = None) -> str:
+    """``index.html``: opens from a file and loads nothing. Without its case it is a page to read, without tools.
+
+    Args:
+        context: What templates show.
+        diagnosis: The diagnosis behind it.
+        inspection: The case behind the diagnosis.
+    """
     embedded = {page.code: page.anchor for page in context.pages}
     articles = {page.code: Markup(_embed(page, embedded)) for page in context.pages}
     template = html_environment().get_template("report.html")
-    return template.render(**template_variables(context), articles=articles, palette=INLINE_PALETTE)
+    theme, program = program_of(THEME), program_of(SCRIPTS)
+    return template.render(
+        **template_variables(context),
+        articles=articles,
+        palette=INLINE_PALETTE,
+        sections={name: Markup(text) for name, text in page_sections(diagnosis, inspection).items()}
+        if inspection is not None
+        else {},
+        theme=Markup(theme),
+        program=Markup(program),
+        worker=Markup(program_of(WORKER)),
+        vendor_style=Markup(program_of(STYLES)),
+        script_hashes=[script_hash(theme), script_hash(program)],
+    )
+
+
+@cache
+def program_of(names: Iterable[str]) -> str:
+    """Files of the page's program as one text."""
+    folder = files("quantmedic.reports") / "browser"
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8").strip() for name in names) + "\n"
+
+
+def script_hash(text: str) -> str:
+    """The source expression of a Content Security Policy that lets this script run and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def render_manual_page(code: str, text: str, report: str | None) -> str:
@@ -36,6 +92,7 @@ def render_manual_page(code: str, text: str, report: str | None) -> str:
         body=Markup(to_html(text, link=sibling)),
         report=f"{root}{report}" if report else "",
         palette=INLINE_PALETTE,
+        script_hashes=[],
     )
 
 

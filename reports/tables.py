@@ -29,7 +29,7 @@ from quantmedic.reports.text import (
     visible,
 )
 
-LAYERS_SHOWN = 200
+LAYERS_SHOWN = 50
 #: Facts of the model that have a table of their own.
 OWN_TABLE = ("stages",)
 RELATIONS = {

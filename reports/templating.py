@@ -26,8 +26,14 @@ OTHER_VARIABLES = {
     "chart": "graphs: the geometry to draw",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "record": "sensitivity.md: a SensitivityContext",
+    "program": "index.html: the page's program",
     "report": "page.html: link to the report, empty where there is none",
+    "script_hashes": "pages: what the Content Security Policy lets run",
+    "sections": "index.html: JSON text by section; empty where the page can only be read",
     "standalone": "graphs: drawn for a file of its own, not for a page",
+    "theme": "index.html: the script that sets the theme before the first paint",
+    "vendor_style": "index.html: styles of the libraries",
+    "worker": "index.html: the program of the graph's worker",
 }
 
 

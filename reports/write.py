@@ -12,6 +12,7 @@ from pathlib import Path
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
+from quantmedic.engine.inspection import Inspection
 from quantmedic.engine.prescription import FILES
 from quantmedic.reports.charts import Chart, svg
 from quantmedic.reports.context import ReportContext, build_context
@@ -33,7 +34,11 @@ class Written:
 
 @uncollected
 def write_report(
-    diagnosis: Diagnosis, manuals: Mapping[str, str], folder: Path, formats: Iterable[str] = ("html", "json")
+    diagnosis: Diagnosis,
+    manuals: Mapping[str, str],
+    folder: Path,
+    formats: Iterable[str] = ("html", "json"),
+    inspection: Inspection | None = None,
 ) -> list[Written]:
     """Write the report in the formats asked for, and the manual pages that it links to.
 
@@ -45,6 +50,7 @@ def write_report(
         manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
         folder: Where to write; made if it does not exist.
         formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures).
+        inspection: The case behind the diagnosis, for the tools of the page; without it the page can only be read.
 
     Returns:
         The files, reports first.
@@ -54,7 +60,7 @@ def write_report(
         QuantmedicError: A format is unknown, or ``png`` needs a package that is not installed.
     """
     wanted = list(dict.fromkeys(formats))
-    files = dict(_files(diagnosis, manuals, wanted))
+    files = dict(_files(diagnosis, manuals, wanted, inspection))
     with _into(folder):
         written = _place(files, folder)
         _remove_stale_graphs(folder / "graphs", files)
@@ -88,7 +94,9 @@ def _into(folder: Path) -> Iterator[None]:
         raise OutputError("cannot write the report", where=where, help="choose another folder with --output") from error
 
 
-def _files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
+def _files(
+    diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str], inspection: Inspection | None
+) -> Iterator[tuple[str, bytes]]:
     """Path and content of every file, reports first."""
     from quantmedic.reports.html import render_index
     from quantmedic.reports.json import render_json
@@ -97,7 +105,7 @@ def _files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str])
     _check(formats, manuals)
     context = build_context(diagnosis, manuals)
     if "html" in formats:
-        yield INDEX, render_index(context).encode()
+        yield INDEX, render_index(context, diagnosis, inspection).encode()
     if "markdown" in formats:
         yield "report.md", render_markdown(context).encode()
     if "json" in formats:

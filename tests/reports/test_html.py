@@ -17,7 +17,7 @@ from quantmedic.reports.html import render_index
 from quantmedic.reports.json import render_json
 
 VOID = {"meta", "input", "br", "wbr", "hr"}
-ACTIVE = {"script", "iframe", "object", "embed", "link", "img", "form", "base"}
+ACTIVE = {"iframe", "object", "embed", "link", "img", "form", "base"}
 CHROMIUM = shutil.which("chromium")
 
 
@@ -59,14 +59,20 @@ class Page(HTMLParser):
 
 @pytest.fixture(params=["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
 def page(request: pytest.FixtureRequest, manuals: Mapping[str, str]) -> Page:
-    return Page(render_index(build_context(request.getfixturevalue(request.param), manuals)))
+    return Page(
+        render_index(
+            build_context(request.getfixturevalue(request.param), manuals), request.getfixturevalue(request.param)
+        )
+    )
 
 
-def test_the_page_loads_and_runs_nothing(page: Page) -> None:
+def test_the_page_loads_nothing_and_runs_only_its_own_program(page: Page) -> None:
     assert not ACTIVE & set(page.tags)
     assert not [key for key, _ in page.attributes if key.startswith("on")]
     assert not page.values("src", "srcset", "action", "xlink:href")
-    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page.values("content")
+    assert (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-" in page.values("content")[1]
+    )
 
 
 def test_ids_are_unique_and_links_inside_the_page_lead_somewhere(page: Page) -> None:
@@ -92,7 +98,7 @@ def test_links_lead_to_files_of_the_report(page: Page) -> None:
 
 def test_every_number_of_the_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
     report = json.loads(render_json(diagnosis))
-    text = " ".join(Page(render_index(build_context(diagnosis, manuals))).text)
+    text = " ".join(Page(render_index(build_context(diagnosis, manuals), diagnosis)).text)
     for key in ("float_value", "quantized_value", "drop", "drop_low", "drop_high"):
         assert f"{100 * report['metrics'][key]:.2f}" in text
     assert f"n = {report['metrics']['samples']}" in text
@@ -102,7 +108,7 @@ def test_every_number_of_the_headline_equals_json(diagnosis: Diagnosis, manuals:
 
 
 def test_the_page_tells_the_whole_story(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
-    text = " ".join(Page(render_index(build_context(diagnosis, manuals))).text)
+    text = " ".join(Page(render_index(build_context(diagnosis, manuals), diagnosis)).text)
     for part in (
         "Do this first",
         "Explains 13 findings",
@@ -120,7 +126,7 @@ def test_the_page_tells_the_whole_story(diagnosis: Diagnosis, manuals: Mapping[s
 
 
 def test_the_page_tells_what_was_tried(proven: Diagnosis, manuals: Mapping[str, str]) -> None:
-    page = Page(render_index(build_context(proven, manuals)))
+    page = Page(render_index(build_context(proven, manuals), proven))
     text = re.sub(r"\s+", " ", " ".join(page.text))
     for part in (
         "measured +6.90 of 7.76 points, proven on 256 other samples",
@@ -142,23 +148,23 @@ def test_the_page_tells_what_was_tried(proven: Diagnosis, manuals: Mapping[str, 
 
 
 def test_without_a_proof_nothing_says_that_there_was_one(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
-    page = Page(render_index(build_context(diagnosis, manuals)))
+    page = Page(render_index(build_context(diagnosis, manuals), diagnosis))
     assert "proof" not in page.values("id") and "What was tried" not in " ".join(page.text)
 
 
 def test_six_graphs_are_drawn(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
-    page = Page(render_index(build_context(diagnosis, manuals)))
+    page = Page(render_index(build_context(diagnosis, manuals), diagnosis))
     assert page.tags.count("svg") == 6 + min(len(diagnosis.histograms), 24)
 
 
 def test_a_page_without_pages_of_the_manual_has_no_dead_links(diagnosis: Diagnosis) -> None:
-    page = Page(render_index(build_context(diagnosis, {})))
+    page = Page(render_index(build_context(diagnosis, {}), diagnosis))
     assert "manual" not in page.values("id")
     assert not [href for href in page.values("href") if href.startswith("manual/")]
 
 
 def test_names_stay_text(hostile: Diagnosis, manuals: Mapping[str, str]) -> None:
-    html = render_index(build_context(hostile, manuals))
+    html = render_index(build_context(hostile, manuals), hostile)
     assert "<script" not in html.lower() and "</script" not in html.lower()
     assert "{{7*7}}" in html and "{{ 7" not in html
     assert not [char for char in html if not char.isprintable() and char != "\n"]
@@ -181,14 +187,16 @@ def browse(html: str, folder: Path) -> tuple[str, str]:
 def test_a_browser_shows_the_page_without_complaint(
     name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    document, log = browse(render_index(build_context(request.getfixturevalue(name), manuals)), tmp_path)
+    document, log = browse(
+        render_index(build_context(request.getfixturevalue(name), manuals), request.getfixturevalue(name)), tmp_path
+    )
     assert "</html>" in document and 'id="causes"' in document
     assert "CONSOLE" not in log, log
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
 def test_a_script_that_got_in_would_not_run(diagnosis: Diagnosis, tmp_path: Path) -> None:
-    html = render_index(build_context(diagnosis, {}))
+    html = render_index(build_context(diagnosis, {}), diagnosis)
     infected = html.replace("</body>", '<script>document.title = "owned"</script></body>')
     document, log = browse(infected, tmp_path)
     assert "<title>owned" not in document

@@ -1,0 +1,2 @@
+// The error graphs.
+views.charts = (root) => {};

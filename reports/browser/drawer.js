@@ -1,0 +1,2 @@
+// One layer from near.
+on("select", (position) => {});

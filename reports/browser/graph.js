@@ -1,0 +1,2 @@
+// The graph of the model.
+views.graph = (root) => {};

@@ -1,0 +1,1 @@
+// The worker that places the nodes of a graph; runs behind dagre.

@@ -1,0 +1,2 @@
+// The layer table.
+views.table = (root) => {};

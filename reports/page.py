@@ -1,0 +1,147 @@
+"""The data of the interactive page, one JSON object per section; ``browser/data.js`` reads them.
+
+Positions of layers are those of ``Inspection.facts.layers``. A value that was not measured is null; what is no finite
+number is the text "Infinity", "-Infinity" or "NaN", which ``Number`` reads as such.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.facts import ROLES
+from quantmedic.engine.inspection import Inspection, LayerDetail
+from quantmedic.reports.charts import LIMITS, METRICS, NMSE_LIMIT, flagged_layers
+from quantmedic.reports.columns import DEFAULT, Column, layer_columns
+from quantmedic.reports.json import inert_json
+from quantmedic.reports.tables import judged_role
+from quantmedic.reports.text import visible
+
+#: Significant digits of numbers that are drawn or listed.
+DIGITS = 5
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str]:
+    """JSON text by section: meta, layers, errors, graph, details."""
+    sections = {
+        "meta": _meta(diagnosis),
+        "layers": _layers(diagnosis, inspection),
+        "errors": _errors(diagnosis),
+        "graph": _graph(inspection),
+        "details": _details(diagnosis, inspection),
+    }
+    return {name: inert_json(dump(content)).strip() for name, content in sections.items()}
+
+
+def dump(content: Any) -> str:
+    """Compact JSON with short numbers."""
+    return json.dumps(_short(content), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _short(value: Any) -> Any:
+    """Numbers to ``DIGITS`` significant digits, names visible, NaN as text."""
+    match value:
+        case bool() | int() | None:
+            return value
+        case float():
+            return _rounded(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
+        case str():
+            return visible(value)
+        case Mapping():
+            return {str(key): _short(item) for key, item in value.items()}
+        case Iterable():
+            return [_short(item) for item in value]
+    return visible(str(value))
+
+
+def _rounded(value: float) -> float | int:
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _meta(diagnosis: Diagnosis) -> dict[str, Any]:
+    places = _places(diagnosis)
+    return {
+        "role": judged_role(diagnosis),
+        "causes": [
+            {
+                "code": cause.rules[0] if cause.rules else "",
+                "cause": cause.cause,
+                "severity": cause.severity,
+                "layers": [
+                    place
+                    for layer in cause.layers
+                    for place in places.get(layer.float_name or layer.quantized_name or "", ())
+                ],
+            }
+            for cause in diagnosis.causes
+        ],
+    }
+
+
+def _places(diagnosis: Diagnosis) -> dict[str, list[int]]:
+    """Positions by name; names may repeat."""
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(diagnosis.layers):
+        places.setdefault(row.name, []).append(place)
+    return places
+
+
+def _layers(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+    columns = layer_columns(inspection.facts.layers, [row.findings for row in diagnosis.layers])
+    return {
+        "count": len(inspection.facts.layers),
+        "shown": [column.key for column in columns if column.key in DEFAULT],
+        "columns": [_column(column) for column in columns],
+        "degraded": [place for place, row in enumerate(diagnosis.layers) if row.degraded],
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "key": column.key,
+        "label": column.label,
+        "unit": column.unit,
+        "numeric": column.numeric,
+        "description": column.description,
+        "values": column.values,
+    }
+
+
+def _errors(diagnosis: Diagnosis) -> dict[str, Any]:
+    limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
+    places = _places(diagnosis)
+    flagged = {
+        f"{metric}-{role}": sorted(
+            {place for name in flagged_layers(diagnosis.layers, metric, role, limits) for place in places[name]}
+        )
+        for metric in METRICS
+        for role in ROLES
+    }
+    return {
+        "limits": {metric: limits.get(LIMITS[metric]) for metric in METRICS} | {"nmse": limits.get(NMSE_LIMIT)},
+        "flagged": flagged,
+    }
+
+
+def _graph(inspection: Inspection) -> dict[str, Any]:
+    return {"edges": [end for edge in inspection.edges for end in edge]}
+
+
+def _details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+    """Details of all layers, or of the worst ones where all would make the page too large."""
+    places: Sequence[int] = range(len(diagnosis.layers))
+    found = inspection.details(places)
+    return {str(place): _detail(detail) for place, detail in zip(places, found, strict=True)}
+
+
+def _detail(detail: LayerDetail) -> dict[str, Any]:
+    return {
+        "spreads": {role: vars(spread) for role, spread in detail.spreads.items()},
+        "channels": {role: vars(channels) for role, channels in detail.channels.items()},
+        "weight_spread": vars(detail.weight_spread) if detail.weight_spread else None,
+        "weight_channels": vars(detail.weight_channels) if detail.weight_channels else None,
+        "near": [vars(miss) for miss in detail.near],
+    }

@@ -1,0 +1,74 @@
+"""Reports in a real browser: Debian's chromium, driven over its debugging port."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quantmedic
+from quantmedic.demo import patient
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The browser itself; tests that need it are skipped where it is missing."""
+    if CHROMIUM is None:
+        pytest.skip("needs chromium on PATH")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def demo_case() -> Any:
+    """The embedded patient, measured."""
+    (float_model, quantized), options = patient()
+    return quantmedic.collect(float_model, quantized, **options)
+
+
+@pytest.fixture(scope="session")
+def demo(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the embedded patient."""
+    return written(demo_case, tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a report: ``opened(folder, "#layer=conv")``; fails if the page complains or asks for anything."""
+    with _opener(browser) as opener:
+        yield opener
+
+
+def written(case: Any, folder: Path) -> Path:
+    """The report of a case, in a folder."""
+    quantmedic.write_report(quantmedic.judge(case), folder, formats=("html", "json"), case=case)
+    return folder
+
+
+@contextmanager
+def _opener(browser: Any) -> Iterator[Callable[..., Any]]:
+    contexts: list[Any] = []
+    complaints: list[str] = []
+
+    def opener(folder: Path, hash_: str = "", **options: Any) -> Any:
+        context = browser.new_context(**({"viewport": {"width": 1280, "height": 720}, "offline": True} | options))
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        own = (folder / "index.html").as_uri()
+        page.on("request", lambda r: None if r.url.startswith((own, "blob:", "data:")) else complaints.append(r.url))
+        page.goto(own + hash_)
+        return page
+
+    yield opener
+    for context in contexts:
+        context.close()
+    assert not complaints, complaints
