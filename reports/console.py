@@ -11,7 +11,7 @@ from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.prescription import PrescriptionBox
 from quantmedic.reports.previous import PreviousBox
 from quantmedic.reports.proof import ProofBox, TrialLine
-from quantmedic.reports.tables import ComparisonLine, LayerTable, RuleLine
+from quantmedic.reports.tables import ComparisonLine, LayerTable, RuleLine, layer_table
 from quantmedic.reports.text import NOT_MEASURED, count, escaped, visible
 
 Verbosity = Literal["quiet", "normal", "verbose"]
@@ -105,7 +105,7 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     yield from _rules(context, verbosity, paint)
     if verbosity == "verbose":
         yield ""
-        yield from _layers(context.layers)
+        yield from _layers(layer_table(diagnosis, None))
 
 
 def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
@@ -289,8 +289,6 @@ def _layers(table: LayerTable) -> Iterator[str]:
         accumulated = getattr(row, table.judged_on)
         where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
         yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
-    if table.left_out:
-        yield f"       {table.left_out} more in report.json"
 
 
 def _weights(table: LayerTable) -> Iterator[str]:
@@ -300,8 +298,6 @@ def _weights(table: LayerTable) -> Iterator[str]:
         if row.weight_sqnr == NOT_MEASURED:
             known = "in float".rjust(9)
         yield f"{row.index:>5}  {visible(row.name, 44):<44} {known}  {' '.join(row.findings)}".rstrip()
-    if table.left_out:
-        yield f"       {table.left_out} more in report.json"
 
 
 def _wrapped(text: str, indent: int = 0, hang: int = 2) -> list[str]:

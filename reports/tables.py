@@ -29,7 +29,8 @@ from quantmedic.reports.text import (
     visible,
 )
 
-LAYERS_SHOWN = 50
+#: Layers that a page lists where it is only read.
+LAYERS_SHOWN = 60
 #: Facts of the model that have a table of their own.
 OWN_TABLE = ("stages",)
 RELATIONS = {
@@ -159,8 +160,8 @@ def judged_role(diagnosis: Diagnosis) -> Role:
     return "validation" if measured else "representative"
 
 
-def layer_table(diagnosis: Diagnosis) -> LayerTable:
-    """All layers in topological order, or the worst ones by SQNR (accumulated, or of weights) where they are many."""
+def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> LayerTable:
+    """Layers in topological order, or the worst ones by SQNR (accumulated, or of weights) beyond a limit."""
     role = judged_role(diagnosis)
     weights_only = any(row.groups is not None for row in diagnosis.layers)
     rows = sorted(diagnosis.layers, key=lambda row: row.index)
@@ -168,8 +169,8 @@ def layer_table(diagnosis: Diagnosis) -> LayerTable:
     def goodness(row: LayerRow) -> float:
         return _goodness(row.weight_sqnr_db if weights_only else getattr(row, role).accumulated.sqnr_db)
 
-    if len(rows) > LAYERS_SHOWN:
-        rows = sorted(rows, key=goodness)[:LAYERS_SHOWN]
+    if limit is not None and len(rows) > limit:
+        rows = sorted(rows, key=goodness)[:limit]
     return LayerTable(
         rows=tuple(_layer(row, role) for row in rows),
         total=len(diagnosis.layers),

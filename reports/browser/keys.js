@@ -37,6 +37,7 @@ function toCause(rank) {
 
 function listenToKeys() {
   document.getElementById("keys-button").addEventListener("click", showKeys);
+  document.getElementById("keys-close").addEventListener("click", () => document.getElementById("keys").close());
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target.matches("input:not([type=radio]), select, textarea")) return;

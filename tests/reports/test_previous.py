@@ -61,7 +61,7 @@ def formats(diagnosis: Diagnosis, manuals: dict[str, str]) -> dict[str, str]:
     return {
         "console": " ".join(render_console(diagnosis).split()),
         "markdown": render_markdown(context).replace("\\", ""),
-        "html": render_index(context),
+        "html": render_index(context, diagnosis),
     }
 
 
@@ -112,6 +112,6 @@ def test_hostile_names_stay_inert(hostile: Diagnosis, manuals: dict[str, str], c
         setting="range", of="activation", count=1, examples=(SettingChange(subject=name, before=1.0, after=2.0),)
     )
     bad = BOX.model_copy(update={"changed": (change,), "tried": (FAILED.model_copy(update={"subjects": (name,)}),)})
-    context = build_context(since(hostile, bad), manuals)
-    assert "<script>alert" not in render_index(context)
+    attacked = since(hostile, bad)
+    assert "<script>alert" not in render_index(build_context(attacked, manuals), attacked)
     assert not [line for line in render_console(since(hostile, bad)).splitlines() if line.lstrip().startswith("::")]
