@@ -13,7 +13,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantmedic.api import collect, diagnose, judge, load_case, load_rulebase, save_case, write_report
+    from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
     from quantmedic.fallbacks import fallback
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.weights import collect_weights, compare_weights
@@ -30,6 +30,7 @@ __all__ = [
     "compare_weights",
     "diagnose",
     "fallback",
+    "inspect",
     "judge",
     "load_case",
     "load_rulebase",

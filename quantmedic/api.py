@@ -71,10 +71,10 @@ def diagnose(
     _check_toolchain(toolchain, base)
     past = load_case(previous) if previous is not None else None
     data = {"representative": representative, "validation": validation}
-    case = collect(float_model, quantized_model, **data, rules=base, **options)
-    diagnosis = judge(case, base, previous=past, toolchain=toolchain)
+    opened = inspect(collect(float_model, quantized_model, **data, rules=base, **options), base)
+    diagnosis = judge(opened, base, previous=past, toolchain=toolchain)
     if output is not None:
-        write_report(diagnosis, output, formats=formats, rules=base, case=case)
+        write_report(diagnosis, output, formats=formats, rules=base, case=opened)
     return diagnosis
 
 
@@ -370,12 +370,16 @@ def _unfinished(path: Path) -> Case | None:
 
 
 def judge(
-    case: Case, rules: RuleBase | None = None, *, previous: Case | None = None, toolchain: str | None = None
+    case: Case | Inspection,
+    rules: RuleBase | None = None,
+    *,
+    previous: Case | None = None,
+    toolchain: str | None = None,
 ) -> Diagnosis:
     """Judge a measured case; needs neither models nor data.
 
     Args:
-        case: What was measured.
+        case: What was measured; opened by ``inspect``, its facts are not derived once more.
         rules: Rules and thresholds; the built-in ones by default.
         previous: The case before a remedy was applied, of the same float model.
         toolchain: See ``diagnose``.
@@ -386,9 +390,10 @@ def judge(
     """
     base = rules or load_rulebase()
     _check_toolchain(toolchain, base)
+    opened = _opened(case, base)
+    case, facts = opened.case, opened.facts
     if previous is not None:
         refuse_other_float(previous.record, case.record)
-    facts = derive(case, base)
     diagnosis = _diagnose(
         base,
         facts,
@@ -456,9 +461,11 @@ def write_report(
     *,
     formats: Sequence[str] = FORMATS,
     rules: RuleBase | None = None,
-    case: Case | None = None,
+    case: Case | Inspection | None = None,
 ) -> list[tuple[Path, int]]:
     """Write the report, and the case file beside it; returns (path, bytes) of every file.
+
+    Without the case, the page can be read but has no tools: they show what only the case knows.
 
     Raises:
         OutputError: The folder cannot be written.
@@ -466,10 +473,10 @@ def write_report(
     from quantmedic.reports.write import write_report as _write
 
     target, base = Path(folder), rules or load_rulebase()
-    opened = inspect(case, base) if case is not None else None
+    opened = _opened(case, base) if case is not None else None
     written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]
-    if case is not None:
-        save_case(case, target / "quantmedic.case")
+    if opened is not None:
+        save_case(opened.case, target / "quantmedic.case")
         written.append((target / "quantmedic.case", (target / "quantmedic.case").stat().st_size))
     return written
 
@@ -478,6 +485,13 @@ def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:
     """A case opened for looking: facts of every layer, distributions, channels, the graph."""
     base = rules or load_rulebase()
     return Inspection(case, derive(case, base), base)
+
+
+def _opened(case: Case | Inspection, base: RuleBase) -> Inspection:
+    """The case opened under these rules, whose thresholds its facts depend on."""
+    if isinstance(case, Case):
+        return inspect(case, base)
+    return case if case.base is base else inspect(case.case, base)
 
 
 def save_case(case: Case, path: str | Path) -> None:

@@ -733,10 +733,11 @@ def _judge_and_write(
     previous: Any = None,
     toolchain: str | None = None,
 ) -> "Diagnosis":
-    from quantmedic import judge, write_report
+    from quantmedic import inspect, judge, write_report
 
-    diagnosis = judge(case, rules, previous=previous, toolchain=toolchain)
-    written = write_report(diagnosis, output, formats=formats or _FORMATS[:3], rules=rules, case=case)
+    opened = inspect(case, rules)
+    diagnosis = judge(opened, rules, previous=previous, toolchain=toolchain)
+    written = write_report(diagnosis, output, formats=formats or _FORMATS[:3], rules=rules, case=opened)
     _show(diagnosis, quiet, verbose)
     main_files = [(path, size) for path, size in written if path.parent == output]
     click.echo("wrote " + ", ".join(f"{path} ({_size(size)})" for path, size in main_files))
