@@ -35,7 +35,9 @@ def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str
         extensions=[*EXTENSIONS, safety],
         output_format="html",
     )
-    return converter.convert(EXAMPLE_FENCE.sub(_name_example, _printable(text)))
+    html = converter.convert(EXAMPLE_FENCE.sub(_name_example, _printable(text)))
+    # A block that scrolls must be within reach of the keyboard. Text of the page holds no "<" that is not escaped.
+    return html.replace("<pre>", '<pre tabindex="0">')
 
 
 def glossary_page() -> str:

@@ -1,8 +1,28 @@
 """The page as a whole."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+
+
+def report_of(folder: Path) -> Any:
+    """What ``report.json`` says."""
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+def violations(page: Any) -> list[str]:
+    """What keeps people out, by axe-core."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page, options={"runOnly": {"type": "tag", "values": WCAG}})
+    return [
+        f"{one['id']} ({one['impact']}): {[node['target'] for node in one['nodes'][:3]]}"
+        for one in found.response["violations"]
+    ]
 
 
 def test_the_page_opens_without_complaint(opened: Callable[..., Any], demo: Path) -> None:
@@ -10,3 +30,80 @@ def test_the_page_opens_without_complaint(opened: Callable[..., Any], demo: Path
     assert "degraded" in page.title()
     assert page.evaluate("document.documentElement.classList.contains('scripted')")
     assert page.locator("#theme").is_visible()
+
+
+def test_the_theme_is_chosen_and_remembered(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, color_scheme="light")
+    ink = "getComputedStyle(document.body).color"
+    light = page.evaluate(ink)
+    page.click("#theme")
+    assert page.evaluate(ink) != light
+    page.reload()
+    assert page.evaluate(ink) != light
+    page.click("#theme")
+    assert page.evaluate(ink) == light
+
+
+def test_keys_are_shown_and_lead_to_causes(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo)
+    page.keyboard.press("?")
+    assert "next layer" in page.locator("#keys").inner_text()
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+    page.keyboard.press("1")
+    assert page.evaluate("document.activeElement.closest('.cause').id") == "cause-D005"
+
+
+def test_a_link_to_a_cause_leads_there(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, "#cause=D005")
+    assert page.locator("#cause-D005").evaluate("node => Math.abs(node.getBoundingClientRect().top) < 200")
+
+
+def test_a_snippet_is_copied(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, permissions=["clipboard-read", "clipboard-write"])
+    block = page.locator("#prescription .copyable").first
+    block.locator("button").click()
+    page.wait_for_function("document.querySelector('#prescription .copy').textContent === 'copied'")
+    assert page.evaluate("navigator.clipboard.readText()") == block.locator("code").inner_text()
+
+
+def test_without_scripts_the_page_tells_verdict_causes_and_layers(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, java_script_enabled=False)
+    assert page.locator(".verdict").inner_text().lower() == "degraded"
+    assert page.locator(".cause").count() == len(report_of(demo)["causes"])
+    assert page.locator("#layers tbody tr").count() == len(report_of(demo)["layers"])
+    assert page.locator("#not-judged tbody tr").count() == len(report_of(demo)["not_judged"])
+    assert not page.locator("#theme").is_visible() and not page.locator("#graph").is_visible()
+
+
+def test_print_shows_every_card_and_snippet(opened: Callable[..., Any], demo: Path, tmp_path: Path) -> None:
+    page = opened(demo)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details:not([open])").count() == 0
+    assert page.locator("#layers table").first.is_visible() and not page.locator("#graph").is_visible()
+    for snippet in page.locator(".cause .tab pre").all():
+        assert snippet.is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details:not([open])").count() > 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nobody_is_kept_out(opened: Callable[..., Any], demo: Path, theme: str, width: int) -> None:
+    page = opened(demo, color_scheme=theme, viewport={"width": width, "height": 800})
+    for name in ("charts", "table", "graph"):
+        page.evaluate(f"reveal('{name}')")
+    page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+    assert violations(page) == []
+
+
+def test_a_script_that_got_in_does_not_run(browser: Any, demo: Path, tmp_path: Path) -> None:
+    html = (demo / "index.html").read_text(encoding="utf-8")
+    (tmp_path / "index.html").write_text(html.replace("</body>", "<script>document.title = 'owned'</script></body>"))
+    page = browser.new_page()
+    refused: list[str] = []
+    page.on("console", lambda message: refused.append(message.text))
+    page.goto((tmp_path / "index.html").as_uri())
+    assert page.title() != "owned" and any("Content Security Policy" in text for text in refused)
+    page.close()
