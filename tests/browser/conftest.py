@@ -1,6 +1,7 @@
 """Reports in a real browser: Debian's chromium, driven over its debugging port."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import layers
 
 CHROMIUM = shutil.which("chromium")
 
@@ -37,6 +42,18 @@ def demo_case() -> Any:
 def demo(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the embedded patient."""
     return written(demo_case, tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="session")
+def made() -> Callable[..., Any]:
+    """Makes up a case: ``made(1000)`` layers."""
+    return layers.build
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Path]:
+    """Writes the report of a case; returns its folder."""
+    return lambda case: written(case, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""How large the page is, and how soon it shows something."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(("layers", "channels", "limit"), [(53, None, 500_000), (1000, None, 3_000_000)])
+def test_the_page_stays_small(
+    made: Callable[..., Any], report: Callable[[Any], Path], layers: int, channels: int | None, limit: int
+) -> None:
+    assert (report(made(layers, channels)) / "index.html").stat().st_size <= limit
+
+
+def test_causes_are_seen_at_once(
+    opened: Callable[..., Any], made: Callable[..., Any], report: Callable[[Any], Path]
+) -> None:
+    page = opened(report(made(1000)))
+    seen = page.evaluate("performance.getEntriesByType('paint')[0].startTime")
+    assert page.locator(".cause").first.is_visible()
+    # A second on a quiet machine; others may keep this one busy.
+    assert seen < 3000
