@@ -1,0 +1,107 @@
+"""How large the report's page is and how soon it answers, in headless Chromium on made-up cases.
+
+    python benchmarks/page.py                     53, 1000 and 10 000 layers
+    python benchmarks/page.py --layers 1000 --rounds 5
+
+Needs chromium on PATH and playwright. Times are medians over fresh pages: first view is the first paint, with the
+causes in it; the others run from a click or a key to the frame that shows the result, and the longest task is the
+longest time for which the page did not answer while all sections were drawn. Writing is every format, against loading
+the case.
+"""
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import layers
+from playwright.sync_api import sync_playwright
+
+import quantmedic
+
+SIZES = (53, 1000, 10_000)
+#: Channels of the largest case: as many as fit into memory.
+FEW_CHANNELS = 8
+LIMITS_KB = {53: 500, 1000: 3000, 10_000: 12_000}
+#: Runs an action and waits for the frame after it.
+TIMED = """async (action) => {
+  const start = performance.now();
+  await eval(`(async () => { ${action} })()`);
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return performance.now() - start;
+}"""
+WATCH = """window.longest = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.longest = Math.max(window.longest, entry.duration);
+}).observe({ type: "longtask", buffered: true });"""
+ACTIONS = {
+    "draw the graphs": "reveal('charts')",
+    "draw the table": "reveal('table')",
+    "draw the model": "reveal('graph')",
+    "sort": "document.querySelectorAll('[data-section=table] thead button')[4].click()",
+    "filter": "const box = document.querySelector('[data-section=table] input[type=search]');"
+    " box.value = 'conv'; box.dispatchEvent(new Event('input', {bubbles: true}))",
+    "open a layer": "select(20)",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with sync_playwright() as driver, tempfile.TemporaryDirectory() as folder:
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        columns = [measure(size, Path(folder), browser, arguments.rounds) for size in arguments.layers]
+        browser.close()
+    print("| | " + " | ".join(f"{size} layers" for size in arguments.layers) + " |")
+    print("|---|" + "--:|" * len(columns))
+    for row in columns[0]:
+        print(f"| {row} | " + " | ".join(column[row] for column in columns) + " |")
+
+
+def measure(size: int, folder: Path, browser: Any, rounds: int) -> dict[str, str]:
+    """One column of the table."""
+    path, report = folder / f"{size}.case", folder / f"report-{size}"
+    quantmedic.save_case(layers.build(size, FEW_CHANNELS if size > SIZES[1] else None), path)
+    load, case = timed(lambda: quantmedic.load_case(path))
+    opened = quantmedic.inspect(case)
+    diagnosis = quantmedic.judge(opened)
+    write, _ = timed(lambda: quantmedic.write_report(diagnosis, report, case=opened))
+    found = [view(report / "index.html", browser) for _ in range(rounds)]
+    kilobytes = (report / "index.html").stat().st_size / 1000
+    return {
+        "page (kB; limit)": f"{kilobytes:.0f} ({LIMITS_KB.get(size, '')})",
+        "load the case, write all formats (s)": f"{load:.2f}, {write:.2f}",
+        **{f"{row} (ms)": f"{statistics.median(times[row] for times in found):.0f}" for row in found[0]},
+    }
+
+
+def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and what came of it."""
+    start = time.perf_counter()
+    result = action()
+    return time.perf_counter() - start, result
+
+
+def view(path: Path, browser: Any) -> dict[str, float]:
+    """Milliseconds of one visit."""
+    context = browser.new_context(viewport={"width": 1280, "height": 720}, bypass_csp=True)
+    page = context.new_page()
+    page.add_init_script(WATCH)
+    page.goto(path.as_uri())
+    found = {"first view": page.evaluate("performance.getEntriesByType('paint')[0].startTime")}
+    for name, action in ACTIONS.items():
+        found[name] = page.evaluate(TIMED, action)
+    page.wait_for_timeout(1500)
+    found["longest task"] = page.evaluate("window.longest")
+    context.close()
+    return found
+
+
+if __name__ == "__main__":
+    main()
