@@ -48,6 +48,7 @@ GENERAL = {
     "sensitivity",
     "fallback",
     "proof",
+    "report",
     "torch",
     "weights",
     "mct",
