@@ -22,10 +22,13 @@ from quantmedic.engine.case import (
     ROW_COLUMNS,
     SAMPLE_DTYPE,
     SPATIAL,
+    WEIGHT_BINS,
+    WEIGHT_CHANNELS,
     WEIGHT_COLUMNS,
     Case,
     CaseRecord,
     SetStatistics,
+    WeightArrays,
 )
 from quantmedic.engine.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.errors import CaseError
@@ -34,6 +37,16 @@ from quantmedic.engine.histogram import BINS
 
 _RECORD = "case.json"
 _COMPARISON = "comparison."
+_WEIGHTS = "weights/"
+#: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
+_WEIGHT_ROWS: Mapping[str, type] = {
+    "index": np.int32,
+    "low": np.float32,
+    "high": np.float32,
+    "stored_low": np.float32,
+    "stored_high": np.float32,
+    "sqnr_db": np.float32,
+}
 
 
 def write_case(case: Case, path: Path) -> None:
@@ -52,6 +65,8 @@ def write_case(case: Case, path: Path) -> None:
                 for role, statistics in case.statistics.items():
                     for name, array in _arrays(statistics).items():
                         archive.writestr(f"{role}/{name}.npy", _npy(array))
+                for name, array in _weight_arrays(case.weights).items():
+                    archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
         temporary.chmod(0o644)
         os.replace(temporary, path)
     except OSError as error:
@@ -96,7 +111,8 @@ def _read(path: Path) -> Case:
             statistics[role] = _statistics(own)
             _check_shapes(statistics[role], record)
     _check_record(record, statistics)
-    return Case(record, statistics)
+    own = {n.removeprefix(_WEIGHTS).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(_WEIGHTS)}
+    return Case(record, statistics, _weights(own, len(record.operators)))
 
 
 def _array(content: bytes) -> NDArray[Any]:
@@ -192,6 +208,59 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "sample_count": s.sample_count,
         **_comparison_arrays(s),
         "spatial": s.spatial,
+    }
+
+
+def _weight_arrays(weights: Mapping[int, WeightArrays]) -> dict[str, NDArray[Any]]:
+    """Arrays of all operators' weights, joined, with the number of channels of each; none without weights."""
+    if not weights:
+        return {}
+    places = sorted(weights)
+    own = [weights[place] for place in places]
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.concatenate([getattr(w, name) for w in own]).astype(dtype) for name, dtype in _WEIGHT_ROWS.items()
+    }
+    return arrays | {
+        "operator": np.array(places, np.int32),
+        "lengths": np.array([len(w.index) for w in own], np.int32),
+        "ends": np.array([(w.start, w.stop) for w in own], np.float64),
+        "floats": np.stack([w.floats for w in own]),
+        "stored": np.stack([w.stored for w in own]),
+    }
+
+
+def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, WeightArrays]:
+    """Arrays of weights by operator; files of earlier versions have none."""
+    if not arrays:
+        return {}
+    places, lengths, ends = (arrays[name] for name in ("operator", "lengths", "ends"))
+    count = len(places)
+    expected: dict[str, tuple[tuple[int, ...], str]] = {
+        "operator": ((count,), "i"),
+        "lengths": ((count,), "i"),
+        "ends": ((count, 2), "f"),
+        "floats": ((count, WEIGHT_BINS), "i"),
+        "stored": ((count, WEIGHT_BINS), "i"),
+    }
+    expected |= {name: ((int(lengths.sum()),), np.dtype(kind).kind) for name, kind in _WEIGHT_ROWS.items()}
+    if any((arrays[name].shape, arrays[name].dtype.kind) != wanted for name, wanted in expected.items()):
+        raise ValueError("an array of weights is of another shape or type")
+    if len(np.unique(places)) != count or any(not 0 <= place < operators for place in places):
+        raise ValueError("weights belong to no operator, or to one twice")
+    if any(not 0 < length <= WEIGHT_CHANNELS for length in lengths):
+        raise ValueError("weights without channels, or with too many")
+    rows = {
+        name: _split(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths) for name in _WEIGHT_ROWS
+    }
+    return {
+        int(place): WeightArrays(
+            **{name: parts[i] for name, parts in rows.items()},
+            start=float(ends[i, 0]),
+            stop=float(ends[i, 1]),
+            floats=arrays["floats"][i].astype(np.int64),
+            stored=arrays["stored"][i].astype(np.int64),
+        )
+        for i, place in enumerate(places)
     }
 
 

@@ -22,7 +22,7 @@ from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.references import References
 from quantmedic.collectors.stages import STAGE_SAMPLES, Stage, compare_stages
 from quantmedic.collectors.weight_effects import fill_weight_errors
-from quantmedic.engine.case import EXTREME_SAMPLES, Case, CaseRecord, DatasetRecord, refuse_strangers
+from quantmedic.engine.case import EXTREME_SAMPLES, Case, CaseRecord, DatasetRecord, WeightArrays, refuse_strangers
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import Role, SearchFacts, SettingsFacts
 
@@ -196,6 +196,7 @@ class _Run:
         first = next(next(iter(datasets.values())).batches(self._size, limit=options.samples))
         self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
         self._record: CaseRecord | None = None
+        self._weights: dict[int, WeightArrays] = {}
         self._notices: list[str] = []
         self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
         self._accumulators = {role: self._accumulator(role) for role in datasets}
@@ -339,7 +340,8 @@ class _Run:
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
-            record = self._models.record(self._observer, self._options, self._version, self._metric)
+            about = self._observer, self._options, self._version, self._metric
+            record, self._weights = self._models.record(*about)
             self._record = self._extras.added_to(record)
         begun = {role: into for role, into in self._accumulators.items() if into.ended}
         statistics = {role: into.finish() for role, into in begun.items()}
@@ -359,7 +361,7 @@ class _Run:
             "tensors": tuple(tensor.model_copy(update={"bucketed": bucketed}) for tensor, bucketed in buckets),
             "model": record.model.model_copy(update=observed_facts(observer)),
         }
-        return Case(record.model_copy(update=changes), statistics)
+        return Case(record.model_copy(update=changes), statistics, self._weights)
 
     def _unread(self, begun: Collection[Role]) -> list[str]:
         return [f"the {role} data were not read" for role in self._datasets if role not in begun]

@@ -28,13 +28,14 @@ from quantmedic.collectors.onnx_traits import (
     toolchain_marks,
     training_nodes,
 )
-from quantmedic.collectors.onnx_weights import bias_facts, quantizer_facts, weight_facts
+from quantmedic.collectors.onnx_weights import Weights, bias_facts, quantizer_facts, weights
 from quantmedic.engine.case import (
     CaseRecord,
     GateRecord,
     OperatorRecord,
     OutputRecord,
     TensorRecord,
+    WeightArrays,
 )
 from quantmedic.engine.facts import ModelFacts, Pattern, QuantizerFacts
 
@@ -50,13 +51,19 @@ def model_record(
     options: Options,
     version: str,
     metric: Metric | None,
-) -> CaseRecord:
-    """Everything that does not change while data are read; data sets and notices are left empty."""
+) -> tuple[CaseRecord, dict[int, WeightArrays]]:
+    """Everything that does not change while data are read, and the arrays of the weights by operator.
+
+    Data sets and notices are left empty.
+    """
     files = [[graph.path, *external_files(graph.path)] for graph in (models.float_graph, models.quantized)]
     executed = executed_types(models.quantized, options.session_threads)
-    record = case_record(models, observer, version, metric, executed=executed, half=half_tensors(models.quantized))
+    record, arrays = case_record(
+        models, observer, version, metric, executed=executed, half=half_tensors(models.quantized)
+    )
     facts = _model_facts(models, observer, record.operators, files)
-    return record.model_copy(update={"model": facts, "run": record.run | _run_record(models, options, files)})
+    run = record.run | _run_record(models, options, files)
+    return record.model_copy(update={"model": facts, "run": run}), arrays
 
 
 def case_record(
@@ -67,8 +74,8 @@ def case_record(
     *,
     executed: Mapping[str, str],
     half: frozenset[str] | None,
-) -> CaseRecord:
-    """The tables of a case, of any framework.
+) -> tuple[CaseRecord, dict[int, WeightArrays]]:
+    """The tables of a case, of any framework, and the arrays of the weights by operator.
 
     Args:
         models: Both models.
@@ -81,11 +88,15 @@ def case_record(
     index = {pair.root: i for i, pair in enumerate(observer.plan.pairs)}
     ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
     traits = _Traits(half, squared_tensors(models.quantized))
-    return CaseRecord(
+    graph, twins = models.quantized, models.match.operators
+    found = [weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
+    record = CaseRecord(
         quantmedic_version=version,
         model=ModelFacts(),
         tensors=tuple(_tensor(i, observer, models, index, traits) for i in range(len(observer.plan.pairs))),
-        operators=tuple(_operator(op, models, index, executed, ends) for op in models.quantized.operators),
+        operators=tuple(
+            _operator(op, models, index, executed, ends, own) for op, own in zip(graph.operators, found, strict=True)
+        ),
         outputs=_outputs(models, observer, index),
         input_tensor=observer.plan.input_pair,
         image_input=observer.plan.image is not None and observer.plan.image[1] > 0,
@@ -96,6 +107,7 @@ def case_record(
         notices=(),
         run={"metric_output": metric.output if metric else None},
     )
+    return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
 
 
 class _Traits(NamedTuple):
@@ -140,7 +152,12 @@ def _pattern(root: str, gate: GateRecord | None, graph: Graph) -> Pattern:
 
 
 def _operator(
-    op: Operator, models: Models, index: Mapping[str, int], executed: Mapping[str, str], ends: Sequence[int]
+    op: Operator,
+    models: Models,
+    index: Mapping[str, int],
+    executed: Mapping[str, str],
+    ends: Sequence[int],
+    own: Weights,
 ) -> OperatorRecord:
     twin = models.match.operators.get(op.index)
     return OperatorRecord(
@@ -156,7 +173,7 @@ def _operator(
         is_first=op.index == ends[0],
         is_last=op.index == ends[-1],
         executed_as=executed_as(op, models.quantized, executed),
-        weight=weight_facts(op, models.quantized, twin, models.float_graph),
+        weight=own.facts,
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
     )
 

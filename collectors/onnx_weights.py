@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from quantmedic.collectors.onnx_originals import (
     weight_of,
 )
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.collectors.weight_arrays import weight_arrays
 from quantmedic.collectors.weight_grids import (
     ALIKE,
     ALIKE_ROUNDED,
@@ -38,7 +39,7 @@ from quantmedic.collectors.weight_grids import (
     power_of,
     similarity,
 )
-from quantmedic.engine.case import SetStatistics
+from quantmedic.engine.case import SetStatistics, WeightArrays
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.tensors import ALIVE
@@ -89,18 +90,25 @@ def error_facts(x: NDArray[np.float32], y: NDArray[np.float32], axis: int | None
     return _error_facts(into.errors["rounding"], scale, audible=ALIVE)
 
 
-def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightFacts:
-    """Facts of an operator's weights; empty where it has none."""
+class Weights(NamedTuple):
+    """What is known of an operator's weights; ``arrays`` where float and stored weights can be laid side by side."""
+
+    facts: WeightFacts
+    arrays: WeightArrays | None = None
+
+
+def weights(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Weights:
+    """Facts and arrays of an operator's weights; empty where it has none."""
     stored = weight_of(op, graph)
     if stored is None:
-        return WeightFacts()
+        return Weights(WeightFacts())
     original = original_of(op, graph, twin, float_graph)
     shaped = original.weight if _same_shape(stored.values, original.weight) else None
     source = shaped if is_comparable(stored.values, shaped) else None
     values = source if source is not None else stored.values
     quantizer = quantizer_facts(stored.quantizer)
     if values is None or not values.size:
-        return WeightFacts(name=stored.name, quantizer=quantizer)
+        return Weights(WeightFacts(name=stored.name, quantizer=quantizer))
     axis = output_axis(op)
     axis = axis % values.ndim if axis is not None else None
     found = {
@@ -109,10 +117,11 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
         "output_axis": axis,
         "max_code": _max_code(stored),
         **_distribution(values, axis),
+        **_stored_moments(stored.values),
         **(_batch_norm(twin, float_graph) if original.folded else {}),
     }
     if stored.quantizer is None or stored.values is None or shaped is None or not np.isfinite(shaped).all():
-        return WeightFacts(**found)
+        return Weights(WeightFacts(**found))
     if source is not None:
         found["rounding"] = error_facts(source, stored.values, axis, quantizer.scale)
         found |= _channel_errors(source, stored.values, axis)
@@ -123,7 +132,7 @@ def weight_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph:
         # Summed as the prediction is, so that an equal grid gains exactly nothing.
         now = decibels(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
         found["predicted_best_gain_db"] = _difference(found["predicted_best_sqnr_db"], now)
-    return WeightFacts(**found)
+    return Weights(WeightFacts(**found), weight_arrays(source, stored.values, axis) if source is not None else None)
 
 
 def _max_code(stored: Constant) -> int | None:
@@ -166,6 +175,18 @@ def _distribution(values: Values, axis: int | None) -> dict[str, Any]:
         "channels": int(tops.size),
         "dead_channels": int((~alive).sum()),
         "input_channel_range_ratio": _input_range_ratio(_matrix(values, axis)),
+    }
+
+
+def _stored_moments(values: Values | None) -> dict[str, Any]:
+    """How the weights are spread that the quantized model computes with."""
+    if values is None or not values.size:
+        return {}
+    return {
+        "stored_min": float(values.min()),
+        "stored_max": float(values.max()),
+        "stored_mean": float(values.mean()),
+        "stored_std": float(values.std()),
     }
 
 

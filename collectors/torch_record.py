@@ -14,18 +14,21 @@ from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_record import case_record, pair_facts
 from quantmedic.collectors.torch_models import TorchModels
 from quantmedic.collectors.torch_module import to_array
-from quantmedic.engine.case import CaseRecord
+from quantmedic.engine.case import CaseRecord, WeightArrays
 from quantmedic.engine.facts import ModelFacts
 
 
 def torch_record(
     models: TorchModels, observer: Observer, options: Options, version: str, metric: Metric | None
-) -> CaseRecord:
-    """Everything that does not change while data are read; data sets and notices are left empty."""
+) -> tuple[CaseRecord, dict[int, WeightArrays]]:
+    """Everything that does not change while data are read, and the arrays of the weights by operator.
+
+    Data sets and notices are left empty.
+    """
     graph: Any = models.quantized
     # Of a fake-quantized module nobody knows what the device will run.
     executed = {name: "QLinear" if name in graph.integer else "float" for name in graph.producers}
-    record = case_record(
+    record, arrays = case_record(
         models, observer, version, metric, executed=executed if graph.integer else {}, half=frozenset(graph.half)
     )
     # Fake-quantized modules hold their weights in float, and integer kernels keep theirs to themselves.
@@ -44,7 +47,7 @@ def torch_record(
         training_nodes=len(training),
         first_training_node=next(iter(training), None),
     )
-    return record.model_copy(update={"model": facts, "run": record.run | _run_record(models, options)})
+    return record.model_copy(update={"model": facts, "run": record.run | _run_record(models, options)}), arrays
 
 
 def _is_training(part: torch.nn.Module) -> bool:

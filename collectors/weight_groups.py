@@ -361,6 +361,8 @@ class _Totals:
         np.maximum(self._tops, sums.tops, out=self._tops)
         channels = groups.sum(axis=1)
         channels[:, F["max"]] = groups[:, :, F["max"]].max(axis=1)
+        channels[:, F["stored_low"]] = groups[:, :, F["stored_low"]].min(axis=1)
+        channels[:, F["stored_high"]] = groups[:, :, F["stored_high"]].max(axis=1)
         low, high = groups[:, :, F["low"]], groups[:, :, F["high"]]
         silent = (groups[:, :, F["stored_low"]] == 0).all(axis=1) & (groups[:, :, F["stored_high"]] == 0).all(axis=1)
         self._rows.append(channels)
@@ -445,6 +447,9 @@ class _Totals:
         total, count = rows.sum(axis=0), len(rows) * self._inputs
         found = {
             **_moments(total, count, float(tops.max())),
+            **_stored_moments(total, count),
+            "stored_min": float(rows[:, F["stored_low"]].min()),
+            "stored_max": float(rows[:, F["stored_high"]].max()),
             "min": float(low.min()),
             "max": float(high.max()),
             "channels": len(rows),
@@ -507,6 +512,13 @@ def _moments(total: Floats, count: int, top: float) -> dict[str, Any]:
         "absmax_over_std": top / std if std > 0 else None,
         "kurtosis": central / variance**2 - 3 if variance > 0 else None,
     }
+
+
+def _stored_moments(total: Floats, count: int) -> dict[str, Any]:
+    """Mean and deviation of y = x + d."""
+    mean = float(total[F["total"]] + total[F["sum"]]) / count
+    square = float(total[F["power"]] + 2 * total[F["cross"]] + total[F["square"]]) / count
+    return {"stored_mean": mean, "stored_std": math.sqrt(max(square - mean * mean, 0.0))}
 
 
 def _range_ratio(tops: Values) -> float | None:

@@ -416,7 +416,8 @@ class WeightArrays:
 
     Per output channel, at most ``WEIGHT_CHANNELS`` of them, those of the lowest SQNR: ``index``, extremes of the float
     and of the stored weights, ``sqnr_db``. ``floats`` and ``stored`` count all weights over ``WEIGHT_BINS`` even bins
-    from ``start`` to ``stop``, which span both.
+    from ``start`` to ``stop``, which span both. ``sqnr_db`` is infinite without error, and NaN for a channel that is
+    dead in float (absmax under 1e-6 of the widest): those come last.
     """
 
     index: NDArray[np.int64]
@@ -465,7 +466,7 @@ class Case:
         # Simulated runs and trials belong to the findings of one shard; of both together nothing was tried.
         changes = {"datasets": datasets, "notices": notices, "tensors": tensors, "simulation": None, "proof": None}
         record = mine.model_copy(update=changes)
-        return Case(record, statistics, self.weights)
+        return Case(record, statistics, self.weights or other.weights)
 
 
 def refuse_strangers(mine: CaseRecord, theirs: CaseRecord) -> None:

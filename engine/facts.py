@@ -240,6 +240,10 @@ class WeightFacts(Facts):
     max: float | None = fact("largest float weight", "value")
     mean: float | None = fact("mean of the float weights", "value")
     std: float | None = fact("standard deviation of the float weights", "value")
+    stored_min: float | None = fact("smallest weight that the quantized model computes with, dequantized", "value")
+    stored_max: float | None = fact("largest weight that the quantized model computes with, dequantized", "value")
+    stored_mean: float | None = fact("mean of the weights that the quantized model computes with", "value")
+    stored_std: float | None = fact("standard deviation of the weights that the quantized model computes with", "value")
     absmax_over_std: float | None = fact("absmax / std", "ratio")
     channel_range_ratio: float | None = fact(
         "widest / narrowest channel absmax; channels under 1e-6 of the widest are left out as dead", "ratio"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,11 @@ def saved(case, tmp_path_factory) -> Path:
 
 def assert_same(a: Case, b: Case) -> None:
     assert a.record == b.record
+    assert a.weights.keys() == b.weights.keys()
+    for place, own in a.weights.items():
+        for name, found in vars(b.weights[place]).items():
+            np.testing.assert_array_equal(found, getattr(own, name), err_msg=name)
+            assert np.asarray(found).dtype == np.asarray(getattr(own, name)).dtype
     assert a.statistics.keys() == b.statistics.keys()
     for role, mine in a.statistics.items():
         theirs = b.statistics[role]
@@ -88,6 +94,7 @@ def assert_same(a: Case, b: Case) -> None:
 
 
 def test_a_case_comes_back_equal(case, saved):
+    assert len(case.weights) == 3
     assert_same(case, read_case(saved))
 
 
@@ -104,8 +111,10 @@ def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
                         del tensor[field]
                     tensor["quantizer"].pop("power_of_two")
                 content = json.dumps(raw).encode()
-            if Path(name).stem not in SINCE:
+            if Path(name).stem not in SINCE and not name.startswith("weights/"):
                 target.writestr(name, content)
+    assert read_case(older).weights == {}
+    assert replace(case, weights={}).merge(case).weights == case.merge(case).weights == case.weights
     before, after = (derive(c, quantmedic.load_rulebase()) for c in (case, read_case(older)))
     for mine, theirs in zip(before.tensors, after.tensors, strict=True):
         assert theirs.data.values.sample_range_ratio is None
@@ -354,7 +363,16 @@ def test_files_that_are_broken_in_other_ways(rebuilt, name):
     refused(rebuilt(BROKEN[name]))
 
 
+W = "weights/"
 CONTRADICTIONS = {
+    "weights of an operator that is not there": member(f"{W}operator.npy", npy(np.array([0, 1, 99], np.int32))),
+    "weights of an operator twice": member(f"{W}operator.npy", npy(np.array([0, 1, 1], np.int32))),
+    "weights of half an operator": member(f"{W}operator.npy", npy(np.array([0, 0.5, 1]))),
+    "weights of other lengths": member(f"{W}lengths.npy", npy(np.array([1, 2, 3], np.int32))),
+    "weights of negative lengths": member(f"{W}lengths.npy", npy(np.array([-3, 2, 14], np.int32))),
+    "weights without lengths": lambda files: files.pop(f"{W}lengths.npy"),
+    "weights as text": member(f"{W}low.npy", npy(np.array(["a"] * 13))),
+    "weights in too few bins": member(f"{W}floats.npy", npy(np.zeros((3, 9), np.int64))),
     "a column is missing": lambda files: files.pop(f"{V}columns.mean.npy"),
     "a column is too short": member(f"{V}columns.mean.npy", npy(np.zeros(1))),
     "a data set is missing in the record": record(datasets={}),

@@ -40,7 +40,8 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
 from quantmedic.collectors import accumulate, reference
-from quantmedic.engine.case import Case, SetStatistics
+from quantmedic.collectors.weight_arrays import weight_arrays
+from quantmedic.engine.case import WEIGHT_BINS, WEIGHT_CHANNELS, Case, SetStatistics, WeightArrays
 from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
@@ -89,6 +90,9 @@ class Measured:
     def layer(self, name: str) -> LayerFacts:
         (found,) = (layer for layer in self.facts.layers if layer.name == name)
         return found
+
+    def weights(self, name: str) -> WeightArrays:
+        return self.case.weights[next(i for i, op in enumerate(self.case.record.operators) if op.name == name)]
 
     def record(self, float_name: str) -> int:
         return next(i for i, t in enumerate(self.case.record.tensors) if t.float_name == float_name)
@@ -364,6 +368,26 @@ def test_weights_equal_numpy(measure, weights, per_channel):
         assert found.channel_range_ratio == pytest.approx(tops.max() / tops.min(), rel=1e-5)
         assert (found.min, found.max) == (pytest.approx(w.min()), pytest.approx(w.max()))
         assert found.absmax_over_std == pytest.approx(np.abs(w).max() / w.std(), rel=1e-5)
+        stored = np.rint(w / step) * step
+        assert (found.stored_min, found.stored_max) == (pytest.approx(stored.min()), pytest.approx(stored.max()))
+        assert found.stored_mean == pytest.approx(stored.mean(), abs=1e-6)
+        assert found.stored_std == pytest.approx(stored.std(), rel=1e-5)
+        assert_weight_arrays(measured.weights(layer), w, stored, axis)
+
+
+def assert_weight_arrays(found: WeightArrays, w: Array, stored: Array, axis: int) -> None:
+    """Channels from the worst to the best, and distributions of all weights over one range."""
+    x, y = (np.moveaxis(a, axis, 0).reshape(a.shape[axis], -1) for a in (w, stored))
+    levels = 10 * np.log10((x * x).sum(1) / ((y - x) ** 2).sum(1))
+    assert sorted(found.index) == list(range(len(x)))
+    np.testing.assert_allclose(found.sqnr_db, levels[found.index], atol=1e-3)
+    assert (np.diff(found.sqnr_db) >= 0).all()
+    for name, expected in (("low", x.min(1)), ("high", x.max(1)), ("stored_low", y.min(1)), ("stored_high", y.max(1))):
+        np.testing.assert_allclose(getattr(found, name), expected[found.index], rtol=1e-6, atol=1e-7)
+    assert (found.start, found.stop) == (pytest.approx(min(x.min(), y.min())), pytest.approx(max(x.max(), y.max())))
+    assert found.floats.sum() == found.stored.sum() == w.size
+    counts = np.histogram(x, WEIGHT_BINS, (found.start, found.stop))[0]
+    assert np.abs(np.cumsum(found.floats - counts)).max() <= 1  # a weight on an edge may fall on either side
 
 
 def test_a_dead_channel_of_weights(measure):
@@ -374,6 +398,45 @@ def test_a_dead_channel_of_weights(measure):
     measured = measure(net.model(), qdq(net.model(), {"image": X}), {"image": X[:2]})
     assert measured.layer("y").weight.dead_channels == 1
     assert measured.layer("y").weight.channel_range_ratio < 100
+    arrays = measured.weights("y")
+    assert arrays.index[-1] == 2
+    assert np.isnan(arrays.sqnr_db).tolist() == [False, False, False, True]
+
+
+def test_of_many_channels_the_worst_are_kept(measure):
+    net, count = Net(), WEIGHT_CHANNELS + 44
+    weight = random(1, count, 3, 3, 3) * np.linspace(1, 0.1, count, dtype=np.float32).reshape(-1, 1, 1, 1)
+    net.output(net.conv(net.input("image", ["n", 3, 8, 8]), weight, out="y"))
+    measured = measure(net.model(), qdq(net.model(), {"image": X}), {"image": X})
+    arrays = measured.weights("y")
+    assert len(arrays.index) == WEIGHT_CHANNELS
+    assert arrays.sqnr_db[0] == pytest.approx(measured.layer("y").weight.rounding.worst_channel_sqnr_db, abs=1e-3)
+    assert arrays.index[0] == measured.layer("y").weight.rounding.worst_channel
+    assert arrays.floats.sum() == weight.size
+
+
+def test_weights_without_a_stored_counterpart_have_no_arrays(measure):
+    nets = [Net(), Net()]
+    for net in nets:
+        x = net.input("image", ["n", 3, 8, 8])
+        x = net.quantize(x, np.float32(0.02), np.uint8(0)) if net is nets[1] else x
+        net.output(net.conv(x, random(1, 4, 3, 3, 3), out="y"))
+    measured = measure(nets[0].model(), nets[1].model(), {"image": X})
+    found = measured.layer("y").weight
+    assert measured.case.weights == {}
+    assert (found.stored_min, found.stored_max) == (found.min, found.max)
+
+
+def test_equal_weights_and_weights_that_are_not_finite():
+    same = weight_arrays(np.full((2, 3), 0.5, np.float32), np.full((2, 3), 0.5, np.float32), 0)
+    assert same is not None
+    assert (same.start, same.stop, same.floats.sum()) == (0.0, 1.0, 6)
+    assert np.isposinf(same.sqnr_db).all()
+    for bad in (np.nan, np.inf, -np.inf):
+        broken = np.ones((2, 3), np.float32)
+        broken[1, 2] = bad
+        assert weight_arrays(np.ones((2, 3), np.float32), broken, 0) is None
+        assert weight_arrays(broken, np.ones((2, 3), np.float32), None) is None
 
 
 def test_bias_codes_equal_numpy(usual):

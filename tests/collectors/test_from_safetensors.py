@@ -81,6 +81,9 @@ def test_errors_are_those_of_plain_numpy(kind: str, float_folder: Path, tmp_path
     assert facts.worst_group_sqnr_db == pytest.approx(level.min(), abs=1e-4)
     assert facts.worst_group == f"{row} / {group}"
     assert facts.std == pytest.approx(x.std(), rel=1e-6)
+    assert (facts.stored_min, facts.stored_max) == (pytest.approx(y.min()), pytest.approx(y.max()))
+    assert facts.stored_mean == pytest.approx(y.mean(), abs=1e-7)
+    assert facts.stored_std == pytest.approx(y.std(), rel=1e-5)
     fourth = ((x - x.mean()) ** 4).mean()
     assert facts.kurtosis == pytest.approx(fourth / x.var() ** 2 - 3, rel=1e-5)
     assert facts.end_share == pytest.approx(((codes == 0) | (codes == 15)).mean(), abs=1e-6)

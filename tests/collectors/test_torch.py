@@ -163,6 +163,11 @@ def test_rounding_errors_of_weights(toolchain):
             stored = stored_weights(toolchain, found.quantized, name)
             expected = sqnr_db(source.weight, stored)
         assert found.layer(name).weight.rounding.sqnr_db == pytest.approx(expected, abs=2e-3)
+        assert found.layer(name).weight.stored_max == pytest.approx(float(stored.max()), rel=1e-4)
+        arrays = found.case.weights[next(i for i, op in enumerate(found.case.record.operators) if op.name == name)]
+        assert len(arrays.index) == len(source.weight)
+        assert arrays.stored_low.min() == pytest.approx(float(stored.min()), rel=1e-4)
+        assert arrays.floats.sum() == source.weight.numel()
 
 
 def test_exported_programs_hold_the_weights_of_the_reference():
