@@ -27,10 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.case_file import write_case
+from quantmedic.collectors.weight_arrays import weight_arrays
 from quantmedic.engine.case import (
     BUCKETS,
     FEATURES,
     SAMPLE_DTYPE,
+    SHOWN_BUCKETS,
     Case,
     CaseRecord,
     DatasetRecord,
@@ -39,6 +41,7 @@ from quantmedic.engine.case import (
     SetStatistics,
     TensorRecord,
     TensorStatistics,
+    WeightArrays,
 )
 from quantmedic.engine.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.histogram import BINS, SHIFT
@@ -48,6 +51,8 @@ SEED = 7
 SAMPLES, CLASSES = 256, 10
 #: Values drawn per tensor and data set; each stands for so many that were seen.
 DRAWN, SEEN_PER_DRAWN = 16_384, 64
+#: Weights drawn per output channel.
+WEIGHT_DRAWN = 64
 SERIES_LAYERS = 500
 #: Operators of one residual block; every CONCAT_EVERYth block joins by Concat.
 BLOCK, CONCAT_EVERY = ("Conv", "Relu", "Conv", "Add"), 8
@@ -91,7 +96,10 @@ def build(layers: int, channels: int | None = None) -> Case:
     for role, shift in zip(ROLES, (0.0, 0.02), strict=True):
         _fill_set(rng, sets[role], shift)
     weights = [op.model_copy(update={"weight": _weight(op, faults[op.index + 1])}) for op in operators]
-    return Case(_record(tensors, weights), sets)
+    # Numbers of their own, so that what is judged does not change with what is looked at.
+    other = np.random.default_rng(SEED + 1)
+    arrays = {op.index: _weight_arrays(other, counts[op.index + 1]) for op in operators if op.is_compute}
+    return Case(_record(tensors, weights), sets, arrays)
 
 
 def _operators(layers: int, rng: np.random.Generator) -> list[OperatorRecord]:
@@ -172,6 +180,8 @@ def _observe(
     clipped = codes != rounded
     into.clipped[:] = clipped.sum(axis=(0, 2)) * SEEN_PER_DRAWN
     into.clipped_energy[:] = (((rounded - wide) ** 2) * clipped).sum(axis=(0, 2)) * SEEN_PER_DRAWN
+    shown = rounded[:SHOWN_BUCKETS].astype(np.float32)
+    into.quantized_histogram += np.bincount(shown.ravel().view(np.uint32) >> SHIFT, minlength=BINS) * SEEN_PER_DRAWN
     size = wide.std() * 10 ** (-(sqnr_db + rng.normal() * 3) / 20)
     noisy = rounded + size * rng.standard_normal(x.shape, np.float32)
     for kind, y in (("rounding", rounded), ("accumulated", noisy)):
@@ -218,6 +228,15 @@ def _weight(op: OperatorRecord, fault: str) -> WeightFacts:
             mse=1e-5, nmse=3e-4, sqnr_db=35.0, cosine=0.9998, worst_channel_sqnr_db=4.0 if bad else 30.0
         ),
     )
+
+
+def _weight_arrays(rng: np.random.Generator, channels: int) -> WeightArrays:
+    weights = rng.normal(0, 0.2, (channels, WEIGHT_DRAWN)).astype(np.float32)
+    weights *= np.exp(0.3 * rng.standard_normal((channels, 1), np.float32))
+    scale = np.abs(weights).max() / np.float32(127)
+    found = weight_arrays(weights, np.round(weights / scale) * scale, 0)
+    assert found is not None
+    return found
 
 
 def _fill_set(rng: np.random.Generator, into: SetStatistics, drop: float) -> None:

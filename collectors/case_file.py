@@ -149,7 +149,7 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
     for shape, arrays in expected:
         if any(array.shape != shape or array.dtype.kind not in "fi" for array in arrays):
             raise ValueError(f"an array of shape {shape} is of another shape or type")
-    if any(not 0 <= index < tensors for index in s.histograms):
+    if any(not 0 <= index < tensors for index in (*s.histograms, *s.quantized_histograms)):
         raise ValueError("a histogram belongs to no tensor")
 
 
@@ -183,15 +183,11 @@ def _npy(array: NDArray[Any]) -> bytes:
 
 def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
     """All arrays of one data set; histograms sparse, ragged lists joined with their lengths."""
-    indexes = sorted(s.histograms)
-    dense = np.array([s.histograms[i] for i in indexes], np.int64).reshape(-1, BINS)
-    row, bins = np.nonzero(dense)
-    arrays = {f"columns.{name}": column for name, column in s.columns.items()}
+    arrays: dict[str, NDArray[Any]] = {f"columns.{name}": column for name, column in s.columns.items()}
     return arrays | {
         "channels": s.channels,
-        "histogram.tensor": np.array(indexes, np.int64)[row] if indexes else np.zeros(0, np.int64),
-        "histogram.bin": bins.astype(np.uint16),
-        "histogram.count": dense[row, bins],
+        **_sparse("histogram", s.histograms),
+        **_sparse("quantized_histogram", s.quantized_histograms),
         "bucket_min": s.bucket_min,
         "bucket_max": s.bucket_max,
         "samples": s.samples,
@@ -208,6 +204,18 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "sample_count": s.sample_count,
         **_comparison_arrays(s),
         "spatial": s.spatial,
+    }
+
+
+def _sparse(name: str, histograms: Mapping[int, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
+    """The occupied bins of histograms."""
+    indexes = sorted(histograms)
+    dense = np.array([histograms[i] for i in indexes], np.int64).reshape(-1, BINS)
+    row, bins = np.nonzero(dense)
+    return {
+        f"{name}.tensor": np.array(indexes, np.int64)[row] if indexes else np.zeros(0, np.int64),
+        f"{name}.bin": bins.astype(np.uint16),
+        f"{name}.count": dense[row, bins],
     }
 
 
@@ -299,7 +307,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     return SetStatistics(
         channels=arrays["channels"],
         columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
-        histograms=_histograms(arrays),
+        histograms=_histograms("histogram", arrays),
         bucket_min=arrays["bucket_min"],
         bucket_max=arrays["bucket_max"],
         samples=arrays["samples"].astype(SAMPLE_DTYPE),
@@ -318,18 +326,25 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         comparisons=_comparisons(arrays),
         # Schema 1 did not measure neighbours.
         spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
+        quantized_histograms=_quantized_histograms(arrays),
     )
 
 
-def _histograms(arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
-    tensors, bins, counts = (arrays[f"histogram.{name}"] for name in ("tensor", "bin", "count"))
-    order = np.argsort(tensors, kind="stable")
-    starts = np.flatnonzero(np.diff(tensors[order], prepend=-1))
-    histograms: dict[int, NDArray[np.int64]] = {}
-    for rows in np.split(order, starts[1:]) if len(order) else []:
-        histograms[int(tensors[rows[0]])] = np.zeros(BINS, np.int64)
-        histograms[int(tensors[rows[0]])][bins[rows]] = counts[rows]
-    return histograms
+def _quantized_histograms(arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
+    """Distributions of deployed values; files of earlier versions have none."""
+    name = "quantized_histogram"
+    return _histograms(name, arrays) if any(n.startswith(f"{name}.") for n in arrays) else {}
+
+
+def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
+    tensors, bins, counts = (arrays[f"{name}.{part}"] for part in ("tensor", "bin", "count"))
+    if any(a.ndim != 1 or a.dtype.kind not in "iu" or len(a) != len(tensors) for a in (tensors, bins, counts)):
+        raise ValueError(f"the arrays of {name} are of another shape or type")
+    indexes, rows = np.unique(tensors, return_inverse=True)
+    # One block: the system gives memory only for what is written.
+    dense = np.zeros((len(indexes), BINS), np.int64)
+    dense[rows, bins] = counts
+    return {int(index): row for index, row in zip(indexes, dense, strict=True)}
 
 
 def _split(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:

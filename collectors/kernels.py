@@ -18,8 +18,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from quantmedic.collectors.reference import Deployed, Rounding
-from quantmedic.engine.case import ERROR_COLUMNS, TensorStatistics
-from quantmedic.engine.histogram import BINS, SHIFT
+from quantmedic.engine.case import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
+from quantmedic.engine.histogram import BINS, NONFINITE, SHIFT
 
 Float32 = NDArray[np.float32]
 CHUNK = 1024
@@ -88,7 +88,7 @@ class _Errors(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Everything that is known of one tensor; the extremes of buckets are ``[BUCKETS]``."""
+    """Everything that is known of one tensor; extremes of buckets are ``[BUCKETS]``, deployed values ``[BINS]``."""
 
     values: _Values
     bucket_min: NDArray[np.float64]
@@ -97,6 +97,7 @@ class _Columns(NamedTuple):
     clipped_energy: NDArray[np.float64]
     rounding: _Errors
     accumulated: _Errors
+    shown: NDArray[np.int64]
 
     @classmethod
     def of(cls, into: TensorStatistics) -> "_Columns":
@@ -108,6 +109,7 @@ class _Columns(NamedTuple):
             into.clipped_energy,
             _errors(into, "rounding"),
             _errors(into, "accumulated"),
+            into.quantized_histogram,
         )
 
 
@@ -364,6 +366,21 @@ def _count_finite(x, histogram):
 
 
 @_jit
+def _count_shown(y, start, span, buckets, first, tables, histogram):
+    """Values of the samples that are shown; each ``span`` values of a row belong to one bucket, from ``first`` on."""
+    begin = 0
+    while begin < y.size:
+        sample = (start + begin) // span
+        end = min(y.size, (sample + 1) * span - start)
+        if buckets[first + sample] < SHOWN_BUCKETS:
+            if len(tables):
+                _count(y[begin:end], tables)
+            else:
+                _count_finite(y[begin:end], histogram)
+        begin = end
+
+
+@_jit
 def _described(x):
     """Count, mean, M2, extremes and Σx² of the finite values of a chunk, and whether it suits the fast loops."""
     low, high, shift, plain = _survey(x)
@@ -427,11 +444,14 @@ def _observe(x, buckets, ends, into, rounding, deployed):
     ends[0], ends[1] = np.inf, -np.inf
     codes, kind, code_scale, zero = deployed
     scale, low_code, high_code = rounding
-    values, bucket_min, bucket_max, clipped, clipped_energy, rounded, accumulated = into
+    values, bucket_min, bucket_max, clipped, clipped_energy, rounded, accumulated, shown = into
     scratch = np.empty(CHUNK, np.float32)
     tables = np.zeros((4 if x.size > MANY else 0, BINS), np.int32)
     many, rounds, compares = len(tables) > 0, scale.size > 0, kind >= 0
     gathered = outer == 1 and len(buckets) > 1
+    span = inner // len(buckets) if gathered else inner
+    # Few of the values are shown, so that it takes more of them for tables to be worth it.
+    shown_tables = np.zeros((4 if compares and x.size > BUCKETS // SHOWN_BUCKETS * MANY else 0, BINS), np.int32)
     for o in range(outer):
         for c in range(channels):
             low, high = np.inf, -np.inf
@@ -457,6 +477,7 @@ def _observe(x, buckets, ends, into, rounding, deployed):
                     place = (o * channels + c) * inner + start
                     y = _deployed(codes, kind, place, chunk.size, code_scale[c], zero[c], scratch)
                     _add(accumulated, c, *_compared(chunk, y, plain, power))
+                    _count_shown(y, start, span, buckets, 0 if gathered else o, shown_tables, shown)
             values.min[c], values.max[c] = min(values.min[c], low), max(values.max[c], high)
             if gathered:
                 _extend_gathered(bucket_min, bucket_max, buckets, ends, x[o, c])
@@ -464,6 +485,9 @@ def _observe(x, buckets, ends, into, rounding, deployed):
                 _extend(bucket_min, bucket_max, buckets[o], ends, o, low, high)
     for b in range(BINS if many else 0):
         values.histogram[b] += tables[0, b] + tables[1, b] + tables[2, b] + tables[3, b]
+    for b in range(BINS if len(shown_tables) else 0):
+        if b % (BINS // 2) < NONFINITE:
+            shown[b] += shown_tables[0, b] + shown_tables[1, b] + shown_tables[2, b] + shown_tables[3, b]
 
 
 @_entry

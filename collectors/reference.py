@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import ERROR_FIELDS, TensorStatistics
+from quantmedic.engine.case import ERROR_FIELDS, SHOWN_BUCKETS, TensorStatistics
 from quantmedic.engine.histogram import BINS, SHIFT
 
 Float32 = NDArray[np.float32]
@@ -47,7 +47,8 @@ def observe(
         into: Statistics of the tensor, changed in place.
         buckets: See ``observe_values``.
         rounding: The tensor's grid, where it has a fixed one: adds the error ``rounding``.
-        deployed: The same tensor of the quantized model, where it is seen: adds the error ``accumulated``.
+        deployed: The same tensor of the quantized model, where it is seen: adds the error ``accumulated`` and the
+            histogram of its values.
 
     Returns:
         Smallest and largest finite value of everything that has a bucket of its own, shape ``[2, len(buckets)]``.
@@ -56,7 +57,9 @@ def observe(
     if rounding is not None:
         observe_rounding(x, *rounding, into)
     if deployed is not None:
-        observe_error(x, deployed.values(), into, "accumulated")
+        values = deployed.values()
+        observe_error(x, values, into, "accumulated")
+        observe_deployed(values, into, buckets)
     return ends
 
 
@@ -72,8 +75,8 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
     Returns:
         Smallest and largest finite value of everything that has a bucket of its own, shape ``[2, len(buckets)]``.
     """
-    parts = np.split(x, len(buckets), axis=2) if len(x) == 1 and len(buckets) > 1 else list(x)
-    ends = np.array([_extend_bucket(part, bucket, into) for part, bucket in zip(parts, buckets, strict=True)])
+    parts = zip(_by_bucket(x, buckets), buckets, strict=True)
+    ends = np.array([_extend_bucket(part, bucket, into) for part, bucket in parts])
     finite = np.isfinite(x)
     for c in range(x.shape[1]):
         values = x[:, c][finite[:, c]].astype(np.float64)
@@ -85,9 +88,32 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
         merge_moments(into, c, values.size, mean, m2)
         into.min[c] = min(into.min[c], values.min())
         into.max[c] = max(into.max[c], values.max())
-    bits = np.ascontiguousarray(x).view(np.uint32)[finite]
-    into.histogram += np.bincount(bits >> SHIFT, minlength=BINS)
+    into.histogram += _counts(x)
     return ends.reshape(-1, 2).T
+
+
+def observe_deployed(y: Float32, into: TensorStatistics, buckets: NDArray[np.int64]) -> None:
+    """Add the values of the first ``SHOWN_BUCKETS`` buckets, and those without one, to the deployed histogram.
+
+    Args:
+        y: Values of the quantized model, shape ``[outer, channels, inner]``.
+        into: Statistics of the tensor, changed in place.
+        buckets: See ``observe_values``.
+    """
+    for part, bucket in zip(_by_bucket(y, buckets), buckets, strict=True):
+        if bucket < SHOWN_BUCKETS:
+            into.quantized_histogram += _counts(part)
+
+
+def _by_bucket(x: Float32, buckets: NDArray[np.int64]) -> list[Float32]:
+    """What belongs to each entry of ``buckets``."""
+    return np.split(x, len(buckets), axis=2) if len(x) == 1 and len(buckets) > 1 else list(x)
+
+
+def _counts(x: Float32) -> NDArray[np.int64]:
+    """Finite values by their leading bits."""
+    bits = np.ascontiguousarray(x).view(np.uint32)[np.isfinite(x)]
+    return np.bincount(bits >> SHIFT, minlength=BINS)
 
 
 def _extend_bucket(values: Float32, bucket: int, into: TensorStatistics) -> tuple[float, float]:

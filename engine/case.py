@@ -21,6 +21,8 @@ CASE_SCHEMA = 2
 WEIGHT_CHANNELS, WEIGHT_BINS = 256, 64
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
 BUCKETS = 16
+#: Of samples with a bucket, those of the first so many are enough to show how deployed values are spread.
+SHOWN_BUCKETS = 4
 #: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
 ERROR_FIELDS = ("count", "sum", "square", "cross", "power")
 ERROR_KINDS = ("rounding", "accumulated", "operator")
@@ -222,6 +224,7 @@ class TensorStatistics:
     clipped_energy: NDArray[np.float64]
     errors: dict[str, dict[str, NDArray[Any]]]
     histogram: NDArray[np.int64]
+    quantized_histogram: NDArray[np.int64]
     bucket_min: NDArray[np.float64]
     bucket_max: NDArray[np.float64]
     prepared: Any = field(default=None, compare=False, repr=False)
@@ -263,7 +266,9 @@ class SetStatistics:
     ``feature_width`` is the width of the features before they are projected, 0 before any was seen. ``comparisons``
     holds pairs of outputs by kind and position: ``output.0`` (float, quantized), ``reference.0`` (given, float),
     ``device.0`` (quantized, given), ``stage.1.0`` (first stage, second) and ``step.2.0`` (second stage, third).
-    ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor.
+    ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor. ``histograms`` count all
+    finite values of the float model; ``quantized_histograms`` those of the deployed model, dequantized, of the samples
+    in the first ``SHOWN_BUCKETS`` buckets, or of all where rows are no samples.
     """
 
     channels: NDArray[np.int64]
@@ -285,6 +290,7 @@ class SetStatistics:
     sample_count: NDArray[np.int64]
     spatial: NDArray[np.float64]
     comparisons: dict[str, Comparison] = field(default_factory=dict)
+    quantized_histograms: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -336,10 +342,12 @@ class SetStatistics:
         columns = {name: self.columns[name][rows] for name in ROW_COLUMNS}
         errors = {kind: {n: self.columns[f"{kind}.{n}"][rows] for n in ERROR_COLUMNS} for kind in ERROR_KINDS}
         histogram = self.histograms.setdefault(index, np.zeros(BINS, np.int64))
+        quantized = self.quantized_histograms.setdefault(index, np.zeros(BINS, np.int64))
         return TensorStatistics(
             **columns,
             errors=errors,
             histogram=histogram,
+            quantized_histogram=quantized,
             bucket_min=self.bucket_min[index],
             bucket_max=self.bucket_max[index],
         )
@@ -375,12 +383,10 @@ class SetStatistics:
             "max": np.maximum(a["max"], b["max"]),
         }
         columns |= {f"{kind}.max": np.maximum(a[f"{kind}.max"], b[f"{kind}.max"]) for kind in ERROR_KINDS}
-        indexes = self.histograms.keys() | other.histograms.keys()
-        zero = np.zeros(BINS, np.int64)
         return SetStatistics(
             channels=self.channels,
             columns=columns,
-            histograms={i: self.histograms.get(i, zero) + other.histograms.get(i, zero) for i in sorted(indexes)},
+            histograms=_added(self.histograms, other.histograms),
             bucket_min=np.minimum(self.bucket_min, other.bucket_min),
             bucket_max=np.maximum(self.bucket_max, other.bucket_max),
             samples=np.concatenate([self.samples, other.samples]),
@@ -397,7 +403,14 @@ class SetStatistics:
             sample_count=self.sample_count + other.sample_count,
             comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
             spatial=self.spatial + other.spatial,
+            quantized_histograms=_added(self.quantized_histograms, other.quantized_histograms),
         )
+
+
+def _added(a: Mapping[int, NDArray[np.int64]], b: Mapping[int, NDArray[np.int64]]) -> dict[int, NDArray[np.int64]]:
+    """Histograms of both sets together."""
+    zero = np.zeros(BINS, np.int64)
+    return {i: a.get(i, zero) + b.get(i, zero) for i in sorted(a.keys() | b.keys())}
 
 
 def _kinds(statistics: SetStatistics) -> list[str]:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 BINS = 4096
 SHIFT = 20
-_FIRST_NONFINITE = 0x7F800000 >> SHIFT
+#: Bins from here on, of each sign, hold what is not finite.
+NONFINITE = 0x7F800000 >> SHIFT
 
 
 def _edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -22,15 +23,15 @@ def _edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     with np.errstate(over="ignore", invalid="ignore"):
         near = half.view(np.float32).astype(np.float64)
         far = (half + np.uint32(1 << SHIFT)).view(np.float32).astype(np.float64)
-    far[_FIRST_NONFINITE - 1] = np.finfo(np.float32).max
-    near[_FIRST_NONFINITE:] = far[_FIRST_NONFINITE:] = np.nan
+    far[NONFINITE - 1] = np.finfo(np.float32).max
+    near[NONFINITE:] = far[NONFINITE:] = np.nan
     far[0] = 0.0
     return np.concatenate([near, -far]), np.concatenate([far, -near])
 
 
 LOW, HIGH = _edges()
 #: Finite bins from the most negative to the most positive value.
-ORDER = np.concatenate([np.arange(2048 + _FIRST_NONFINITE - 1, 2047, -1), np.arange(0, _FIRST_NONFINITE)])
+ORDER = np.concatenate([np.arange(2048 + NONFINITE - 1, 2047, -1), np.arange(0, NONFINITE)])
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,11 @@ class BinTable:
         cls, counts: Sequence[NDArray[np.int64]], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
     ) -> Self:
         """Bins of ``[4096]`` count arrays, none of them empty, clipped to the exact extremes of each tensor."""
-        ordered = np.empty((len(counts), 2 * _FIRST_NONFINITE), np.int64)
+        ordered = np.empty((len(counts), 2 * NONFINITE), np.int64)
         for row, histogram in zip(ordered, counts, strict=True):
             # In the order of ORDER, by slices, which cost a quarter of picking.
-            row[:_FIRST_NONFINITE] = histogram[2048 : 2048 + _FIRST_NONFINITE][::-1]
-            row[_FIRST_NONFINITE:] = histogram[:_FIRST_NONFINITE]
+            row[:NONFINITE] = histogram[2048 : 2048 + NONFINITE][::-1]
+            row[NONFINITE:] = histogram[:NONFINITE]
         occupied = np.flatnonzero(ordered != 0)
         owner, place = np.divmod(occupied, len(ORDER))
         low, high = (np.clip(ends[ORDER[place]], minimum[owner], maximum[owner]) for ends in (LOW, HIGH))

@@ -36,7 +36,7 @@ PLAIN = (
     "spatial",
 )
 SINCE = ("sample_width", "sample_count")
-V = "validation/"
+R, V = "representative/", "validation/"
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,12 @@ def assert_same(a: Case, b: Case) -> None:
             np.testing.assert_array_equal(theirs.columns[name], array, err_msg=name)
             assert theirs.columns[name].dtype == array.dtype
         assert theirs.columns.keys() == mine.columns.keys()
-        used = {i for i, counts in mine.histograms.items() if counts.any()}
-        assert used == {i for i, counts in theirs.histograms.items() if counts.any()}
-        for i in used:
-            np.testing.assert_array_equal(theirs.histograms[i], mine.histograms[i])
+        for attribute in ("histograms", "quantized_histograms"):
+            one, other = getattr(mine, attribute), getattr(theirs, attribute)
+            used = {i for i, counts in one.items() if counts.any()}
+            assert used == {i for i, counts in other.items() if counts.any()}
+            for i in used:
+                np.testing.assert_array_equal(other[i], one[i])
         for name in (*PLAIN, *SINCE):
             np.testing.assert_array_equal(getattr(theirs, name), getattr(mine, name), err_msg=name)
         assert theirs.samples.dtype == mine.samples.dtype
@@ -111,9 +113,11 @@ def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
                         del tensor[field]
                     tensor["quantizer"].pop("power_of_two")
                 content = json.dumps(raw).encode()
-            if Path(name).stem not in SINCE and not name.startswith("weights/"):
+            if Path(name).stem not in SINCE and not name.startswith(("weights/", f"{V}quantized", f"{R}quantized")):
                 target.writestr(name, content)
     assert read_case(older).weights == {}
+    assert read_case(older).statistics["validation"].quantized_histograms == {}
+    assert case.statistics["validation"].quantized_histograms != {}
     assert replace(case, weights={}).merge(case).weights == case.merge(case).weights == case.weights
     before, after = (derive(c, quantmedic.load_rulebase()) for c in (case, read_case(older)))
     for mine, theirs in zip(before.tensors, after.tensors, strict=True):
@@ -365,6 +369,17 @@ def test_files_that_are_broken_in_other_ways(rebuilt, name):
 
 W = "weights/"
 CONTRADICTIONS = {
+    "deployed values of a tensor that is not there": member(
+        f"{V}quantized_histogram.tensor.npy", npy(np.array([999] * 3))
+    ),
+    "deployed values without counts": lambda files: files.pop(f"{V}quantized_histogram.count.npy"),
+    "deployed values with fewer counts": member(f"{V}quantized_histogram.count.npy", npy(np.array([1]))),
+    "deployed values in bins that are not there": lambda files: files.update(
+        {
+            f"{V}quantized_histogram.{name}.npy": npy(np.array([value]))
+            for name, value in (("tensor", 0), ("bin", 4096), ("count", 1))
+        }
+    ),
     "weights of an operator that is not there": member(f"{W}operator.npy", npy(np.array([0, 1, 99], np.int32))),
     "weights of an operator twice": member(f"{W}operator.npy", npy(np.array([0, 1, 1], np.int32))),
     "weights of half an operator": member(f"{W}operator.npy", npy(np.array([0, 0.5, 1]))),

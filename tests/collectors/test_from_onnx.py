@@ -41,10 +41,11 @@ from onnxruntime.quantization import QuantFormat, QuantType
 import quantmedic
 from quantmedic.collectors import accumulate, reference
 from quantmedic.collectors.weight_arrays import weight_arrays
-from quantmedic.engine.case import WEIGHT_BINS, WEIGHT_CHANNELS, Case, SetStatistics, WeightArrays
+from quantmedic.engine.case import SHOWN_BUCKETS, WEIGHT_BINS, WEIGHT_CHANNELS, Case, SetStatistics, WeightArrays
 from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
+from quantmedic.engine.histogram import BINS, SHIFT
 from quantmedic.engine.rule import RuleBase
 
 Array = NDArray[Any]
@@ -293,6 +294,26 @@ def test_channels_are_measured_one_by_one(usual, name, channels):
     np.testing.assert_allclose(view.mean, x.mean(axis=1), atol=1e-6)
     tops = np.abs(x).max(axis=1)
     assert usual.tensor(name).data.values.channel_absmax_ratio == pytest.approx(tops.max() / np.median(tops))
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_deployed_values_of_a_quarter_of_the_samples_are_counted_in_any_order(measure, usual, mode):
+    """Samples are chosen by their content: order, batches and shards do not matter."""
+    shown = np.array([hashlib.sha256(x.tobytes()).digest()[0] % 16 < SHOWN_BUCKETS for x in X])
+    assert 0 < shown.sum() < len(X)
+    deployed = every_tensor(usual.quantized, {"image": X})
+    others = [
+        measure(usual.float_model, usual.quantized, {"image": x}, batch_size=4, mode=mode).case
+        for x in (X[::-1].copy(), X[:6], X[6:])
+    ]
+    for name in ("image", "relu1", "relu2", "pool"):
+        values = deployed[f"{name}_dq"][shown]
+        expected = np.bincount(values.ravel().view(np.uint32) >> SHIFT, minlength=BINS)
+        i = usual.record(name)
+        found = [case.statistics["validation"].quantized_histograms[i] for case in (usual.case, others[0])]
+        found.append(others[1].merge(others[2]).statistics["validation"].quantized_histograms[i])
+        for counts in found:
+            np.testing.assert_array_equal(counts, expected, err_msg=name)
 
 
 def test_channels_are_known_behind_a_fused_activation(measure):

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors import kernels, reference
 from quantmedic.collectors.accumulate import as_rows
-from quantmedic.engine.case import BUCKETS, ERROR_COLUMNS, ROW_COLUMNS, SetStatistics, TensorStatistics
+from quantmedic.engine.case import (
+    BUCKETS,
+    ERROR_COLUMNS,
+    ROW_COLUMNS,
+    SHOWN_BUCKETS,
+    SetStatistics,
+    TensorStatistics,
+)
 from quantmedic.engine.histogram import BINS, LOW
 
 Array = NDArray[Any]
@@ -290,6 +297,77 @@ def test_errors_agree_with_float64(implementation, name):
         assert found["max"][c] == pytest.approx(np.abs(d).max(initial=0), rel=1e-6)
 
 
+# --- deployed values ------------------------------------------------------------------------------------------------
+
+CODES = {
+    np.float32: (1.0, 0.0),
+    np.uint8: (0.02, 128.0),
+    np.int8: (0.02, -3.0),
+    np.uint16: (1e-4, 30_000.0),
+    np.int16: (1e-4, 0.0),
+    np.int32: (1e-6, 5.0),
+}
+
+
+def deployed(x: Array, kind: type, scale: float, zero: float) -> reference.Deployed:
+    """Codes of ``x``; floats as they are."""
+    channels = x.shape[1]
+    codes = x
+    if kind is not np.float32:
+        ends = np.iinfo(kind)
+        steps = np.nan_to_num(x, posinf=1e9, neginf=-1e9).astype(np.float64) / scale
+        codes = np.clip(np.rint(steps) + zero, ends.min, ends.max).astype(kind)
+    return reference.Deployed(codes, np.full(channels, scale, np.float32), np.full(channels, zero, np.float32))
+
+
+def shown(module: ModuleType, x: Array, y: reference.Deployed, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
+    into = SetStatistics.empty([x.shape[1]]).tensor(0)
+    module.observe(x, into, buckets, None, y)
+    return into.quantized_histogram
+
+
+@pytest.mark.parametrize("kind", CODES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("name", ["long rows", "inner 1", "inner 17", "some of each", "one channel all nan"])
+def test_deployed_values_of_a_quarter_of_the_samples_are_counted(implementation, name, kind):
+    x = TENSORS[name]
+    y, buckets = deployed(x, kind, *CODES[kind]), (np.arange(len(x)) * 5 + 3) % BUCKETS
+    with np.errstate(invalid="ignore"):
+        values = y.values()
+    expected = bins_of(values[buckets < SHOWN_BUCKETS])
+    np.testing.assert_array_equal(shown(implementation, x, y, buckets), expected)
+    np.testing.assert_array_equal(shown(implementation, x, y, no_buckets(x)), bins_of(values))
+    np.testing.assert_array_equal(shown(implementation, x, y, np.full(len(x), SHOWN_BUCKETS)), np.zeros(BINS))
+
+
+@pytest.mark.parametrize("samples", [5, 7, 200])
+@pytest.mark.parametrize("size", [1, 300, 2000])
+def test_deployed_values_of_gathered_rows_belong_to_their_samples(implementation, samples, size):
+    """Rows as long as several samples, whose borders lie within chunks."""
+    x = with_special(noise(1, 2, samples * size), INF)
+    y, buckets = deployed(x, np.float32, 1.0, 0.0), np.arange(samples) * 3 % BUCKETS
+    kept = np.repeat(buckets, size) < SHOWN_BUCKETS
+    np.testing.assert_array_equal(shown(implementation, x, y, buckets), bins_of(x[:, :, kept]))
+
+
+def test_deployed_values_on_a_broken_grid_are_not_counted(implementation):
+    x = noise(2, 3, 30_000)
+    for scale in (NAN, INF):
+        y = deployed(x, np.uint8, 0.02, 128.0)._replace(scale=np.full(3, scale, np.float32))
+        with np.errstate(invalid="ignore"):
+            assert not shown(implementation, x, y, no_buckets(x)).any()
+
+
+@given(arrays, st.integers(0, 2**32), st.sampled_from([np.float32, np.uint8, np.int8]))
+@settings(max_examples=150, deadline=None)
+def test_both_implementations_count_the_same_deployed_values(x, seed, kind):
+    rng = np.random.default_rng(seed)
+    gathered = len(x) == 1 and x.shape[2] % 2 == 0
+    buckets = rng.integers(-1, BUCKETS, 2 if gathered else len(x))
+    with np.errstate(invalid="ignore", over="ignore"):
+        y = deployed(rng.permutation(x, axis=0), kind, *CODES[kind])
+        np.testing.assert_array_equal(shown(kernels, x, y, buckets), shown(reference, x, y, buckets))
+
+
 # --- rounding ------------------------------------------------------------------------------------------------------
 
 GRIDS = {
@@ -376,27 +454,30 @@ def test_both_implementations_fill_the_same_columns_of_the_rounding_error():
 # --- merging -------------------------------------------------------------------------------------------------------
 
 
-def everything(x: Array, y: Array) -> SetStatistics:
+def everything(x: Array, y: Array, buckets: NDArray[np.int64]) -> SetStatistics:
     statistics = SetStatistics.empty([x.shape[1]])
     into = statistics.tensor(0)
     rounding = reference.Rounding(*(np.full(x.shape[1], v, np.float32) for v in (0.02, -128, 127)))
     deployed = reference.Deployed(y, np.ones(x.shape[1], np.float32), np.zeros(x.shape[1], np.float32))
-    kernels.observe(x, into, np.arange(len(x)) % BUCKETS, rounding, deployed)
+    kernels.observe(x, into, buckets, rounding, deployed)
     return statistics
 
 
 @pytest.mark.parametrize("cut", [1, 16, 32, 47])
 def test_merged_halves_equal_one_pass(cut):
     x, y = with_special(noise(48, 3, 30), NAN) + 20, noise(48, 3, 30, seed=1) + 20
-    parts = [everything(np.ascontiguousarray(x[s]), y[s]) for s in (slice(None, cut), slice(cut, None))]
+    buckets = np.arange(len(x)) % BUCKETS
+    parts = [everything(np.ascontiguousarray(x[s]), y[s], buckets[s]) for s in (slice(None, cut), slice(cut, None))]
     merged, reverse = parts[0].merge(parts[1]), parts[1].merge(parts[0])
-    whole = everything(x, y)
+    whole = everything(x, y, buckets)
     for name in (*ROW_COLUMNS, *(f"accumulated.{n}" for n in ERROR_COLUMNS), *(f"rounding.{n}" for n in ERROR_COLUMNS)):
         exact = name.rpartition(".")[2] in ("count", "nonfinite", "min", "max", "clipped")
         expected = whole.columns[name]
         for found in (merged.columns[name], reverse.columns[name]):
             np.testing.assert_allclose(found, expected, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-3)
     np.testing.assert_array_equal(merged.histograms[0], whole.histograms[0])
+    np.testing.assert_array_equal(merged.quantized_histograms[0], whole.quantized_histograms[0])
+    assert whole.quantized_histograms[0].sum() == np.isfinite(y[buckets < SHOWN_BUCKETS]).sum()
     empty = SetStatistics.empty([3])
     for both in (whole.merge(empty), empty.merge(whole)):
         for name, column in whole.columns.items():

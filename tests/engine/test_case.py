@@ -92,8 +92,9 @@ def compare(a: SetStatistics, b: SetStatistics, scale: SetStatistics, rtol: floa
     )
     assert np.allclose(a.columns["clipped_energy"], b.columns["clipped_energy"], rtol=rtol, atol=1e-300)
     zero = np.zeros(BINS, np.int64)
-    for i in a.histograms.keys() | b.histograms.keys():
-        assert np.array_equal(a.histograms.get(i, zero), b.histograms.get(i, zero))
+    for one, other in ((a.histograms, b.histograms), (a.quantized_histograms, b.quantized_histograms)):
+        for i in one.keys() | other.keys():
+            assert np.array_equal(one.get(i, zero), other.get(i, zero))
     assert np.array_equal(a.bucket_min, b.bucket_min)
     assert np.array_equal(a.bucket_max, b.bucket_max)
     assert np.array_equal(a.tensor_samples, b.tensor_samples)
@@ -159,6 +160,9 @@ def test_statistics_of_known_values(module: ModuleType) -> None:
     assert view.max.tolist() == [6, 0.5]
     assert view.histogram.sum() == 10
     assert view.histogram[0] + view.histogram[BINS // 2] == 2
+    # of the sample in bucket 3 all values, of the one in bucket 5 none
+    assert view.quantized_histogram.sum() == 6
+    assert view.quantized_histogram[np.float32(2.0).view(np.uint32) >> SHIFT] == 2
     assert (view.bucket_min[3], view.bucket_max[3]) == (-1, 3)
     assert (view.bucket_min[5], view.bucket_max[5]) == (-5, 6)
     assert np.isinf(np.delete(view.bucket_min, [3, 5])).all()
@@ -256,6 +260,7 @@ def filled(seed: int, shapes: tuple[int, ...] = (2, 3)) -> SetStatistics:
         x = rng.normal(size=(4, channels, 20)).astype(np.float32)
         reference.observe_values(x, statistics.tensor(i), rng.integers(0, BUCKETS, 4))
         reference.observe_error(x, x + np.float32(0.1), statistics.tensor(i), "operator")
+        reference.observe_deployed(np.round(x, 1), statistics.tensor(i), np.array([0, 3, 4, -1]))
     statistics.samples = np.zeros(4, SAMPLE_DTYPE)
     statistics.samples["hash"] = rng.integers(0, 2**63, 4)
     statistics.lattice = [rng.choice(np.arange(20, dtype=np.float32), 5, replace=False) for _ in range(2)]
@@ -302,6 +307,7 @@ def test_every_accumulator_is_merged() -> None:
     ]
     assert merged.tensor_samples.tolist() == [8, 8]
     assert merged.columns["operator.count"].tolist() == [160] * 5
+    assert [counts.sum() for counts in merged.quantized_histograms.values()] == [2 * 3 * 20 * n for n in (2, 3)]
 
 
 def test_merging_leaves_the_shards_alone() -> None:
