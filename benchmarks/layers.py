@@ -56,6 +56,13 @@ WEIGHT_DRAWN = 64
 SERIES_LAYERS = 500
 #: Operators of one residual block; every CONCAT_EVERYth block joins by Concat.
 BLOCK, CONCAT_EVERY = ("Conv", "Relu", "Conv", "Add"), 8
+CONV_ATTRIBUTES = {
+    "dilations": "1, 1",
+    "group": "1",
+    "kernel_shape": "3, 3",
+    "pads": "1, 1, 1, 1",
+    "strides": "1, 1",
+}
 FAULTS = ("outlier", "clipped", "wide-weights", "noisy")
 FAULTY_SHARE = 0.05
 STAGES = {
@@ -126,6 +133,7 @@ def _operators(layers: int, rng: np.random.Generator) -> list[OperatorRecord]:
                 executed_as="integer",
                 weight=WeightFacts(),
                 bias=BiasFacts(),
+                attributes=CONV_ATTRIBUTES if kind == "Conv" else {},
             )
         )
     return operators

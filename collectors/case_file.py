@@ -120,7 +120,7 @@ def _array(content: bytes) -> NDArray[Any]:
 
 
 def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -> None:
-    """Every data set has its statistics, and every tensor index a tensor."""
+    """Every data set has its statistics, and every index of a tensor or operator stands for one."""
     if record.datasets.keys() != statistics.keys():
         raise ValueError(f"data sets {sorted(record.datasets)} with statistics of {sorted(statistics)}")
     used = [record.input_tensor, *(output.tensor for output in record.outputs)]
@@ -128,6 +128,9 @@ def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) 
     for index in used:
         if index is not None and not 0 <= index < len(record.tensors):
             raise ValueError(f"tensor {index} of {len(record.tensors)}")
+    for source in (source for op in record.operators for source in op.sources):
+        if not 0 <= source < len(record.operators):
+            raise ValueError(f"operator {source} of {len(record.operators)}")
 
 
 def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -17,7 +18,10 @@ FOLDABLE = frozenset({"Relu", "Clip", "BatchNormalization", "Identity", "Dropout
 
 @dataclass
 class Operator:
-    """One operator after quantizers were folded into their tensors; names are roots or constants."""
+    """One operator after quantizers were folded into their tensors; names are roots or constants.
+
+    ``hints`` are what a reader wants to know beside the attributes.
+    """
 
     index: int
     name: str
@@ -26,6 +30,7 @@ class Operator:
     outputs: list[str]
     attributes: dict[str, onnx.AttributeProto]
     node: onnx.NodeProto
+    hints: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from quantmedic.collectors.attributes import readable_attributes
 from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_file import external_files
@@ -175,7 +176,21 @@ def _operator(
         executed_as=executed_as(op, models.quantized, executed),
         weight=own.facts,
         bias=bias_facts(op, models.quantized, twin, models.float_graph),
+        attributes=_attributes(op, twin, models),
+        sources=_sources(op, models.quantized, index),
     )
+
+
+def _attributes(op: Operator, twin: Operator | None, models: Models) -> dict[str, str]:
+    """Attributes of an operator; integer kernels of torch keep theirs to themselves, so that the float call tells."""
+    same = twin is not None and twin.op_type == op.op_type
+    return readable_attributes(twin if twin is not None and same and models.framework == "torch" else op)
+
+
+def _sources(op: Operator, graph: Graph, index: Mapping[str, int]) -> tuple[int, ...]:
+    """Operators that write what this one reads, where the tensor between them is not measured."""
+    writers = [graph.producers.get(name) for name in op.inputs if name not in index]
+    return tuple(dict.fromkeys(writer.index for writer in writers if writer is not None))
 
 
 def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:

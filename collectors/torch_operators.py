@@ -1,7 +1,7 @@
 """Torch functions in ONNX's vocabulary: operator type, inputs in ONNX's order, and the attributes that matter."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,12 +14,16 @@ Operand = torch.Tensor | float | None
 
 @dataclass(frozen=True)
 class Written:
-    """One call as an operator; ``fused`` is the activation that the same kernel computes behind it."""
+    """One call as an operator; ``fused`` is the activation that the same kernel computes behind it.
+
+    ``hints`` are further arguments under the names of ONNX's attributes: they are shown, nothing is told from them.
+    """
 
     op_type: str
     inputs: Sequence[Operand]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     fused: str | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Arguments:
@@ -55,7 +59,7 @@ def written(name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Writ
     plain, fused = plain_name(name)
     writer = _WRITERS.get(plain)
     found = writer(arguments, result) if writer is not None else Written(_type_of(plain), arguments.tensors)
-    return found if fused is None else Written(found.op_type, found.inputs, found.attributes, fused)
+    return found if fused is None else replace(found, fused=fused)
 
 
 def is_alias(name: str, args: Sequence[Any], result: Any) -> bool:
@@ -118,16 +122,55 @@ def _binary(kind: str, *, reverse: bool = False) -> Writer:
 
 
 def _conv(a: Arguments, result: Any) -> Written:
-    return Written("Conv", _weighted(a), {"group": int(a.get(6, "groups", default=1))})
+    return Written("Conv", _weighted(a), {"group": int(a.get(6, "groups", default=1))}, hints=_window(a, 5))
 
 
 def _convolution(a: Arguments, result: Any) -> Written:
     kind = "ConvTranspose" if a.get(6, "transposed") else "Conv"
-    return Written(kind, _weighted(a), {"group": int(a.get(8, "groups", default=1))})
+    return Written(kind, _weighted(a), {"group": int(a.get(8, "groups", default=1))}, hints=_window(a, 5))
 
 
 def _conv_transpose(a: Arguments, result: Any) -> Written:
-    return Written("ConvTranspose", _weighted(a), {"group": int(a.get(6, "groups", default=1))})
+    attributes = {"group": int(a.get(6, "groups", default=1))}
+    return Written("ConvTranspose", _weighted(a), attributes, hints=_window(a, 7))
+
+
+def _window(a: Arguments, dilation: int) -> dict[str, Any]:
+    """How a kernel slides; nothing where an integer kernel keeps it to itself."""
+    weight = a.get(1, "weight")
+    if not isinstance(weight, torch.Tensor):
+        return {}
+    sides = list(weight.shape[2:])
+    return {
+        "kernel_shape": sides,
+        "strides": _sides(a.get(3, "stride", default=1), len(sides)),
+        "pads": _pads(a.get(4, "padding", default=0), len(sides)),
+        "dilations": _sides(a.get(dilation, "dilation", default=1), len(sides)),
+    }
+
+
+def _sides(value: Any, count: int) -> Any:
+    """One number per side, where one number stands for all."""
+    return [value] * count if isinstance(value, int) else list(value) if isinstance(value, list | tuple) else value
+
+
+def _pads(value: Any, count: int) -> Any:
+    """Before and behind all sides, or the rule by which torch finds them."""
+    sides = _sides(value, count)
+    return sides * 2 if isinstance(sides, list) else sides
+
+
+def _pool(kind: str, sides: int) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        size = a.get(1, "kernel_size")
+        hints = {
+            "kernel_shape": _sides(size, sides),
+            "strides": _sides(a.get(2, "stride") or size, sides),
+            "pads": _pads(a.get(3, "padding", default=0), sides),
+        }
+        return Written(kind, a.tensors, hints=hints)
+
+    return write
 
 
 def _weighted(a: Arguments) -> list[Operand]:
@@ -160,8 +203,13 @@ def _native_batch_norm(a: Arguments, result: Any) -> Written:
     return Written("BatchNormalization", inputs, {"epsilon": numbers[-1] if numbers else 1e-5})
 
 
-def _normalization(kind: str, weight: int, bias: int) -> Writer:
-    return lambda a, result: Written(kind, [a.get(0, "input"), a.get(weight, "weight"), a.get(bias, "bias")])
+def _normalization(kind: str, weight: int, bias: int, epsilon: int) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        small = a.get(epsilon, "eps")
+        inputs = [a.get(0, "input"), a.get(weight, "weight"), a.get(bias, "bias")]
+        return Written(kind, inputs, hints={"epsilon": small} if isinstance(small, float) else {})
+
+    return write
 
 
 def _embedding(a: Arguments, result: Any) -> Written:
@@ -263,12 +311,12 @@ _WRITERS: dict[str, Writer] = {
     "batch_norm": _batch_norm,
     "native_batch_norm": _native_batch_norm,
     "_native_batch_norm_legit_no_training": _native_batch_norm,
-    "layer_norm": _normalization("LayerNormalization", 2, 3),
-    "native_layer_norm": _normalization("LayerNormalization", 2, 3),
-    "rms_norm": _normalization("RMSNormalization", 2, 99),
-    "group_norm": _normalization("GroupNormalization", 2, 3),
-    "native_group_norm": _normalization("GroupNormalization", 1, 2),
-    "instance_norm": _normalization("InstanceNormalization", 3, 4),
+    "layer_norm": _normalization("LayerNormalization", 2, 3, 4),
+    "native_layer_norm": _normalization("LayerNormalization", 2, 3, 4),
+    "rms_norm": _normalization("RMSNormalization", 2, 99, 3),
+    "group_norm": _normalization("GroupNormalization", 2, 3, 4),
+    "native_group_norm": _normalization("GroupNormalization", 1, 2, 7),
+    "instance_norm": _normalization("InstanceNormalization", 3, 4, 7),
     "embedding": _embedding,
     "relu6": _clip(0.0, 6.0),
     "clamp": _clip(),
@@ -289,9 +337,9 @@ _WRITERS: dict[str, Writer] = {
     "concat": _concat,
     "concatenate": _concat,
     "stack": _concat,
-    **{f"max_pool{n}d": _all("MaxPool") for n in (1, 2, 3)},
-    **{f"max_pool{n}d_with_indices": _all("MaxPool") for n in (1, 2, 3)},
-    **{f"avg_pool{n}d": _all("AveragePool") for n in (1, 2, 3)},
+    **{f"max_pool{n}d": _pool("MaxPool", n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices": _pool("MaxPool", n) for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _pool("AveragePool", n) for n in (1, 2, 3)},
     **{f"adaptive_avg_pool{n}d": _adaptive_pool("AveragePool") for n in (1, 2, 3)},
     **{f"_adaptive_avg_pool{n}d": _adaptive_pool("AveragePool") for n in (2, 3)},
     **{f"adaptive_max_pool{n}d": _adaptive_pool("MaxPool") for n in (1, 2, 3)},

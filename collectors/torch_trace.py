@@ -313,7 +313,8 @@ class _Writer:
         node = helper.make_node(found.op_type, inputs, outputs, name=name, **attributes)
         # Coded copies stand for their tensors, as in any graph; the node keeps the names of the copies.
         roots = [self.graph.root(own) for own in inputs]
-        op = Operator(0, name, found.op_type, roots, list(outputs), {a.name: a for a in node.attribute}, node)
+        known = {a.name: a for a in node.attribute}
+        op = Operator(0, name, found.op_type, roots, list(outputs), known, node, dict(found.hints))
         self.graph.operators.append(op)
         return op
 

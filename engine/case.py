@@ -105,7 +105,8 @@ class TensorRecord(Record):
 class OperatorRecord(Record):
     """One operator of the quantized model without its quantizers; tensors by index into the tensor table.
 
-    ``is_first`` and ``is_last`` are None where the order of execution is not known.
+    ``is_first`` and ``is_last`` are None where the order of execution is not known. ``attributes`` are the short ones,
+    as text. ``sources`` are places of operators that feed this one through tensors that are not in the tensor table.
     """
 
     index: int
@@ -122,6 +123,8 @@ class OperatorRecord(Record):
     executed_as: str | None
     weight: WeightFacts
     bias: BiasFacts
+    attributes: dict[str, str] = Field(default_factory=dict)
+    sources: tuple[int, ...] = ()
 
 
 class OutputRecord(Record):

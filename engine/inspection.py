@@ -78,12 +78,10 @@ class Inspection:
         """(layer that writes, layer that reads); an input of the network is written by layer -1."""
         operators = self.case.record.operators
         writers = {tensor: place for place, op in enumerate(operators) for tensor in op.outputs if tensor is not None}
-        pairs = {
-            (writers.get(tensor, -1), place): None
-            for place, op in enumerate(operators)
-            for tensor in op.inputs
-            if tensor is not None
-        }
+        pairs: dict[tuple[int, int], None] = {}
+        for place, op in enumerate(operators):
+            read = [writers.get(tensor, -1) for tensor in op.inputs if tensor is not None]
+            pairs |= dict.fromkeys((writer, place) for writer in (*read, *op.sources))
         return tuple(pairs)
 
     def details(self, places: Sequence[int]) -> list[LayerDetail]:

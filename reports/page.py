@@ -127,7 +127,11 @@ def _errors(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _graph(inspection: Inspection) -> dict[str, Any]:
-    return {"edges": [end for edge in inspection.edges for end in edge]}
+    operators = inspection.case.record.operators
+    return {
+        "edges": [end for edge in inspection.edges for end in edge],
+        "attributes": {str(place): op.attributes for place, op in enumerate(operators) if op.attributes},
+    }
 
 
 def _details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:

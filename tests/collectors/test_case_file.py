@@ -380,6 +380,9 @@ CONTRADICTIONS = {
             for name, value in (("tensor", 0), ("bin", 4096), ("count", 1))
         }
     ),
+    "an operator fed by one that is not there": lambda files: files.update(
+        {"case.json": files["case.json"].replace(b'"sources": []', b'"sources": [99]', 1)}
+    ),
     "weights of an operator that is not there": member(f"{W}operator.npy", npy(np.array([0, 1, 99], np.int32))),
     "weights of an operator twice": member(f"{W}operator.npy", npy(np.array([0, 1, 1], np.int32))),
     "weights of half an operator": member(f"{W}operator.npy", npy(np.array([0, 0.5, 1]))),

@@ -40,12 +40,23 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
 from quantmedic.collectors import accumulate, reference
+from quantmedic.collectors.attributes import readable_attributes
+from quantmedic.collectors.onnx_graph import Operator
 from quantmedic.collectors.weight_arrays import weight_arrays
-from quantmedic.engine.case import SHOWN_BUCKETS, WEIGHT_BINS, WEIGHT_CHANNELS, Case, SetStatistics, WeightArrays
+from quantmedic.engine.case import (
+    SHOWN_BUCKETS,
+    WEIGHT_BINS,
+    WEIGHT_CHANNELS,
+    Case,
+    OperatorRecord,
+    SetStatistics,
+    WeightArrays,
+)
 from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.histogram import BINS, SHIFT
+from quantmedic.engine.inspection import Inspection
 from quantmedic.engine.rule import RuleBase
 
 Array = NDArray[Any]
@@ -361,6 +372,74 @@ def test_operands_of_a_sum(measure):
         assert operand.levels == pytest.approx(
             float(x.max() - x.min()) / float(quantizers_of(measured.quantized)["sum1"][1]), rel=1e-4
         )
+
+
+# --- the graph as it is drawn -------------------------------------------------------------------------------------
+
+
+def operators_of(measured: Measured) -> dict[str, OperatorRecord]:
+    return {op.name: op for op in measured.case.record.operators}
+
+
+def test_attributes_are_short_texts(measure):
+    net = Net()
+    x = net.conv(
+        net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 3, 3), out="conv", pads=[1, 1, 1, 1], strides=[2, 2]
+    )
+    x = net.add("LeakyRelu", x, out="leaky", alpha=0.1)
+    x = net.add("Resize", x, "", net.const("factors", np.float32([1, 1, 2, 2])), out="large", mode="nearest")
+    net.output(net.add("Softmax", x, out="y", axis=-1))
+    measured = measure(net.model(), qdq(net.model(), {"image": X}), {"image": X})
+    found = {name: op.attributes for name, op in operators_of(measured).items()}
+    assert found["conv"] == {"pads": "1, 1, 1, 1", "strides": "2, 2"}
+    assert found["leaky"] == {"alpha": "0.1"}
+    assert found["large"] == {"mode": "nearest"}
+    assert found["y"] == {"axis": "-1"}
+
+
+def test_long_attributes_weights_and_subgraphs_are_left_out():
+    subgraph = helper.make_graph([], "inner", [], [])
+    given = {
+        "epsilon": 1e-5,
+        "nothing": float("nan"),
+        "names": ["a", "b"],
+        "mode": "x" * 41,
+        "shape": list(range(9)),
+        "value": numpy_helper.from_array(np.float32([1])),
+        "body": subgraph,
+        "bytes": b"\xff\x00",
+        "n" * 41: 1,
+    }
+    node = helper.make_node("Anything", [], ["y"], **given)
+    op = Operator(0, "y", "Anything", [], ["y"], {a.name: a for a in node.attribute}, node)
+    found = readable_attributes(op)
+    assert found == {"epsilon": "1e-05", "nothing": "nan", "names": "a, b", "bytes": "\ufffd\x00"}
+    many = helper.make_node("Anything", [], ["y"], **{f"a{i:02}": i for i in range(50)})
+    op = Operator(0, "y", "Anything", [], ["y"], {a.name: a for a in many.attribute}, many)
+    assert len(readable_attributes(op)) == 16
+
+
+@pytest.mark.parametrize("name", ["conv", "residual", "branch", "token", "attention"])
+def test_every_operator_of_the_drawn_graph_is_fed_by_those_that_feed_it_in_the_model(measure, name):
+    """Also where a product is only seen behind its activation, and where integers lie between."""
+    quantized = qdq(NETS[name], FEEDS[name])
+    measured = measure(NETS[name], quantized, FEEDS[name])
+    inspection = Inspection(measured.case, measured.facts, quantmedic.load_rulebase())
+    names = [op.name for op in measured.case.record.operators]
+    drawn = {(names[a], names[b]) for a, b in inspection.edges if a >= 0}
+    model = NETS[name].graph
+    writers = {output: node for node in model.node for output in node.output}
+    expected = {
+        (writers[source].output[0], node.output[0]) for node in model.node for source in node.input if source in writers
+    }
+    assert drawn == expected
+    assert any(a < 0 for a, _ in inspection.edges) == (name != "token")
+
+
+def test_operators_behind_a_measured_tensor_need_no_other_source(usual):
+    ops = operators_of(usual)
+    assert (ops["relu1"].sources, ops["relu2"].sources) == ((0,), (2,))
+    assert {name for name, op in ops.items() if op.sources} == {"relu1", "relu2"}
 
 
 # --- weights and biases --------------------------------------------------------------------------------------------

@@ -135,6 +135,21 @@ def test_weights_have_the_bits_and_steps_of_their_toolchain(toolchain):
         assert weight.quantizer.granularity == ("per_block" if blocks else "per_channel")
 
 
+@pytest.mark.parametrize("toolchain", CONVOLUTIONAL)
+def test_attributes_are_those_of_the_float_call(toolchain):
+    """Integer kernels keep them to themselves."""
+    found = {op.name: op for op in measured(toolchain).case.record.operators}
+    assert found["conv1"].attributes == {
+        "group": "1",
+        "kernel_shape": "3, 3",
+        "strides": "1, 1",
+        "pads": "1, 1, 1, 1",
+        "dilations": "1, 1",
+    }
+    assert found["cat"].attributes == {"axis": "1"}
+    assert found["mean"].attributes["axes"] == "2, 3"
+
+
 def stored_weights(toolchain: str, quantized: Any, name: str) -> Any:
     """What the deployed layer multiplies with, by the toolchain's own functions."""
     part = quantized.get_submodule(name)
