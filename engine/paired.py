@@ -60,6 +60,21 @@ def mean_interval(
     return low, high
 
 
+def independent_difference(
+    first: tuple[float, float, float], second: tuple[float, float, float]
+) -> tuple[float, float, float]:
+    """Difference of two independent estimates and its interval: square-and-add (Zou and Donner 2008).
+
+    Args:
+        first: Estimate, lower and upper end of its interval.
+        second: The same, which is subtracted.
+    """
+    (a, low_a, high_a), (b, low_b, high_b) = first, second
+    difference = a - b
+    below, above = math.hypot(a - low_a, high_b - b), math.hypot(high_a - a, b - low_b)
+    return difference, difference - below, difference + above
+
+
 def _newcombe(a: NDArray[np.float64], b: NDArray[np.float64], confidence: float) -> tuple[float, float, float]:
     n = len(a)
     both, only_a = float((a * b).sum()), float((a * (1 - b)).sum())

@@ -393,8 +393,11 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: Before, facts: Ca
     """By the setting that it changes; ranges count only if they moved as it moves them, for any calibration does."""
     if isinstance(old, TensorFacts) and isinstance(new, TensorFacts) and remedy.simulate in _RANGES:
         return _RANGES[remedy.simulate](old, new)
-    if isinstance(old, DatasetFacts) and old.role is not None and past.shared.get(old.role, 1.0) < 1.0:
-        return True
+    if isinstance(old, DatasetFacts) and old.role is not None:
+        if old.role not in past.shared:  # One of the cases lacks the set: nothing tells what became of it.
+            return False
+        if past.shared[old.role] < 1.0:
+            return True
     if remedy.in_force is not None:
         return False
     settings = [path for path in remedy.now if isinstance(old, DatasetFacts) or _SETTING.search(path)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
+    from quantmedic.comparisons import compare, write_comparison
     from quantmedic.fallbacks import fallback
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.weights import collect_weights, compare_weights
@@ -27,6 +28,7 @@ __all__ = [
     "__version__",
     "collect",
     "collect_weights",
+    "compare",
     "compare_weights",
     "diagnose",
     "fallback",
@@ -37,6 +39,7 @@ __all__ = [
     "load_sensitivity",
     "save_case",
     "sensitivity",
+    "write_comparison",
     "write_report",
     "write_sensitivity",
 ]
@@ -50,8 +53,10 @@ def __getattr__(name: str) -> Any:
         from quantmedic import weights
 
         return getattr(weights, name)
-    from quantmedic import api, fallbacks, sensitivities
+    from quantmedic import api, comparisons, fallbacks, sensitivities
 
+    if name in ("compare", "write_comparison"):
+        return getattr(comparisons, name)
     if name == "fallback":
         return fallbacks.fallback
     return getattr(sensitivities if name.endswith("sensitivity") else api, name)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quantmedic.engine.rule import RuleBase
 
 _FORMATS = ("html", "markdown", "json", "png")
+_COMPARE_FORMATS = ("html", "markdown", "json", "text")
 _PREPARE = ("mean", "std", "scale", "layout", "channel-order", "resize")
 _SENSITIVITY_MODES = ("one", "all-but-one", "cumulative")
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -319,6 +320,52 @@ def report(
     rules = _rule_base(options, toolchain)
     before = _previous_case(previous)
     _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, before, toolchain)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("before", type=click.Path(path_type=Path), metavar="BEFORE")
+@click.argument("after", type=click.Path(path_type=Path), metavar="AFTER")
+@_rule_options
+@click.option("--format", "formats", multiple=True, type=click.Choice(_COMPARE_FORMATS), help="Repeat with --output.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Folder for compare.html, .md and .json.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the answer only.")
+@click.option("--verbose", is_flag=True, help="Print all layers and subjects.")
+def compare(
+    before: Path,
+    after: Path,
+    formats: Sequence[str],
+    output: Path | None,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Put two cases side by side: what healed, what broke, what was changed in between.
+
+    Both are judged by the same rules. Without --output, one format is printed: text unless --format says otherwise.
+
+    Exit codes: 0 compared, whatever the answer; 2 could not do its job.
+
+    \b
+    Examples:
+      quantmedic compare report/quantmedic.case second/quantmedic.case
+      quantmedic compare before.case after.case --format json > compare.json
+      quantmedic compare before.case after.case -o comparison
+    """
+    import quantmedic
+    from quantmedic.reports.compare import render
+
+    if output is None and len(formats) > 1:
+        raise click.UsageError("several formats need a folder: add --output")
+    record = quantmedic.compare(before, after, _rule_base(options))
+    shown: Any = "quiet" if quiet else "verbose" if verbose else "normal"
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    form = formats[0] if formats and output is None else "text"
+    settings = {"verbosity": shown, "color": color, "ascii_only": _ascii_only()} if form == "text" else {}
+    click.echo(render(record, form, **settings), nl=False)
+    if output is not None:
+        written = quantmedic.write_comparison(record, output, formats=formats or _COMPARE_FORMATS[:3])
+        click.echo("" if quiet else "\n", nl=False)
+        click.echo("wrote " + ", ".join(f"{file.path} ({_size(file.size)})" for file in written))
 
 
 @cli.command(context_settings=_CONTEXT)

@@ -1,0 +1,313 @@
+"""What became of the causes between two cases: healed, new, better, worse, as they were."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis
+from quantmedic.engine.evaluate import COMPARE, RuleResult, look_up, subject_name, subjects
+from quantmedic.engine.facts import CaseFacts, Facts, fact_paths
+from quantmedic.engine.record import Contract
+from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity
+
+#: Least change of a headline fact that counts: in dB, and else as a share of the smaller of both values.
+SHIFT_DB, SHIFT_SHARE = 0.5, 0.1
+#: Operators that say on which side of the threshold the worse values lie.
+UPWARD, DOWNWARD = ("gt", "ge"), ("lt", "le")
+#: ``explained``: still found, and another cause explains it now or did; ``not-judged``: one of the two could not judge
+#: it; ``gone``: the other model has no such subject; ``mixed``: on some subjects better, on others worse.
+Status = Literal["new", "worse", "mixed", "healed", "better", "unchanged", "explained", "not-judged", "gone"]
+ORDER: tuple[Status, ...] = (
+    "new",
+    "worse",
+    "mixed",
+    "healed",
+    "better",
+    "unchanged",
+    "explained",
+    "not-judged",
+    "gone",
+)
+
+
+class SubjectChange(Contract):
+    """One layer, tensor or data set that a cause was found on, in either case."""
+
+    subject: str = Field(description="its name in the second case, else in the first")
+    before_name: str | None = Field(default=None, description="its name in the first case, where that is another")
+    status: Status
+    before: Any = Field(default=None, description="value of the cause's headline fact before")
+    after: Any = Field(default=None, description="the same after")
+
+
+class CauseChange(Contract):
+    """One cause that was found in either case."""
+
+    cause: str
+    status: Status
+    rules: tuple[str, ...] = Field(description="rules that found it, in either case")
+    severity_before: Severity | None = Field(description="None where the first diagnosis does not list it")
+    severity_after: Severity | None = Field(description="None where the second does not")
+    fact: str | None = Field(description="headline fact: the first of its evidence that is compared with a number")
+    unit: str | None = Field(default=None, description="unit of that fact")
+    comparison: str | None = Field(default=None, description="operator that it is compared with")
+    threshold: Any = Field(default=None, description="threshold in force")
+    before: Any = Field(default=None, description="worst value of that fact on the subjects below, before")
+    after: Any = Field(default=None, description="the same after")
+    found_before: int = Field(description="subjects that it was found on before")
+    found_after: int = Field(description="the same after")
+    subjects: tuple[SubjectChange, ...] = Field(description="these subjects, what got worse first")
+    explained_by: str | None = Field(
+        default=None, description="cause that explains it in the case whose diagnosis does not list it"
+    )
+    missing: tuple[str, ...] = Field(default=(), description="facts that one of the two lacks to judge it")
+    manual: str = Field(description="page of the manual, without its suffix")
+
+    @property
+    def severity(self) -> Severity:
+        """The more severe of both."""
+        return min((s for s in (self.severity_before, self.severity_after) if s is not None), key=SEVERITIES.index)
+
+    @property
+    def is_serious(self) -> bool:
+        """Of high or medium severity in either case."""
+        return self.severity in ("high", "medium")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """One case as all rules judged it, with the subjects by name."""
+
+    diagnosis: Diagnosis
+    facts: CaseFacts
+    fired: Mapping[str, set[str]]
+    unknown: Mapping[str, Mapping[str, tuple[str, ...]]]
+    listed: Mapping[str, CauseReport]
+
+    def views(self, scope: str) -> dict[str, Facts]:
+        """Subjects of a scope by name, the first of each."""
+        found: dict[str, Facts] = {}
+        for view in subjects(scope, self.facts):
+            found.setdefault(subject_name(view), view)
+        return found
+
+    def explaining(self, rules: Iterable[str]) -> str | None:
+        """Cause that these rules' findings were explained by."""
+        wanted = set(rules)
+        return next((c.cause for c in self.diagnosis.causes if any(e.rule in wanted for e in c.absorbs)), None)
+
+
+def findings_of(diagnosis: Diagnosis, facts: CaseFacts, results: Iterable[RuleResult]) -> Findings:
+    """What fired and what could not be judged, by cause and subject.
+
+    Args:
+        diagnosis: The diagnosis.
+        facts: Its facts.
+        results: What all rules say of them, absorbed findings included.
+    """
+    fired: dict[str, set[str]] = {}
+    unknown: dict[str, dict[str, tuple[str, ...]]] = {}
+    for result in results:
+        for finding in result.findings:
+            fired.setdefault(result.rule.cause, set()).add(finding.subject)
+        for lacking in result.unknown:
+            unknown.setdefault(result.rule.cause, {})[lacking.subject] = lacking.missing
+    return Findings(diagnosis, facts, fired, unknown, {cause.cause: cause for cause in diagnosis.causes})
+
+
+def cause_changes(
+    before: Findings, after: Findings, base: RuleBase, renamed: Callable[[str], str]
+) -> tuple[CauseChange, ...]:
+    """Every cause that either diagnosis lists, what broke first.
+
+    Args:
+        before: The first case.
+        after: The second.
+        base: The rules that judged both.
+        renamed: Gives the name in the second case of a subject of the first.
+    """
+    names = dict.fromkeys((*after.listed, *before.listed))
+    changes = [_change(name, before, after, base, renamed) for name in names]
+    return tuple(sorted(changes, key=lambda c: (ORDER.index(c.status), SEVERITIES.index(c.severity))))
+
+
+def _change(name: str, before: Findings, after: Findings, base: RuleBase, renamed: Callable[[str], str]) -> CauseChange:
+    old, new = before.listed.get(name), after.listed.get(name)
+    lead = new or old
+    assert lead is not None
+    rules = tuple(dict.fromkeys(rule for cause in (new, old) if cause is not None for rule in cause.rules))
+    headline = _headline(old, new)
+    scopes = tuple(dict.fromkeys(rule.scope for rule in base.rules if rule.id in rules))
+    rows = _rows(name, before, after, renamed, headline, scopes)
+    values = [[v for row in rows if (v := getattr(row, side)) is not None] for side in ("before", "after")]
+    status = _joined([row.status for row in rows], old is not None, new is not None)
+    silent = before if old is None else after if new is None else None
+    return CauseChange(
+        cause=name,
+        status=status,
+        rules=rules,
+        severity_before=old.severity if old is not None else None,
+        severity_after=new.severity if new is not None else None,
+        fact=headline.fact if headline is not None else None,
+        unit=headline.unit if headline is not None else None,
+        comparison=headline.comparison if headline is not None else None,
+        threshold=headline.threshold if headline is not None else None,
+        before=headline.worst(values[0]) if headline is not None else None,
+        after=headline.worst(values[1]) if headline is not None else None,
+        found_before=len(old.subjects) if old is not None else 0,
+        found_after=len(new.subjects) if new is not None else 0,
+        subjects=rows,
+        explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
+        missing=_missing(name, silent) if silent is not None and status == "not-judged" else (),
+        manual=lead.manual,
+    )
+
+
+def _missing(cause: str, findings: Findings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(fact for facts in findings.unknown.get(cause, {}).values() for fact in facts))
+
+
+# --- The headline fact -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The fact that a cause is known by."""
+
+    fact: str
+    unit: str | None
+    comparison: str
+    threshold: float
+
+    def worst(self, values: Iterable[float]) -> float | None:
+        """The value furthest on the wrong side."""
+        return (max if self.comparison in UPWARD else min)(values, default=None)
+
+    def status(self, before: float | None, after: float | None) -> Status:
+        """``better`` and ``worse`` only beyond SHIFT_DB, or SHIFT_SHARE of the smaller value."""
+        if before is None or after is None or not _shifted(before, after, self.unit):
+            return "unchanged"
+        return "worse" if (after > before) is (self.comparison in UPWARD) else "better"
+
+
+def _shifted(before: float, after: float, unit: str | None) -> bool:
+    if before == after or math.isnan(before) or math.isnan(after):
+        return False
+    margin = SHIFT_DB if unit == "dB" else SHIFT_SHARE * min(abs(before), abs(after))
+    return abs(after - before) > margin
+
+
+def is_beyond(value: Any, comparison: str | None, threshold: Any) -> bool:
+    """A value still meets the condition that the headline fact is compared by."""
+    if comparison not in (*UPWARD, *DOWNWARD) or not _is_number(value) or not _is_number(threshold):
+        return False
+    return bool(COMPARE[comparison](value, threshold))
+
+
+def _headline(old: CauseReport | None, new: CauseReport | None) -> Headline | None:
+    """The first numeric evidence, of those that both causes have if there are any."""
+    rows = [[row for row in cause.evidence if _is_ordered(row)] if cause is not None else [] for cause in (new, old)]
+    both = {row.fact for row in rows[0]} & {row.fact for row in rows[1]}
+    lead = next((r for r in (*rows[0], *rows[1]) if not both or r.fact in both), None)
+    if lead is None:
+        return None
+    return Headline(lead.fact, _unit(lead.fact), lead.comparison, float(lead.threshold))
+
+
+def _is_ordered(row: Any) -> bool:
+    return row.comparison in (*UPWARD, *DOWNWARD) and _is_number(row.value) and _is_number(row.threshold)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _unit(path: str) -> str | None:
+    for scope in ("layer", "tensor", "operand", "dataset", "output", "model"):
+        field = fact_paths(scope).get(path)
+        if field is not None:
+            unit = (field.json_schema_extra or {}).get("unit")
+            return unit if isinstance(unit, str) else None
+    return None
+
+
+# --- Subjects --------------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    name: str,
+    before: Findings,
+    after: Findings,
+    renamed: Callable[[str], str],
+    headline: Headline | None,
+    scopes: tuple[str, ...],
+) -> tuple[SubjectChange, ...]:
+    """Every subject that the cause is listed with in either case, what got worse first."""
+    old, new = (findings.listed.get(name) for findings in (before, after))
+    old_names = {renamed(subject): subject for subject in (old.subjects if old is not None else ())}
+    new_names = dict.fromkeys(new.subjects if new is not None else ())
+    old_views, new_views = (_all_views(findings, scopes) for findings in (before, after))
+    # A subject that only the second case lists may have had another name.
+    earlier = {renamed(subject): subject for subject in old_views}
+    rows = []
+    for subject in dict.fromkeys((*new_names, *old_names)):
+        then = old_names.get(subject, earlier.get(subject, subject))
+        values = tuple(
+            _value(headline, view, findings.facts)
+            for view, findings in ((old_views.get(then), before), (new_views.get(subject), after))
+        )
+        if subject in old_names and subject in new_names:
+            status: Status = headline.status(*values) if headline is not None else "unchanged"
+        elif subject in new_names:
+            status = _one_sided(name, then, before, then in old_views, "new")
+        else:
+            status = _one_sided(name, subject, after, subject in new_views, "healed")
+        rows.append(
+            SubjectChange(
+                subject=subject,
+                before_name=then if then != subject else None,
+                status=status,
+                before=values[0],
+                after=values[1],
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: ORDER.index(row.status)))
+
+
+def _one_sided(cause: str, subject: str, silent: Findings, is_there: bool, otherwise: Status) -> Status:
+    """Why one of two cases does not list a subject of a cause."""
+    if subject in silent.fired.get(cause, ()):
+        return "explained"
+    if subject in silent.unknown.get(cause, {}):
+        return "not-judged"
+    return otherwise if is_there else "gone"
+
+
+def _all_views(findings: Findings, scopes: tuple[str, ...]) -> dict[str, Facts]:
+    views: dict[str, Facts] = {}
+    for scope in scopes:
+        views = findings.views(scope) | views
+    return views
+
+
+def _value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> float | None:
+    if headline is None or view is None:
+        return None
+    try:
+        value = look_up(headline.fact, view, facts.model)
+    except AttributeError:  # another scope of the same cause
+        return None
+    return value if _is_number(value) else None
+
+
+def _joined(statuses: Iterable[Status], was: bool, is_: bool) -> Status:
+    """The status of a cause from those of its subjects."""
+    found = set(statuses)
+    if was and is_:
+        bad, good = found & {"new", "worse"}, found & {"healed", "better"}
+        return "mixed" if bad and good else "worse" if bad else "better" if good else "unchanged"
+    told: tuple[Status, ...] = ("explained", "not-judged", "healed", "new", "gone")
+    return next((status for status in told if status in found), "healed" if was else "new")
