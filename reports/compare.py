@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from quantmedic.engine.cause_changes import SHIFT_DB, CauseChange, Status, SubjectChange, is_beyond
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.outcome import MetricChange, OutputChange
+from quantmedic.engine.facts import Role
+from quantmedic.engine.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.previous import Changed, SettingChange, Tried
 from quantmedic.engine.side_by_side import ComparisonReport, FactChange, LayerChange, Side
 from quantmedic.reports.compare_chart import CompareChart, Level, compare_chart, is_run, largest, levels, render_chart
@@ -125,6 +126,7 @@ class LayerLine:
 
     index: Annotated[int, "topological index in the second case"]
     layer: Annotated[str, "its name"]
+    was: Annotated[str, "its name in the first case, where that is another"]
     op_type: Annotated[str, "operator type"]
     before: Annotated[str, "SQNR in dB before"]
     after: Annotated[str, "the same after"]
@@ -325,7 +327,12 @@ def _output_answer(record: ComparisonReport) -> str:
     return f"{len(record.outputs)} outputs: {', '.join(told)}"
 
 
-_OUTPUT_WORDS = (("better", "better"), ("worse", "worse"), ("same", "as before"), (None, "not comparable"))
+_OUTPUT_WORDS: tuple[tuple[Direction | None, str], ...] = (
+    ("better", "better"),
+    ("worse", "worse"),
+    ("same", "as before"),
+    (None, "not comparable"),
+)
 
 
 def _levels(before: float | None, after: float | None) -> str:
@@ -376,7 +383,8 @@ def _notices(record: ComparisonReport) -> Iterator[str]:
     if not record.layers:
         yield "no layer of one case was found in the other"
     if record.thresholds:
-        yield f"the cases were judged with different thresholds: {', '.join(name(t.subject) for t in record.thresholds)}"
+        names = ", ".join(name(threshold.subject) for threshold in record.thresholds)
+        yield f"the cases were judged with different thresholds: {names}"
 
 
 # --- Both side by side -----------------------------------------------------------------------------------------------
@@ -384,7 +392,7 @@ def _notices(record: ComparisonReport) -> Iterator[str]:
 
 def _rows(record: ComparisonReport) -> Iterator[Row]:
     sides = (record.before, record.after)
-    yield Row("verdict", *(side.verdict.replace("-", " ") for side in sides), "", "")
+    yield _row("verdict", [side.verdict.replace("-", " ") for side in sides])
     if any(side.metric.quantized_value is not None for side in sides):
         yield from _metric_rows(record)
     for output in record.outputs:
@@ -392,24 +400,31 @@ def _rows(record: ComparisonReport) -> Iterator[Row]:
         change = "" if output.gain_db is None else f"{decibels(output.gain_db, '+')}{_doubt(output)}"
         yield Row(label, decibels(output.before), decibels(output.after), change, _look(output.direction))
     if any(side.output_agreement is not None for side in sides):
-        yield Row("same class", *(_percent(side.output_agreement) for side in sides), "", "")
-    yield Row("causes", *(str(side.causes) for side in sides), _cause_answer(record.causes), "")
+        yield _row("same class", [_percent(side.output_agreement) for side in sides])
+    yield _row("causes", [str(side.causes) for side in sides], _cause_answer(record.causes))
     if any(side.degraded_layers is not None for side in sides):
-        yield Row("degraded layers", *(_degraded(side) for side in sides), "", "")
-    yield Row("samples", *(_samples(side) for side in sides), _share(record), "")
+        yield _row("degraded layers", [_degraded(side) for side in sides])
+    for role in dict.fromkeys(role for side in sides for role in side.samples):
+        yield _row(role, [_samples(side, role) for side in sides], _share(record, role))
     for cost in record.costs:
-        yield Row(_fact_label(cost.fact), *_sizes(cost), _ratio(cost), "")
+        values = [_cost(value, cost.unit) for value in (cost.before, cost.after)]
+        yield _row(_fact_label(cost.fact), values, _ratio(cost))
+
+
+def _row(label: str, values: Sequence[str], change: str = "", look: str = "") -> Row:
+    before, after = values
+    return Row(label, before, after, change, look)
 
 
 def _metric_rows(record: ComparisonReport) -> Iterator[Row]:
-    old, new = (side.metric for side in (record.before, record.after))
+    metrics = [side.metric for side in (record.before, record.after)]
     change = record.metric
-    values = (metric_value(metric.quantized_value, metric.name) for metric in (old, new))
-    label = metric_label(new.name or old.name)
+    label = metric_label(metrics[1].name or metrics[0].name)
     how = "" if change is None else f"{metric_gain(change)}, {_pairing(change)}"
-    yield Row(label, *values, how, _look(change.direction) if change is not None else "")
-    yield Row(f"{label} of float", *(metric_value(metric.float_value, metric.name) for metric in (old, new)), "", "")
-    yield Row("drop, 95 %", *(_drop(metric) for metric in (old, new)), "", "")
+    look = _look(change.direction) if change is not None else ""
+    yield _row(label, [metric_value(metric.quantized_value, metric.name) for metric in metrics], how, look)
+    yield _row(f"{label} of float", [metric_value(metric.float_value, metric.name) for metric in metrics])
+    yield _row("drop, 95 %", [_drop(metric) for metric in metrics])
 
 
 def _pairing(change: MetricChange) -> str:
@@ -440,22 +455,21 @@ def _degraded(side: Side) -> str:
     return NOT_MEASURED if side.degraded_layers is None else f"{side.degraded_layers} of {side.layers}"
 
 
-def _samples(side: Side) -> str:
-    return ", ".join(f"{role[:3]}. {size}" for role, size in side.samples.items()) or "none"
+def _samples(side: Side, role: Role) -> str:
+    return count(side.samples[role], "sample") if role in side.samples else "none"
 
 
-def _share(record: ComparisonReport) -> str:
-    texts = [f"{shared.role[:3]}. {percent(shared.share, 0)}" for shared in record.shared]
-    return f"the same in both: {', '.join(texts)}" if texts else ""
+def _share(record: ComparisonReport, role: Role) -> str:
+    share = next((shared.share for shared in record.shared if shared.role == role), None)
+    return "" if share is None else "the same samples" if share == 1.0 else f"{percent(share, 1)} of them in both"
 
 
 def _fact_label(path: str) -> str:
     return LABELS.get(path, path.replace("_", " ").replace(".", " "))
 
 
-def _sizes(cost: FactChange) -> tuple[str, str]:
-    before, after = (_size(value) if cost.unit == "bytes" else measure(value) for value in (cost.before, cost.after))
-    return before, after
+def _cost(value: Any, unit: str | None) -> str:
+    return _size(value) if unit == "bytes" else measure(value, unit)
 
 
 def _size(value: Any) -> str:
@@ -573,10 +587,10 @@ def _layer_groups(record: ComparisonReport, most: int | None) -> tuple[LayerGrou
 
 def _layer(found: Level) -> LayerLine:
     layer = found.layer
-    was = f" (was {name(layer.before_name)})" if layer.before_name is not None else ""
     return LayerLine(
         index=layer.index,
-        layer=f"{name(layer.name)}{was}",
+        layer=name(layer.name),
+        was=name(layer.before_name) if layer.before_name is not None else "",
         op_type=visible(layer.op_type, NAME_LIMIT),
         before=level(found.before),
         after=level(found.after),
@@ -606,8 +620,8 @@ def _bits(bits: int | None) -> str:
 
 def _changes(record: ComparisonReport) -> Iterator[ChangeLine]:
     for fact in record.settings:
-        values = (_value(value, fact.unit) for value in (fact.before, fact.after))
-        yield ChangeLine(_fact_label(fact.fact), "model", "", *values)
+        old, new = (_value(value, fact.unit) for value in (fact.before, fact.after))
+        yield ChangeLine(_fact_label(fact.fact), "model", "", old, new)
     yield from (_changed(changed) for changed in record.changed if changed.setting != SHARE_OF_SAMPLES)
     for where, changes in (("measurement", record.options), ("rules", record.thresholds)):
         for change in changes:
@@ -652,11 +666,11 @@ def _tried(title: str, rows: Sequence[Tried]) -> str:
 def _run(record: ComparisonReport) -> Iterator[Row]:
     same = {True: "the same", False: "differs", None: ""}
     sides = (record.before, record.after)
-    yield Row("float model", *(name(side.float_model) for side in sides), same[record.same_float], "")
-    yield Row("its sha256", *(_hash(side.float_sha256) for side in sides), "", "")
-    yield Row("quantized model", *(name(side.quantized_model) for side in sides), same[record.same_quantized], "")
-    yield Row("its sha256", *(_hash(side.quantized_sha256) for side in sides), "", "")
-    yield Row("measured by", *(f"quantmedic {visible(side.quantmedic_version)}" for side in sides), "", "")
+    yield _row("float model", [name(side.float_model) for side in sides], same[record.same_float])
+    yield _row("its sha256", [_hash(side.float_sha256) for side in sides])
+    yield _row("quantized model", [name(side.quantized_model) for side in sides], same[record.same_quantized])
+    yield _row("its sha256", [_hash(side.quantized_sha256) for side in sides])
+    yield _row("measured by", [f"quantmedic {visible(side.quantmedic_version)}" for side in sides])
 
 
 def _hash(value: str | None) -> str:
@@ -730,7 +744,8 @@ def _layer_lines(group: LayerGroup) -> Iterator[str]:
     yield f"  {group.title}"
     for row in group.rows:
         where = f"{row.index:>6}  {visible(row.layer, 40):<40} {visible(row.op_type, 12):<12}"
-        yield from _wrapped(f"{where} {row.before:>6} → {row.after:>6} {row.gain:>6}  {row.note}".rstrip(), hang=8)
+        text = f"{where} {row.before:>6} → {row.after:>6} {row.gain:>6}  {row.note}".rstrip()
+        yield from [text] if len(text) <= WIDTH else [text.removesuffix(row.note).rstrip(), f"{'':8}{row.note}"]
     if group.left_out:
         yield f"        {group.left_out} more (--verbose)"
 
