@@ -49,6 +49,7 @@ GENERAL = {
     "fallback",
     "proof",
     "report",
+    "compare",
     "torch",
     "weights",
     "mct",
