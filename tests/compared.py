@@ -49,7 +49,9 @@ def rule_base() -> RuleBase:
         rules=tuple(Rule.model_validate({"name": row["cause"], **common, **row}) for row in RULES),
         thresholds={k: Threshold(name=k, value=v, source="test", description="d") for k, v in THRESHOLDS.items()},
         remedies={
-            "mend-it": Remedy.model_validate({"id": "mend-it", "title": "mend-it", "changes": "c", "cost": "c", "unsafe": "u"})
+            "mend-it": Remedy.model_validate(
+                {"id": "mend-it", "title": "mend-it", "changes": "c", "cost": "c", "unsafe": "u"}
+            )
         },
     )
 

@@ -49,7 +49,7 @@ def test_the_same_samples_are_paired_whatever_their_order() -> None:
     found = cast(MetricChange, change(samples(hashes, old), samples(hashes[mixed], new[mixed])))
     assert found.paired and found.samples == 200
     assert found.gain == pytest.approx(new.mean() - old.mean())
-    drop, low, high = drop_interval(old, new, higher_is_better=True)
+    _, low, high = drop_interval(old, new, higher_is_better=True)
     assert (found.low, found.high) == (pytest.approx(-high), pytest.approx(-low))
     assert found.direction == "better"
 

@@ -264,6 +264,12 @@ def test_data_count_by_number_and_content() -> None:
     assert set(tried(then, facts(growth=0.2), shared=0.5)) == {("few-samples", "more-data")}
 
 
+def test_a_data_set_that_one_case_lacks_tells_of_no_remedy() -> None:
+    then, now = facts(growth=0.2), facts(growth=0.2, samples=400)
+    past = Before(then, judge(then).causes, {}, same_data=False)
+    assert compare(past, now, BASE).tried == ()
+
+
 def test_remedies_of_absorbed_findings_count() -> None:
     then = facts(SPREAD)
     (cause,) = judge(then).causes

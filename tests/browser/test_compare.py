@@ -1,0 +1,101 @@
+"""The page of a comparison in a real browser."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared import compared, facts, judged, layer, pair, table
+
+from quantmedic.reports.compare import comparison_files
+
+HOSTILE = ("</script>", "<script>alert(1)</script>", "{{7*7}}", "\"'><img src=x onerror=alert(1)>", "]]>", "x" * 10_000)
+Opener = Callable[..., Any]
+
+
+def page_of(record: Any, folder: Path) -> Path:
+    """The page of a comparison, where ``opened`` looks for one."""
+    (folder / "index.html").write_bytes(comparison_files(record, ["html"])["compare.html"])
+    return folder
+
+
+@pytest.fixture
+def record() -> Any:
+    return compared(*pair())
+
+
+def violations(page: Any) -> list[str]:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(page).response["violations"]
+    return [f"{row['id']}: {[node['target'] for node in row['nodes']]}" for row in found]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_accessible(opened: Opener, record: Any, tmp_path: Path, scheme: str, width: int) -> None:
+    page = opened(
+        page_of(record, tmp_path),
+        color_scheme=scheme,
+        viewport={"width": width, "height": 844},
+    )
+    assert violations(page) == []
+    assert page.locator("h1").inner_text().split() == ["int8.onnx", "→", "to", "int8_new.onnx"]
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), (
+        "no side scroll"
+    )
+
+
+def test_the_answer_is_on_the_first_screen(opened: Opener, record: Any, tmp_path: Path) -> None:
+    page = opened(page_of(record, tmp_path), java_script_enabled=False)
+    for text in ("better", "+10.00 points"):
+        box = page.get_by_text(text).first.bounding_box()
+        assert box["y"] + box["height"] < 720
+
+
+def test_the_graph_shows_each_change(opened: Opener, record: Any, tmp_path: Path) -> None:
+    page = opened(page_of(record, tmp_path))
+    assert page.locator("svg .cc-worse .cc-stem").count() == 2
+    assert page.locator("svg .cc-better .cc-stem").count() == 2
+    tips = page.locator("svg g.cc-worse title").all_text_contents()
+    assert "3 block3/conv: 31.0 → 19.0 dB (-12.0)" in tips
+    fill = "e => getComputedStyle(e).fill"
+    worse, better = (page.locator(f"svg text.cc-{look}").first.evaluate(fill) for look in ("worse", "better"))
+    assert worse != better
+
+
+def test_sections_are_reached_by_keyboard(opened: Opener, record: Any, tmp_path: Path) -> None:
+    page = opened(page_of(record, tmp_path))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the causes"
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#causes"
+    reached = set()
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.getAttribute('aria-label')"))
+    assert {"What became of the causes", "Settings that changed"} <= reached, "tables that scroll take the focus"
+
+
+def test_hostile_names_stay_text(opened: Opener, tmp_path: Path) -> None:
+    page = opened(page_of(compared(*pair(HOSTILE)), tmp_path))
+    text = page.inner_text("body")
+    assert "</script>" in text and "{{7*7}}" in text and "onerror=alert(1)" in text
+    assert page.locator("img, script").count() == 0
+    assert violations(page) == []
+
+
+def test_cases_with_nothing_in_common(opened: Opener, tmp_path: Path) -> None:
+    other = judged(facts([layer("b", op_type="Gemm")]), {"validation": table(first=999)})
+    page = opened(page_of(compared(judged(facts([layer("a")])), other), tmp_path))
+    text = page.inner_text("body")
+    assert re.search(r"UNDECIDED", text, re.IGNORECASE) and "No layer was measured in both cases" in text
+    assert violations(page) == []
+
+
+def test_a_printed_page_shows_everything(opened: Opener, record: Any, tmp_path: Path) -> None:
+    page = opened(page_of(record, tmp_path))
+    page.emulate_media(media="print")
+    for name in ("Side by side", "Causes", "Layers", "What was changed", "Run"):
+        assert page.get_by_role("heading", name=name, exact=True).is_visible()
+    assert len(page.pdf()) > 10_000

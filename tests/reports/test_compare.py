@@ -1,0 +1,276 @@
+"""Two cases side by side as text, Markdown, JSON, a graph and a page."""
+
+import json
+import math
+import re
+import xml.etree.ElementTree as etree
+from collections.abc import Callable
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import markdown_it
+import pytest
+from compared import compared, facts, judged, layer, pair, table
+
+import quantmedic
+from quantmedic.engine.errors import OutputError, QuantmedicError
+from quantmedic.engine.side_by_side import ComparisonReport
+from quantmedic.reports.compare import (
+    comparison_files,
+    render_html,
+    render_json,
+    render_markdown,
+    render_text,
+)
+from quantmedic.reports.compare_chart import compare_chart, render_chart
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = (
+    "</script>",
+    "<script>alert(1)</script>",
+    "{{7*7}}",
+    "{% raw %}",
+    "\"'><img src=x onerror=alert(1)>",
+    "nul\x00name",
+    "bidi\u202ename",
+    "line\n::error::owned",
+    "::error::owned",
+    "##[error]owned",
+    "]]>",
+    "a|b`c`*d*_e_[f](javascript:alert(1))",
+    "esc\x1b[31mred",
+    "=1+1",
+    "x" * 10_000,
+)
+VOID = {"meta", "input", "br", "wbr", "hr"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; fails on tags that do not close."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        self.attributes += [(key, value or "") for key, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append(tag)
+        self.attributes += [(key, value or "") for key, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for key, value in self.attributes if key == name]
+
+
+@pytest.fixture(scope="module")
+def record() -> ComparisonReport:
+    return compared(*pair())
+
+
+@pytest.fixture(scope="module")
+def hostile() -> ComparisonReport:
+    return compared(*pair(HOSTILE))
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> ComparisonReport:
+    one, _ = pair()
+    return compared(one, one)
+
+
+@pytest.fixture(scope="module")
+def apart() -> ComparisonReport:
+    """Nothing in common."""
+    return compared(
+        judged(facts([layer("a")])), judged(facts([layer("b", op_type="Gemm")]), {"validation": table(first=999)})
+    )
+
+
+every = pytest.mark.parametrize("name", ["record", "hostile", "unchanged", "apart"])
+
+
+def test_console(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
+    golden("compare.txt", render_text(record))
+
+
+def test_markdown(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
+    golden("compare.md", render_markdown(record, picture=True))
+
+
+def test_json(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
+    golden("compare.json", render_json(record))
+
+
+def test_the_answer_comes_first_and_fits_one_line(record: ComparisonReport) -> None:
+    quiet = render_text(record, verbosity="quiet")
+    assert quiet.startswith("BETTER  top-1 75.00 → 85.00 %, +10.00 points (")
+    assert "output 15.0 → 21.0 dB; 1 cause new, 1 better and worse, 1 healed" in " ".join(quiet.split())
+    assert render_text(record).startswith(quiet)
+
+
+def test_a_case_against_itself_lists_nothing(unchanged: ComparisonReport) -> None:
+    text = render_text(unchanged)
+    assert text.startswith("UNCHANGED  top-1 75.00 % in both; output 15.0 dB in both; causes as before\n")
+    assert "none changed by 0.5 dB or more" in text and "no setting that is measured was changed" in text
+    for word in ("notice", "healed", "new", "worse", "W001", "block"):
+        assert word not in text
+    assert "W001 weight-spread" in render_text(unchanged, verbosity="verbose")
+
+
+def test_what_cannot_be_told_is_said(apart: ComparisonReport) -> None:
+    text = render_text(apart)
+    assert text.startswith("UNDECIDED  output 30.0 → 30.0 dB on other samples")
+    for notice in ("no sample is in both validation sets", "not judged on the same samples", "no layer of one case"):
+        assert notice in " ".join(text.split())
+    assert "no layer was measured in both cases" in render_html(apart).lower()
+
+
+def test_colours_only_where_asked(record: ComparisonReport) -> None:
+    assert "\x1b" not in render_text(record)
+    assert render_text(record, color=True).startswith("\x1b[1;32mBETTER\x1b[0m  top-1")
+    assert render_text(record, ascii_only=True).isascii()
+
+
+@every
+@pytest.mark.parametrize("verbosity", ["quiet", "normal", "verbose"])
+def test_lines_fit_the_terminal(name: str, verbosity: Any, request: pytest.FixtureRequest) -> None:
+    text = render_text(request.getfixturevalue(name), verbosity=verbosity)
+    assert max(map(len, text.splitlines())) <= 100
+    assert not re.search(r"^\s*::|##\[", text, re.MULTILINE)
+    assert not [char for char in text if not char.isprintable() and char != "\n"]
+
+
+@every
+def test_the_page_runs_and_loads_nothing(name: str, request: pytest.FixtureRequest) -> None:
+    html = render_html(request.getfixturevalue(name))
+    page = Page(html)
+    assert not {"script", "iframe", "object", "embed", "link", "img", "form", "base"} & set(page.tags)
+    assert not [key for key, _ in page.attributes if key.startswith("on") or key in ("src", "srcset", "action")]
+    assert page.values("content")[0] == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {href.removeprefix("#") for href in page.values("href")} <= set(ids)
+    assert set(page.values("aria-labelledby")) <= set(ids)
+    headings = [int(tag[1]) for tag in page.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert headings[0] == 1 and headings.count(1) == 1 and all(b - a <= 1 for a, b in pairwise(headings))
+    assert not [char for char in html if not char.isprintable() and char != "\n"]
+    assert len(html) < 150_000
+
+
+@every
+def test_markdown_has_no_markup_of_others(name: str, request: pytest.FixtureRequest) -> None:
+    text = render_markdown(request.getfixturevalue(name), picture=True)
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline", "link_open")]
+    assert {t.attrs["src"] for t in inline if t.type == "image"} <= {"compare.svg"}
+    columns = 0
+    for line in text.splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
+        assert not columns or not cells or cells == columns, line
+        columns = cells
+
+
+def test_names_stay_text(hostile: ComparisonReport) -> None:
+    html = render_html(hostile)
+    assert "<script" not in html.lower() and "</script" not in html.lower()
+    assert "{{7*7}}" in html and "49" not in re.findall(r"<h1>.*?</h1>", html)[0]
+    text = render_json(hostile)
+    assert text.isascii() and not set("<>&") & set(text)
+    assert json.loads(text)["layers"][0]["name"] == "</script>"
+
+
+@every
+def test_every_number_of_the_answer_equals_json(name: str, request: pytest.FixtureRequest) -> None:
+    record = request.getfixturevalue(name)
+    found = json.loads(render_json(record))
+    pages = (render_text(record), render_markdown(record), "".join(Page(render_html(record)).text))
+    for text in pages:
+        assert found["word"].upper().replace("-", " ") in text.upper()
+        for output in found["outputs"]:
+            assert f"{output['after']:.1f} dB" in text
+        if found["metric"] is not None:
+            assert f"{100 * found['after']['metric']['quantized_value']:.2f} %" in text
+        if found["metric"] is not None and found["metric"]["gain"]:
+            for key in ("gain", "low", "high"):
+                assert f"{100 * found['metric'][key]:.2f}" in text
+
+
+# The graph
+
+
+def test_an_arrow_up_is_a_layer_that_got_worse(record: ComparisonReport) -> None:
+    chart = compare_chart(record)
+    looks = {stem.tip.split()[1].rstrip(":"): stem for stem in chart.stems}
+    assert looks["block3/conv"].look == "worse" and looks["block3/conv"].end < looks["block3/conv"].start
+    assert looks["block11/conv"].look == "better" and looks["block11/conv"].end > looks["block11/conv"].start
+    assert looks["new/name"].look == "same"
+    assert "worse: 3 block3/conv: 31.0 → 19.0 dB (-12.0)" in chart.description
+    assert chart.summary.endswith("2 layers worse, 2 better, of 12")
+
+
+@pytest.mark.parametrize("size", [1, 2, 40, 200, 3000])
+def test_the_graph_is_readable_at_any_size(size: int) -> None:
+    before = judged(facts([layer(f"layer{place}", 30.0) for place in range(size)]))
+    after = judged(facts([layer(f"layer{place}", 30.0 - place % 7) for place in range(size)]))
+    record = compared(before, after)
+    chart = compare_chart(record)
+    assert all(chart.top <= y <= chart.bottom for stem in chart.stems for y in (stem.start, stem.end))
+    assert all(b.at - a.at >= 10.9 for a, b in pairwise(chart.names))
+    assert all(chart.left <= name.at <= chart.right for name in chart.names)
+    assert len(chart.names) <= 40
+    etree.fromstring(render_chart(record))
+    assert len(render_html(record)) < 60_000 + 120 * size
+
+
+@every
+def test_the_graph_is_sound_and_speaks(name: str, request: pytest.FixtureRequest) -> None:
+    root = etree.fromstring(render_chart(request.getfixturevalue(name)))
+    title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
+    assert title is not None and desc is not None and desc.text and root.get("aria-label") == title.text
+    assert not {tag.tag for tag in root.iter()} & {f"{SVG}script", f"{SVG}image", f"{SVG}a", f"{SVG}foreignObject"}
+
+
+def test_layers_without_error_are_drawn_at_the_foot() -> None:
+    exact = judged(facts([layer("a", math.inf), layer("b", 30.0), layer("c", 10.0)]))
+    noisy = judged(facts([layer("a", 20.0), layer("b", math.inf), layer("c", 10.0)]))
+    chart = compare_chart(compared(exact, noisy))
+    text = render_chart(compared(exact, noisy))
+    assert [stem.look for stem in chart.stems] == ["worse", "better", "same"]
+    assert chart.stems[0].start == chart.stems[1].end == chart.bottom
+    assert "nan" not in text and "inf" not in text
+
+
+# Files
+
+
+def test_files_are_whole_or_not_there(record: ComparisonReport, tmp_path: Path) -> None:
+    written = quantmedic.write_comparison(record, tmp_path / "new" / "folder")
+    names = {file.path.name for file in written}
+    assert names == {"compare.html", "compare.md", "compare.svg", "compare.json"}
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == names
+    assert all(file.size == file.path.stat().st_size for file in written)
+    assert comparison_files(record, ["json"])["compare.json"].decode() == render_json(record)
+    with pytest.raises(QuantmedicError, match="unknown format 'pdf'"):
+        comparison_files(record, ["pdf"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        quantmedic.write_comparison(record, tmp_path / "file")
