@@ -670,12 +670,18 @@ def _advice(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass 
     return orders.get(size or "large", data + tuning + layers)
 
 
-def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, ...]:
+def flagging_rules(results: Iterable[RuleResult]) -> dict[str, list[str]]:
+    """Codes of the rules that flagged each layer, by its name."""
     flagged: dict[str, list[str]] = {}
     for result in results:
         for finding in result.findings:
             if finding.layer and finding.rule.id not in flagged.setdefault(finding.layer, []):
                 flagged[finding.layer].append(finding.rule.id)
+    return flagged
+
+
+def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, ...]:
+    flagged = flagging_rules(results)
     rows = []
     for layer in facts.layers:
         output, values = layer.output, layer.output.data.values

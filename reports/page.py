@@ -13,8 +13,9 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import ROLES
 from quantmedic.engine.inspection import Inspection, LayerDetail
 from quantmedic.reports.charts import LIMITS, METRICS, NMSE_LIMIT, flagged_layers
-from quantmedic.reports.columns import DEFAULT, Column, layer_columns
+from quantmedic.reports.columns import layer_columns
 from quantmedic.reports.json import inert_json
+from quantmedic.reports.packed import pack_columns
 from quantmedic.reports.tables import judged_role
 from quantmedic.reports.text import visible
 
@@ -91,22 +92,11 @@ def _places(diagnosis: Diagnosis) -> dict[str, list[int]]:
 
 def _layers(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
     columns = layer_columns(inspection.facts.layers, [row.findings for row in diagnosis.layers])
+    count = len(inspection.facts.layers)
     return {
-        "count": len(inspection.facts.layers),
-        "shown": [column.key for column in columns if column.key in DEFAULT],
-        "columns": [_column(column) for column in columns],
+        "count": count,
+        **pack_columns(columns, judged_role(diagnosis), count),
         "degraded": [place for place, row in enumerate(diagnosis.layers) if row.degraded],
-    }
-
-
-def _column(column: Column) -> dict[str, Any]:
-    return {
-        "key": column.key,
-        "label": column.label,
-        "unit": column.unit,
-        "numeric": column.numeric,
-        "description": column.description,
-        "values": column.values,
     }
 
 
