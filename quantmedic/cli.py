@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -442,6 +443,64 @@ def fallback(float_model: Path, quantized_model: Path, form: str, **options: Any
         click.echo("interrupted", err=True)
         sys.exit(130)
     sys.exit(0 if record.verdict in ("met", "unsure") else 1)
+
+
+@cli.command(context_settings=_CONTEXT)
+@click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
+@click.option(
+    "--table", metavar="NAME", help="activations, weights, errors, quantizers or all. [default: the main facts]"
+)
+@click.option("--columns", metavar="KEY,…", help="These columns instead: facts, or their ends where these are clear.")
+@click.option("--sort", metavar="KEY[:desc]", help="Order of the layers. [default: that of the table]")
+@click.option("--filter", "text", default="", metavar="TEXT", help="Layers whose name, operator or findings have it.")
+@click.option("--flagged", is_flag=True, help="Only layers that are degraded or have findings.")
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many layers.")
+@click.option("--layer", metavar="NAME", help="All facts of one layer instead.")
+@click.option("--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
+@click.option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
+@_rule_options
+def show(case: Path, limit: int, layer: str | None, data_sets: bool, csv_file: str | None, **options: Any) -> None:
+    """Print the tables of a case: layers by any of their facts, one layer, or the data sets.
+
+    \b
+    Examples:
+      quantmedic show report/quantmedic.case --table activations
+      quantmedic show report/quantmedic.case --columns name,accumulated.sqnr_db,weight.std --sort accumulated.sqnr_db
+      quantmedic show report/quantmedic.case --layer /stem/conv/Conv
+      quantmedic show report/quantmedic.case --table all --csv layers.csv
+    """
+    from quantmedic import load_case
+    from quantmedic.api import inspect
+    from quantmedic.reports import show as tables
+    from quantmedic.reports.console import terminal_text
+
+    inspection = inspect(load_case(case), _rule_base(options))
+    if layer is not None or data_sets:
+        lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)
+        click.echo(terminal_text(lines, ascii_only=_ascii_only()), nl=False)
+        return
+    keys = [key for key in (options.pop("columns") or "").split(",") if key.strip()]
+    table = tables.layer_table(inspection, columns=keys, table=options.pop("table") or "default", **options)
+    if csv_file is not None:
+        _write_csv(tables.table_csv(table), csv_file, len(table.rows))
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else tables.WIDTH
+    lines = tables.table_lines(table, limit=limit, width=max(width, tables.WIDTH))
+    click.echo(terminal_text(lines, ascii_only=_ascii_only()), nl=False)
+
+
+def _write_csv(text: str, target: str, rows: int) -> None:
+    from quantmedic.engine.errors import OutputError
+
+    if target == "-":
+        sys.stdout.buffer.write(text.encode("utf-8"))
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write the table: {reason}", where=target, help="choose another file") from error
+    click.echo(f"wrote {target} ({rows} layers)")
 
 
 @cli.command(context_settings=_CONTEXT)

@@ -304,7 +304,8 @@ def least_wanted(columns: Sequence[Column], role: Role) -> list[str]:
     kept |= {"float_name", "quantized_name", "executed_as", "degraded", "born"}
     free = [key for key in (c.key for c in columns) if key not in kept and not key.startswith("output.quantizer.")]
     ranks = ("weight.", f"output.{role}.", "output.", "")
-    return sorted(reversed(free), key=lambda key: -next(r for r, prefix in enumerate(ranks) if key.startswith(prefix)))
+    free.reverse()
+    return sorted(free, key=lambda key: -next(rank for rank, prefix in enumerate(ranks) if key.startswith(prefix)))
 
 
 def _filled(preset: Preset, known: set[str], role: Role) -> Preset:

@@ -1,6 +1,7 @@
 // The layer table: every quantity a column. Only the rows in view are in the document.
 
 const OVERSCAN = 8;
+const NAME_END = 14;
 const KEY_STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: -Infinity, End: Infinity };
 /** Fixed stops in dB, so that two reports compare; the tint deepens below each. */
 const LEVEL_STOPS = [40, 30, 20, 10];
@@ -370,7 +371,9 @@ class LayerTable {
     if (column.key === "name") {
       const name = layers.label(position);
       const flag = layers.isDegraded(position) ? element("span", { class: "flag", title: "degraded" }, "● ") : null;
-      return element("th", { scope: "row", class: "layers-name", title: name }, flag, name);
+      // Names differ at their ends: what does not fit is left out before it.
+      const text = [name.slice(0, -NAME_END), name.slice(-NAME_END)].map((part) => element("span", {}, part));
+      return element("th", { scope: "row", class: "layers-name", title: name }, element("div", {}, flag, ...text));
     }
     const aligned = column.numeric ? "num" : "";
     if (value === null) return element("td", { class: `${aligned} nm`, "aria-label": NOT_MEASURED }, "–");
