@@ -280,15 +280,14 @@ class LayerTable {
 
   drawHead() {
     const columns = this.view.columns.map((key) => layers.columns.get(key));
-    let total = 0;
-    const widths = columns.map((column) => {
-      const width = this.width(column);
-      total += width;
-      // The name takes what is left.
-      return element("col", column.key === "name" ? {} : { style: `width:${width}ch` });
-    });
-    this.grid.style.width = `max(100%, ${total}ch)`;
-    this.widths.replaceChildren(...widths);
+    const widths = columns.map((column) => this.width(column));
+    this.edges = [0];
+    for (const width of widths) this.edges.push(this.edges.at(-1) + width);
+    this.across = [0, 0];
+    this.grid.style.width = `max(100%, ${this.edges.at(-1)}ch)`;
+    // The name takes what is left.
+    const style = (place) => (columns[place].key === "name" ? null : `width:${widths[place]}ch`);
+    this.widths.replaceChildren(...widths.map((_, place) => element("col", { style: style(place) })));
     const groups = [];
     for (const { short } of columns) {
       if (groups.at(-1)?.short === short) groups.at(-1).span++;
@@ -300,6 +299,7 @@ class LayerTable {
       element("tr", { "aria-rowindex": 1 }, ...columns.map((column) => this.heading(column))),
     );
     this.grid.setAttribute("aria-rowcount", this.rows.length + 1);
+    this.grid.setAttribute("aria-colcount", columns.length);
   }
 
   heading(column) {
@@ -342,6 +342,7 @@ class LayerTable {
   drawRows() {
     const height = this.height ?? 28;
     const top = this.scroller.scrollTop;
+    this.lookAcross();
     const first = Math.max(0, Math.floor(top / height) - OVERSCAN);
     const last = Math.min(this.rows.length, Math.ceil((top + this.scroller.clientHeight) / height) + OVERSCAN);
     const shown = this.rows.slice(first, last);
@@ -360,9 +361,35 @@ class LayerTable {
     this.drawRows();
   }
 
+  /** Which columns are in view: of a wide table, only those are in the document, and what leads to the name. */
+  lookAcross() {
+    const { edges, scroller, across } = this;
+    const count = edges.length - 1;
+    const scale = this.grid.offsetWidth / edges[count];
+    const wide = count > 24 && this.grid.offsetWidth > scroller.clientWidth + 1;
+    const left = scroller.scrollLeft / scale;
+    const right = left + scroller.clientWidth / scale;
+    const first = wide ? edges.findIndex((edge) => edge > left) - 1 : 0;
+    const after = wide ? edges.findIndex((edge) => edge >= right) : count;
+    const last = after < 0 ? count : after;
+    if (first >= across[0] && last <= across[1]) return;
+    this.across = [Math.max(0, first - 3), Math.min(count, last + 3)];
+    this.drawn.clear();
+  }
+
   row(position) {
+    const { columns } = this.view;
+    const lead = columns.indexOf("name") + 1;
+    const [first, last] = [Math.max(lead, this.across[0]), Math.max(lead, this.across[1])];
+    const cells = (from, to) =>
+      columns.slice(from, to).map((key, place) => {
+        const cell = this.cell(layers.columns.get(key), position);
+        cell.ariaColIndex = from + place + 1;
+        return cell;
+      });
+    const gap = (size) => (size > 0 ? [element("td", { colspan: size, "aria-hidden": "true" })] : []);
     const row = element("tr", { id: `layers-row-${position}`, "data-position": position });
-    row.append(...this.view.columns.map((key) => this.cell(layers.columns.get(key), position)));
+    row.append(...cells(0, lead), ...gap(first - lead), ...cells(first, last), ...gap(columns.length - last));
     return row;
   }
 
