@@ -264,7 +264,7 @@ def layer_columns(layers: Sequence[LayerFacts], findings: Sequence[tuple[str, ..
     columns = [Column("findings", "findings", "layer", "", None, "codes of the rules that flagged it", tuple(findings))]
     for place in _places(judged_set(layers)):
         values = read(place.source)
-        if all(value is None for value in values):
+        if all(value is None or value == () for value in values):
             continue
         if place.squared:
             values = [None if value is None else value * value for value in values]

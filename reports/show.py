@@ -15,13 +15,14 @@ from quantmedic.engine.facts import ROLES, LayerFacts, Role, fact_paths
 from quantmedic.engine.inspection import Inspection
 from quantmedic.reports.columns import DEFAULT, PRESETS, Column, Preset, judged_set, layer_columns, presets
 from quantmedic.reports.tables import dataset_table
-from quantmedic.reports.text import UNITS_SHOWN, count, field_info, level, number, visible
+from quantmedic.reports.text import NOT_MEASURED, UNITS_SHOWN, count, field_info, level, number, visible
 
 TABLES = (*(preset.name for preset in PRESETS), "all")
 ROWS = 50
 WIDTH = 100
 NAME_WIDTH = 44
 TEXT_WIDTH = 24
+DATA_WIDTH = 34
 #: Columns that every block of a wide table begins with.
 FIXED = ("index", "name")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -131,14 +132,19 @@ def layer_lines(inspection: Inspection, name: str) -> Iterator[str]:
 def data_lines(inspection: Inspection) -> Iterator[str]:
     """Facts of both data sets side by side, and how they relate."""
     table = dataset_table(inspection.facts.datasets)
-    yield f"representative against validation inputs: {table.relation}"
-    yield from _grid([("", *table.roles), *((row.label, *row.values) for row in table.rows)])
+    yield f"relation of the inputs: {table.relation}" if table.relation == NOT_MEASURED else table.relation
+    yield from _grid([("", *table.roles), *((row.label, *_short(row.values)) for row in table.rows)])
     if table.relation_rows:
         yield ""
-        yield from _grid([("relation", "value"), *((row.label, *row.values) for row in table.relation_rows)])
+        yield from _grid([("relation", "value"), *((row.label, *_short(row.values)) for row in table.relation_rows)])
     if table.unmeasured:
         yield ""
         yield f"not measured on either set: {len(table.unmeasured)} facts"
+
+
+def _short(values: Iterable[str]) -> Iterator[str]:
+    """Values of many channels are cut in the middle."""
+    return (visible(value, DATA_WIDTH) for value in values)
 
 
 def _preset(known: dict[str, Preset], name: str) -> Preset:

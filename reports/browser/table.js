@@ -247,7 +247,8 @@ class LayerTable {
     });
     this.body.addEventListener("mouseleave", () => hover(null));
     this.grid.addEventListener("keydown", (event) => this.onKey(event));
-    this.grid.addEventListener("focus", () => this.activate(this.active));
+    // A click focuses too, and must not move what it is on.
+    this.grid.addEventListener("focus", () => this.grid.matches(":focus-visible") && this.activate(this.active));
     new ResizeObserver(() => this.drawRows()).observe(this.scroller);
     return this.scroller;
   }
@@ -346,6 +347,8 @@ class LayerTable {
     const first = Math.max(0, Math.floor(top / height) - OVERSCAN);
     const last = Math.min(this.rows.length, Math.ceil((top + this.scroller.clientHeight) / height) + OVERSCAN);
     const shown = this.rows.slice(first, last);
+    const isDrawn = shown.length === this.drawn.size && shown.every((position) => this.drawn.has(position));
+    if (isDrawn && shown.length) return this.mark();
     const kept = new Map(shown.map((position) => [position, this.drawn.get(position) ?? this.row(position)]));
     this.drawn = kept;
     let index = first + 2;

@@ -1,0 +1,77 @@
+"""``quantmedic show``: the tables of a case in the terminal."""
+
+import csv
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quantmedic
+from quantmedic.demo import patient
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (float_model, quantized), options = patient()
+    path = tmp_path_factory.mktemp("show") / "demo.case"
+    quantmedic.save_case(quantmedic.collect(float_model, quantized, **options), path)
+    return path
+
+
+def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", "show", *map(str, arguments)]
+    known = {**os.environ, "PYTHONIOENCODING": "utf-8", **environment}
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=known)
+
+
+def test_it_prints_plain_text_of_a_hundred_columns(case: Path) -> None:
+    done = run(case)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("27 layers, in the order of the network\n") and "/stem/conv/Conv" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100 and "\x1b" not in done.stdout
+
+
+def test_it_sorts_filters_and_limits(case: Path) -> None:
+    done = run(
+        case, "--columns", "name,accumulated.mse", "--sort", "accumulated.mse:desc", "--limit", 2, "--filter", "conv"
+    )
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert first.endswith("by accumulated error, validation: MSE, largest first") and " more (--limit " in last
+    values = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("/")]
+    assert len(values) == 2 and values[0] >= values[1]
+
+
+def test_one_layer_the_data_sets_and_ascii(case: Path) -> None:
+    done = run(case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and done.stdout.isascii() and "weight.quantizer.scale" in done.stdout
+    done = run(case, "--data")
+    assert done.returncode == 0 and "representative  validation" in done.stdout
+
+
+def test_csv_goes_to_a_file_or_to_the_output(case: Path, tmp_path: Path) -> None:
+    done = run(case, "--table", "all", "--csv", tmp_path / "layers.csv", "--limit", 3)
+    assert done.returncode == 0 and "(27 layers)" in done.stdout
+    text = (tmp_path / "layers.csv").read_text(encoding="utf-8")
+    keys, *lines = csv.reader(io.StringIO(text))
+    assert len(lines) == 27 and "output.representative.accumulated.mse" in keys
+    assert run(case, "--table", "all", "--csv", "-").stdout == text
+    refused = run(case, "--csv", tmp_path / "missing" / "layers.csv")
+    assert refused.returncode == 2 and "choose another file" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--columns", "op_typ"), "did you mean op_type?"),
+        (("--table", "activation"), "did you mean activations?"),
+        (("--layer", "/stem/conv/Con"), "did you mean /stem/conv/Conv"),
+        (("--sort", "name:up"), "KEY:desc"),
+    ],
+)
+def test_a_slip_is_exit_code_2_and_named(case: Path, options: tuple[str, ...], said: str) -> None:
+    done = run(case, *options)
+    assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("error: ")

@@ -1,0 +1,203 @@
+"""Columns of the layer table, and how they are packed."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantmedic.engine.facts import CaseFacts, LayerFacts, WeightFacts, fact_paths
+from quantmedic.reports import packed
+from quantmedic.reports.columns import NOT_SHOWN, Column, layer_columns, least_wanted, presets
+from quantmedic.reports.page import dump
+from quantmedic.reports.text import level, number
+
+
+@pytest.fixture(scope="module")
+def facts(case: Callable[..., CaseFacts]) -> CaseFacts:
+    return case(tuple(f"conv{index}" for index in range(12)))
+
+
+def columns_of(facts: CaseFacts, codes: tuple[str, ...] = ()) -> dict[str, Column]:
+    return {c.key: c for c in layer_columns(facts.layers, [codes for _ in facts.layers])}
+
+
+def test_every_measured_fact_of_a_layer_is_a_column_but_names_and_repetitions(facts: CaseFacts) -> None:
+    columns = columns_of(facts)
+    for path in fact_paths("layer"):
+        if path.startswith(("model.", "output.data.")) or path in NOT_SHOWN:
+            assert path not in columns
+            continue
+        values: list[Any] = list(facts.layers)
+        for field in path.split("."):
+            values = [getattr(view, field) for view in values]
+        measured = any(value is not None and value != () for value in values)
+        assert (path in columns) == measured
+        if measured:
+            assert columns[path].values == tuple(values)
+
+
+def test_variances_are_squares_and_say_so(facts: CaseFacts) -> None:
+    columns = columns_of(facts)
+    std = columns["output.validation.values.std"]
+    variance = columns["output.validation.values.variance"]
+    assert variance.values == tuple(value * value for value in std.values)
+    assert (variance.unit, variance.label, variance.group) == ("value²", "variance", std.group)
+
+
+def test_titles_are_short_and_tell_columns_apart(facts: CaseFacts) -> None:
+    columns = columns_of(facts)
+    titles = [column.title for column in columns.values()]
+    assert len(titles) == len(set(titles))
+    assert columns["output.validation.accumulated.sqnr_db"].title == "accumulated error, validation: SQNR"
+    assert max(len(column.label) for column in columns.values()) <= 36
+
+
+@pytest.mark.parametrize(("roles", "judged"), [(("representative",), "representative"), (None, "validation")])
+def test_the_default_rests_on_the_set_that_is_judged(
+    case: Callable[..., CaseFacts], roles: tuple[str, ...] | None, judged: str
+) -> None:
+    names = ("a", "b", "c")
+    facts = case(names, roles=roles) if roles else case(names)
+    ready = presets(columns_of(facts).values(), judged)
+    assert next(iter(ready)) == "default"
+    assert f"output.{judged}.accumulated.sqnr_db" in ready["default"].columns
+    assert f"output.{judged}.values.min" in ready["default"].columns
+    assert ready["activations"].sort == f"-output.{judged}.accumulated.mse"
+
+
+def test_ready_tables_have_only_columns_that_exist(facts: CaseFacts) -> None:
+    columns = columns_of(facts)
+    for preset in presets(columns.values(), "validation").values():
+        assert preset.columns and set(preset.columns) <= set(columns)
+        assert preset.sort is None or preset.sort.removeprefix("-") in columns
+
+
+def test_weights_alone_have_a_table_of_their_own() -> None:
+    layers = [
+        LayerFacts(name=f"w{i}", index=i, weight=WeightFacts(min=-1.0, max=1.0 * i, std=0.5, format="gptq"))
+        for i in range(3)
+    ]
+    ready = presets(layer_columns(layers, [()] * 3), "representative")
+    assert "weight.format" in ready["default"].columns
+    assert list(ready) == ["default", "weights", "all"]
+    assert {"weight.min", "weight.variance"} <= set(ready["weights"].columns)
+
+
+def test_what_the_page_needs_is_never_left_out(facts: CaseFacts) -> None:
+    columns = list(columns_of(facts).values())
+    dispensable = least_wanted(columns, "validation")
+    assert dispensable and len(dispensable) < len(columns)
+    needed = {
+        "name",
+        "findings",
+        "output.representative.accumulated.mse",
+        "output.quantizer.scale",
+        "weight.rounding.mse",
+    }
+    assert not needed & set(dispensable)
+
+
+def unpacked(column: Column, width: int) -> list[Any]:
+    """The values as ``data.js`` reads them."""
+    data = json.loads(dump(packed._values(column, width)))
+    if "all" in data:
+        return [data["all"]] * len(column.values)
+    if "list" in data:
+        return data["list"]
+    size = len(data["at"]) // len(column.values)
+    codes = []
+    for start in range(0, len(data["at"]), size):
+        code = 0
+        for character in data["at"][start : start + size]:
+            code = code * packed.BASE + packed.ALPHABET.index(character)
+        codes.append(code)
+    if "of" in data:
+        return [data["of"][code] for code in codes]
+    return [
+        [None, math.nan, math.inf, -math.inf][code] if code < 4 else _finite(data, column, code - 4, size)
+        for code in codes
+    ]
+
+
+def _finite(data: dict[str, Any], column: Column, code: int, width: int) -> float:
+    if "low" in data:
+        return code + data["low"]
+    if column.unit == "dB":
+        return (code - packed.BASE**width // 2) / 10 ** packed.DECIMALS[width]
+    if code == 0:
+        return 0
+    digits = packed.DIGITS[width]
+    smallest = 10 ** (digits - 1)
+    half = (packed.BASE**width - 5) // (18 * smallest) // 2
+    rest, mantissa = divmod(code - 1, 9 * smallest)
+    value = float(f"{mantissa + smallest}e{rest // 2 - half - digits + 1}")
+    return -value if rest % 2 else value
+
+
+reals = st.floats(-1e12, 1e12).filter(lambda x: x == 0 or abs(x) > 1e-40)
+others = st.sampled_from([None, math.inf, -math.inf, math.nan])
+
+
+def column(values: list[Any], unit: str | None = None) -> Column:
+    return Column("k", "k", "g", "", unit, "", tuple(values))
+
+
+@given(st.lists(st.one_of(reals, others), min_size=1, max_size=30), st.sampled_from([3, 4]))
+def test_packed_numbers_show_as_they_are(values: list[Any], width: int) -> None:
+    found = unpacked(column([*values, 1.5]), width)
+    for value, read in zip(values, found, strict=False):
+        assert _shown(number, read) == _shown(number, value)
+
+
+@given(st.lists(st.one_of(st.floats(-900, 900), others), min_size=1, max_size=30), st.sampled_from([3, 4]))
+def test_packed_levels_show_as_they_are(values: list[Any], width: int) -> None:
+    found = unpacked(column([*values, 1.5], "dB"), width)
+    for value, read in zip(values, found, strict=False):
+        if value is None or not math.isfinite(value):
+            assert _shown(level, read) == _shown(level, value)
+        else:
+            # Exactly in the middle of two tenths, both are right.
+            assert float(level(read)) == pytest.approx(value, abs=0.0500001)
+
+
+def _shown(write: Callable[[Any], str], value: Any) -> str:
+    """As people read it, 0 without its sign."""
+    if isinstance(value, str):
+        value = float(value)
+    text = write(None if value is None else float(value))
+    return "0" if text == "-0" else text
+
+
+@given(st.lists(st.one_of(st.integers(-(10**9), 10**9), st.none()), min_size=1, max_size=30))
+def test_counts_stay_exact(values: list[int | None]) -> None:
+    assert unpacked(column([*values, 7]), packed.SHORT) == [*values, 7]
+
+
+def test_digits_at_the_middle_keep_their_side() -> None:
+    values = [0.6854987 + 1e-9, 1.2345 + 4e-7, 1.23499999, 12.3449999]
+    for width in (packed.FULL, packed.SHORT):
+        found = unpacked(column([*values, 3.0, 4.0, 5.0]), width)
+        assert [number(value) for value in found[:4]] == [number(value) for value in values]
+
+
+def test_flags_texts_and_codes_survive() -> None:
+    for values in ([True, False, None], ["a", "b", "a", None], [(), ("W001", "A003"), ()], [True, True, True]):
+        found = unpacked(column(values), packed.FULL)
+        assert [tuple(v) if isinstance(v, list) else v for v in found] == values
+
+
+def test_a_large_case_leaves_out_what_is_least_wanted_and_says_so(
+    facts: CaseFacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = list(columns_of(facts).values())
+    monkeypatch.setattr(packed, "MOST_BYTES", 6_000)
+    data = packed.pack_columns(columns, "validation", len(facts.layers))
+    kept = {f"{g['prefix']}.{c['key']}".lstrip(".") for g in data["groups"] for c in g["columns"]}
+    assert data["left_out"] and len(kept) + len(data["left_out"]) == len(columns)
+    assert {"name", "output.validation.accumulated.sqnr_db", "findings"} <= kept
+    # What names another column as its equal has that column at hand.
+    assert {c["same"] for g in data["groups"] for c in g["columns"] if "same" in c} <= kept
