@@ -6,6 +6,7 @@ const KEY_STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 15, PageUp: -15, Home: 
 /** Fixed stops in dB, so that two reports compare; the tint deepens below each. */
 const LEVEL_STOPS = [40, 30, 20, 10];
 const UNITS_SHOWN = ["dB", "bits", "levels", "steps", "codes", "σ"];
+const LEGEND = "● over a threshold · – not measured · SQNR tinted below 40, 30, 20, 10 dB";
 const COMPARISONS = {
   "<": (a, b) => a < b,
   "<=": (a, b) => a <= b,
@@ -44,6 +45,20 @@ function sortPositions(positions, { key, descending }) {
   const sign = descending ? -1 : 1;
   known.sort((a, b) => (keys[a] < keys[b] ? -sign : keys[a] > keys[b] ? sign : a - b));
   return [...known, ...positions.filter((position) => isMissing(values[position]))];
+}
+
+/** Characters that the numbers of a column take; see formatNumber. */
+function numberWidth({ values, unit }) {
+  if (unit === "dB") return 6;
+  let [least, most, whole] = [Infinity, 0, true];
+  for (const value of values) {
+    if (!value || !Number.isFinite(value)) continue;
+    least = Math.min(least, Math.abs(value));
+    most = Math.max(most, Math.abs(value));
+    whole &&= Number.isInteger(value);
+  }
+  if (whole) return Math.max(5, Math.min(9, Math.log10(most + 1) + 2));
+  return least < 1e-3 || most >= 1e6 ? 9 : least < 1e-2 ? 8 : 7;
 }
 
 /** A field of a CSV file; text that a spreadsheet would run as a formula gets an apostrophe before it. */
@@ -196,7 +211,7 @@ class LayerTable {
       ),
       this.panel,
       this.buildGrid(),
-      element("p", { class: "layers-foot muted" }, "● over a threshold · – not measured · SQNR tinted below 40, 30, 20, 10 dB"),
+      element("p", { class: "layers-foot muted" }, LEGEND),
     );
     if (!left.length) return;
     const summary = element("summary", {}, `${left.length} columns are left out to keep this page small`);
@@ -224,7 +239,8 @@ class LayerTable {
     this.widths = element("colgroup");
     this.head = element("thead");
     this.body = element("tbody");
-    this.grid = element("table", { role: "grid", tabindex: 0, "aria-label": "Layers" }, this.widths, this.head, this.body);
+    const parts = [this.widths, this.head, this.body];
+    this.grid = element("table", { role: "grid", tabindex: 0, "aria-label": "Layers" }, ...parts);
     this.scroller = element("div", { class: "layers-scroll" }, this.grid);
     this.above = element("tr", { class: "layers-space", "aria-hidden": "true" });
     this.below = this.above.cloneNode();
@@ -321,7 +337,8 @@ class LayerTable {
     const first = column.numeric && column.unit !== "dB" && column.label !== "cosine" && column.key !== "index";
     const { key } = column;
     const now = this.view.sort?.key === key ? this.view.sort.descending : null;
-    this.change({ sort: now === null ? { key, descending: first } : now === first ? { key, descending: !first } : null });
+    const next = now === null ? { key, descending: first } : { key, descending: !first };
+    this.change({ sort: now === !first ? null : next });
     this.head.querySelector(`[data-key="${CSS.escape(key)}"]`).focus({ preventScroll: true });
   }
 
@@ -333,9 +350,10 @@ class LayerTable {
   width(column) {
     if (column.key === "name") return innerWidth < 736 ? 20 : 30;
     const label = Math.max(...column.label.split(" ").map((word) => word.length)) + 3.5;
-    if (column.numeric) return Math.max(column.key === "index" ? 6.5 : 8.5, label);
-    let longest = 0;
-    for (const value of column.values.slice(0, 2000)) longest = Math.max(longest, formatValue(value ?? "", column).length);
+    if (column.key === "index") return 6.5;
+    if (column.numeric) return Math.max(numberWidth(column) + 2.6, label);
+    const lengths = column.values.slice(0, 2000).map((value) => formatValue(value ?? "", column).length);
+    const longest = Math.max(...lengths);
     return Math.max(label, Math.min(longest + 3, column.key === "op_type" ? 15 : 28));
   }
 
@@ -400,7 +418,7 @@ class LayerTable {
     const value = column.values[position];
     if (column.key === "name") {
       const name = layers.label(position);
-      const flag = layers.isDegraded(position) ? element("span", { class: "flag", title: "degraded" }, "● ") : null;
+      const flag = layers.isDegraded(position) ? element("span", { class: "flag", title: "degraded" }, "●") : null;
       // Names differ at their ends: what does not fit is left out before it.
       const text = [name.slice(0, -NAME_END), name.slice(-NAME_END)].map((part) => element("span", {}, part));
       return element("th", { scope: "row", class: "layers-name", title: name }, element("div", {}, flag, ...text));
@@ -488,7 +506,7 @@ class LayerTable {
       }
     });
     const tools = this.tools(find, this.button("close", () => this.toggleColumns()));
-    this.panel.replaceChildren(tools, element("div", { class: "layers-fields" }, ...fields));
+    this.panel.replaceChildren(tools, element("div", { class: "layers-fields" }, element("div", {}, ...fields)));
   }
 
   choice(column) {
