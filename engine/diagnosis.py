@@ -169,6 +169,13 @@ class LayerRow(Contract):
     weight_granularity: str | None
     weight_sqnr_db: float | None
     degraded: bool | None
+    born: bool | None = Field(default=None, description="degraded although none of its inputs is")
+    added_nmse: float | None = Field(
+        default=None, description="operator nmse, else accumulated nmse less the largest of its inputs"
+    )
+    amplification: float | None = Field(
+        default=None, description="accumulated nmse over the largest of its inputs, on the set judged"
+    )
     representative: ErrorRow
     validation: ErrorRow
     groups: GroupRow | None = Field(default=None, description="where checkpoints were compared")
@@ -704,6 +711,9 @@ def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, 
                 weight_granularity=layer.weight.quantizer.granularity,
                 weight_sqnr_db=layer.weight.rounding.sqnr_db,
                 degraded=layer.degraded,
+                born=layer.born,
+                added_nmse=layer.added_nmse,
+                amplification=output.data.amplification,
                 representative=_error_row(output, "representative"),
                 validation=_error_row(output, "validation"),
                 groups=_group_row(layer.weight),

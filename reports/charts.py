@@ -6,7 +6,7 @@ Error graphs are turned so that worse is up: whatever lies above the dashed red 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from quantmedic.engine.diagnosis import Diagnosis, Histogram, LayerRow
 from quantmedic.engine.facts import ROLES, ErrorFacts, Role
@@ -91,6 +91,11 @@ class ErrorChart:
     names: Annotated[tuple[AxisName, ...], "names below the axis"]
     summary: Annotated[str, "what the graph shows, for those who cannot see it"]
 
+    @property
+    def template(self) -> str:
+        """What draws it."""
+        return "chart.svg"
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -124,8 +129,26 @@ class HistogramChart:
     limits: Annotated[tuple[Tick, ...], "ends of the quantizer's range"]
     summary: Annotated[str, "what the graph shows, for those who cannot see it"]
 
+    @property
+    def template(self) -> str:
+        """What draws it."""
+        return "histogram.svg"
 
-Chart = ErrorChart | HistogramChart
+
+class Chart(Protocol):
+    """What a template draws."""
+
+    @property
+    def template(self) -> str:
+        """What draws it."""
+
+    @property
+    def stem(self) -> str:
+        """File name without suffix."""
+
+    @property
+    def note(self) -> str:
+        """Why there is no graph; empty where there is one."""
 
 
 def error_charts(diagnosis: Diagnosis) -> tuple[ErrorChart, ...]:
@@ -147,16 +170,20 @@ def flagged_layers(
 
     The graph of the MSE also flags what is over the threshold of its normalized form, the NMSE.
     """
-    return tuple(row.name for row in rows if _over(_errors(row, role), metric, limits))
+    return tuple(row.name for row in rows if is_flagged(row, metric, role, limits))
+
+
+def is_flagged(row: LayerRow, metric: Metric, role: Role, limits: Mapping[str, float]) -> bool:
+    """The accumulated error of a layer is over the threshold of one metric on one data set."""
+    return _over(errors_of(row, role), metric, limits)
 
 
 def svg(chart: Chart, standalone: bool = True) -> str:
     """Draw a graph: with its own colours for a file, or with those of the page that it is part of."""
     from quantmedic.reports.templating import html_environment
 
-    template = "chart.svg" if isinstance(chart, ErrorChart) else "histogram.svg"
     palette = PALETTE if standalone else {key: f"var(--chart-{key})" for key in PALETTE}
-    return html_environment().get_template(template).render(chart=chart, standalone=standalone, palette=palette)
+    return html_environment().get_template(chart.template).render(chart=chart, standalone=standalone, palette=palette)
 
 
 def ticks(low: float, high: float, wanted: int = 6) -> list[tuple[float, str]]:
@@ -185,11 +212,11 @@ def spread(positions: Sequence[float], step: float, low: float, high: float) -> 
 
 
 def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: Mapping[str, float]) -> ErrorChart:
-    measured = [row for row in rows if _plottable(getattr(_errors(row, role), metric), metric)]
+    measured = [row for row in rows if is_plottable(getattr(errors_of(row, role), metric), metric)]
     flagged = set(flagged_layers(measured, metric, role, limits))
     width = max(WIDTH, LEFT + RIGHT + LABEL_STEP * (sum(row.name in flagged for row in measured) + 1))
     left, right, bottom = LEFT, width - RIGHT, TOP + HEIGHT
-    limit = _drawable(limits.get(LIMITS[metric]), metric)
+    limit = drawable(limits.get(LIMITS[metric]), metric)
     scale, marks = _vertical(measured, metric, role, limit)
 
     def x(row: LayerRow) -> float:
@@ -201,13 +228,13 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
 
     def path(error: str) -> str:
         values = zip(across, (getattr(getattr(getattr(row, role), error), metric) for row in rows), strict=True)
-        return " ".join(f"{at},{scale(value)}" for at, value in values if _plottable(value, metric))
+        return " ".join(f"{at},{scale(value)}" for at, value in values if is_plottable(value, metric))
 
     points = [
         Point(
             x=x(row),
-            y=scale(getattr(_errors(row, role), metric)),
-            tip=f"{row.index} {visible(row.name, NAME_LIMIT)}: {_value(getattr(_errors(row, role), metric), metric)}",
+            y=scale(getattr(errors_of(row, role), metric)),
+            tip=f"{row.index} {visible(row.name, NAME_LIMIT)}: {_value(getattr(errors_of(row, role), metric), metric)}",
             layer=visible(row.name, NAME_LIMIT),
             flagged=row.name in flagged,
         )
@@ -231,7 +258,7 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
         bottom=bottom,
         ticks=tuple(Tick(scale(at), text) for at, text in marks),
         limit=None if limit is None else scale(limit),
-        limit_text=_limit_text(metric, limit, limits),
+        limit_text=limit_text(metric, limit, limits),
         line=path("accumulated"),
         local=path("rounding"),
         points=tuple(points),
@@ -240,11 +267,12 @@ def _error_chart(rows: Sequence[LayerRow], metric: Metric, role: Role, limits: M
     )
 
 
-def _errors(row: LayerRow, role: Role) -> ErrorFacts:
+def errors_of(row: LayerRow, role: Role) -> ErrorFacts:
+    """Accumulated error of a layer's output on one data set."""
     return getattr(row, role).accumulated
 
 
-def _plottable(value: float | None, metric: Metric) -> bool:
+def is_plottable(value: float | None, metric: Metric) -> bool:
     """A number, or the infinity that an exact result has."""
     if value is None or math.isnan(value):
         return False
@@ -262,14 +290,15 @@ def _above(value: float | None, limit: float | None) -> bool:
     return value is not None and limit is not None and value > limit
 
 
-def _drawable(limit: float | None, metric: Metric) -> float | None:
+def drawable(limit: float | None, metric: Metric) -> float | None:
     """A threshold that can be drawn as a line, else None."""
     if limit is None or not math.isfinite(limit) or (metric == "mse" and limit <= 0):
         return None
     return limit
 
 
-def _limit_text(metric: Metric, limit: float | None, limits: Mapping[str, float]) -> str:
+def limit_text(metric: Metric, limit: float | None, limits: Mapping[str, float]) -> str:
+    """The threshold as the legend of a graph names it."""
     if limit is not None:
         return f"threshold {_value(limit, metric)}"
     relative = limits.get(NMSE_LIMIT, math.inf)
@@ -293,19 +322,19 @@ def _vertical(
     pad = 0.06 * (high - low) or 0.5
     best = min(high + pad, 1.0) if metric == "cosine" else high + pad
     worst = low - pad
-    return _place(worst, best), ticks(worst, best)
+    return upwards(worst, best), ticks(worst, best)
 
 
 def _log_axis(values: Sequence[float]) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
     low = math.floor(math.log10(min(values, default=1e-3)))
     high = max(math.ceil(math.log10(max(values, default=1.0))), low + 1)
-    place = _place(float(high), float(low))
+    place = upwards(float(high), float(low))
     every = max(1, math.ceil((high - low) / 6))
     marks = [(10.0**exponent, f"1e{exponent}") for exponent in range(low, high + 1, every)]
     return lambda value: place(math.log10(value) if value > 0 else low), marks
 
 
-def _place(top: float, bottom: float) -> Callable[[float], float]:
+def upwards(top: float, bottom: float) -> Callable[[float], float]:
     """Linear map that puts ``top`` at the top of the plot; values beyond the ends are drawn at the ends."""
 
     def place(value: float) -> float:

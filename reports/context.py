@@ -7,8 +7,15 @@ from typing import Annotated
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import DatasetFacts, MetricFacts
 from quantmedic.engine.proved import Proof
+from quantmedic.reports.birth import BirthChart, birth_chart
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
-from quantmedic.reports.charts import HISTOGRAMS_SHOWN, ErrorChart, HistogramChart, error_charts, histogram_charts
+from quantmedic.reports.charts import (
+    HISTOGRAMS_SHOWN,
+    ErrorChart,
+    HistogramChart,
+    error_charts,
+    histogram_charts,
+)
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
@@ -23,6 +30,7 @@ from quantmedic.reports.tables import (
     comparison_lines,
     dataset_table,
     fact_lines,
+    judged_role,
     layer_table,
     output_lines,
     rule_lines,
@@ -121,6 +129,7 @@ class ReportContext:
     proof: Annotated[ProofBox | None, "what was tried on the model; None where nothing was"]
     advice: Annotated[tuple[Page, ...], "general pages in the order in which to read them"]
     advice_text: Annotated[str, "why they are to be read, as a sentence"]
+    birth: Annotated[BirthChart, "what each layer adds against the accumulated error"]
     charts: Annotated[tuple[ErrorChart, ...], "the six error graphs"]
     histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
     more_histograms: Annotated[int, "histograms that are only in report.json"]
@@ -167,6 +176,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         proof=proof_box(diagnosis),
         advice=advice,
         advice_text=_advice_text(diagnosis),
+        birth=birth_chart(diagnosis, judged_role(diagnosis)),
         charts=error_charts(diagnosis),
         histograms=histogram_charts(diagnosis.histograms),
         more_histograms=max(0, len(diagnosis.histograms) - HISTOGRAMS_SHOWN),

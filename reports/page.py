@@ -9,10 +9,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import ROLES
+from quantmedic.engine.diagnosis import Diagnosis, LayerRow
+from quantmedic.engine.facts import ROLES, Role
 from quantmedic.engine.inspection import Inspection, LayerDetail
-from quantmedic.reports.charts import LIMITS, METRICS, NMSE_LIMIT, flagged_layers
+from quantmedic.reports.birth import BIRTH_TITLE, ORIGINS, birth_summary, birth_text, origin
+from quantmedic.reports.charts import LIMITS, METRICS, NMSE_LIMIT, is_flagged
 from quantmedic.reports.columns import layer_columns
 from quantmedic.reports.json import inert_json
 from quantmedic.reports.packed import pack_columns
@@ -21,6 +22,8 @@ from quantmedic.reports.text import visible
 
 #: Significant digits of numbers that are drawn or listed.
 DIGITS = 5
+#: Metrics of the error graphs.
+ERROR_KEYS = ("mse", "nmse", "cosine")
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 
@@ -101,18 +104,41 @@ def _layers(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
 
 
 def _errors(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Everything that the error graphs draw; SQNR is -10 · log10(nmse) and therefore left out."""
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
-    places = _places(diagnosis)
+    rows, judged = diagnosis.layers, judged_role(diagnosis)
     flagged = {
-        f"{metric}-{role}": sorted(
-            {place for name in flagged_layers(diagnosis.layers, metric, role, limits) for place in places[name]}
-        )
+        f"{metric}-{role}": [place for place, row in enumerate(rows) if is_flagged(row, metric, role, limits)]
         for metric in METRICS
         for role in ROLES
     }
     return {
         "limits": {metric: limits.get(LIMITS[metric]) for metric in METRICS} | {"nmse": limits.get(NMSE_LIMIT)},
         "flagged": flagged,
+        "index": [row.index for row in rows] if any(row.index != place for place, row in enumerate(rows)) else None,
+        "sets": {role: _error_set(rows, role) for role in ROLES},
+        "birth": {
+            "title": BIRTH_TITLE,
+            "role": judged,
+            "added": [row.added_nmse for row in rows],
+            "origins": ORIGINS,
+            "origin": [ORIGINS.index(word) if (word := origin(row, judged)) else None for row in rows],
+            "text": birth_text(rows, judged),
+            "summary": birth_summary(rows, judged),
+        },
+    }
+
+
+def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, Any] | None:
+    """Errors of all layers on one data set; None where none was measured."""
+    here = [getattr(row, role) for row in rows]
+    if all(errors.accumulated.mse is None and errors.rounding.mse is None for errors in here):
+        return None
+    samples = {errors.samples or 0 for errors in here} - {0}
+    return {
+        "samples": [min(samples, default=None), max(samples, default=None)],
+        "accumulated": {key: [getattr(errors.accumulated, key) for errors in here] for key in ERROR_KEYS},
+        "rounding": {key: [getattr(errors.rounding, key) for errors in here] for key in ERROR_KEYS},
     }
 
 

@@ -20,7 +20,7 @@ from quantmedic.reports.prescription import prescription_files
 
 FORMATS = ("html", "markdown", "json", "png")
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
-OWN_GRAPH = re.compile(r"((mse|cosine|sqnr)-(representative|validation)|histogram-\d+)\.(svg|png)")
+OWN_GRAPH = re.compile(r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+)\.(svg|png)")
 INDEX = "index.html"
 
 
@@ -125,7 +125,7 @@ def _check(formats: list[str], manuals: Mapping[str, str]) -> None:
 
 
 def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
-    charts: tuple[Chart, ...] = (*context.charts, *context.histograms)
+    charts: tuple[Chart, ...] = (context.birth, *context.charts, *context.histograms)
     for chart in charts:
         if chart.note:
             continue

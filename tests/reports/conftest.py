@@ -92,6 +92,7 @@ def layer(index: int, name: str, sqnr_db: float, ratio: float, roles: tuple[str,
     data = {role: data_facts(role, sqnr_db - (1.5 if role == "validation" else 0), absmax) for role in roles}
     judged = data[roles[-1]] if roles else TensorDataFacts()
     sqnr, cosine = judged.accumulated.sqnr_db, judged.accumulated.cosine
+    degraded = None if sqnr is None else sqnr < SQNR_LIMIT or cosine < COSINE_LIMIT
     return LayerFacts(
         name=name,
         float_name=name,
@@ -113,7 +114,9 @@ def layer(index: int, name: str, sqnr_db: float, ratio: float, roles: tuple[str,
             data=judged,
             **data,
         ),
-        degraded=None if sqnr is None else sqnr < SQNR_LIMIT or cosine < COSINE_LIMIT,
+        degraded=degraded,
+        born=degraded,
+        added_nmse=judged.rounding.nmse if sqnr is None or not degraded else judged.accumulated.nmse,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from quantmedic.engine.diagnosis import Diagnosis, Histogram
 from quantmedic.engine.facts import CaseFacts
+from quantmedic.reports.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, noise_db, origin
 from quantmedic.reports.charts import (
     LIMITS,
     METRICS,
@@ -174,3 +175,75 @@ def test_spread_moves_no_more_than_needed() -> None:
     assert spread([0, 50, 100], 10, 0, 100) == [0, 50, 100]
     assert spread([50, 51, 52], 10, 0, 100) == [50, 60, 70]
     assert spread([95, 99, 100], 10, 0, 100) == [80, 90, 100]
+
+
+def _noise(row, *, noise: float | None, added: float | None, amplification: float | None = None, born=False):
+    """A layer whose noise on the validation set comes from where the arguments say."""
+    errors = row.validation.accumulated.model_copy(update={"nmse": noise, "sqnr_db": noise_db(noise)})
+    validation = row.validation.model_copy(update={"accumulated": errors})
+    facts = {"added_nmse": added, "amplification": amplification, "born": born, "validation": validation}
+    return row.model_copy(update=facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        ({"noise": 1e-2, "added": 1e-4, "born": True}, "born"),
+        ({"noise": 1e-2, "added": 5e-3, "amplification": 9.0}, "added"),
+        ({"noise": 1e-2, "added": 4e-3, "amplification": 2.0}, "amplified"),
+        ({"noise": 1e-2, "added": 4e-3, "amplification": 1.9}, "carried"),
+        ({"noise": 1e-2, "added": 0.0}, "carried"),
+        ({"noise": 1e-2, "added": None}, None),
+        ({"noise": None, "added": 1e-2}, None),
+        ({"noise": 0.0, "added": 0.0}, None),
+    ],
+)
+def test_a_word_for_where_the_noise_comes_from(diagnosis: Diagnosis, facts, word: str | None) -> None:
+    assert origin(_noise(diagnosis.layers[0], **facts), "validation") == word
+
+
+def test_the_error_is_drawn_where_it_is_born(diagnosis: Diagnosis) -> None:
+    chart = birth_chart(diagnosis, "validation")
+    born = [row.name for row in diagnosis.layers if row.born]
+    groups = etree.fromstring(svg(chart)).iter(f"{SVG}g")
+    assert [group.get("data-layer") for group in groups if group.get("class") == "born"] == born
+    assert len(chart.names) == min(len(born), BORN_NAMES) > 0
+    assert f"{len(born)} born" in chart.samples
+    tall = {bar.tip.partition(":")[0] for bar in chart.bars if bar.y < chart.limit}
+    assert tall == {f"{row.index} {row.name}" for row in diagnosis.layers if row.added_nmse > 10 ** (-20 / 10)}
+
+
+def test_layers_that_share_a_place_show_the_one_that_adds_most(
+    judged: Callable[[CaseFacts], Diagnosis], case: Callable[..., CaseFacts]
+) -> None:
+    found = judged(case(tuple(f"layer{i}" for i in range(3000))))
+    chart = birth_chart(found, "validation")
+    most = max(found.layers, key=lambda row: row.added_nmse)
+    assert len(chart.bars) <= chart.width
+    assert any(bar.tip.startswith(f"{most.index} {most.name}:") for bar in chart.bars)
+
+
+def test_words_tell_how_the_noise_of_a_layer_was_found(diagnosis: Diagnosis) -> None:
+    rows = diagnosis.layers
+    assert "was not measured (--operator-error" in birth_text(rows, "validation")
+    measured = [_with_operator(row) for row in rows]
+    assert "measured on float inputs" in birth_text(measured, "validation")
+    assert f"was measured of 1 of {len(rows)} layers" in birth_text([measured[0], *rows[1:]], "validation")
+
+
+def _with_operator(row):
+    errors = row.validation.model_copy(update={"operator": row.validation.accumulated})
+    return row.model_copy(update={"validation": errors})
+
+
+def test_an_error_that_is_born_in_no_layer_is_told(diagnosis: Diagnosis) -> None:
+    carried = [row.model_copy(update={"born": False}) for row in diagnosis.layers]
+    assert birth_summary(carried, "validation").endswith("it comes in with the network's input")
+    unseen = [row.model_copy(update={"born": None}) for row in diagnosis.layers]
+    assert birth_summary(unseen, "validation").endswith("not every input was seen")
+
+
+def test_what_layers_add_may_be_unknown(diagnosis: Diagnosis) -> None:
+    unknown = [row.model_copy(update={"added_nmse": None}) for row in diagnosis.layers]
+    chart = birth_chart(diagnosis.model_copy(update={"layers": tuple(unknown)}), "validation")
+    assert chart.note == "not measured: what each layer adds"

@@ -43,7 +43,7 @@ def test_pictures(diagnosis: Diagnosis, tmp_path: Path) -> None:
     few = diagnosis.model_copy(update={"histograms": diagnosis.histograms[:1]})
     write_report(few, {}, tmp_path, ("png",))
     pictures = sorted((tmp_path / "graphs").iterdir())
-    assert len(pictures) == 7
+    assert len(pictures) == 8
     assert all(path.suffix == ".png" and path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
 
