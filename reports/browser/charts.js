@@ -1,4 +1,4 @@
-// The error graphs: where the error is born, and six graphs of metric by data set, over one axis of layers. Worse is up.
+// The error graphs: where the error is born, and six of metric by data set, over one axis of layers. Worse is up.
 // Ranks are places along the axis, in topological order; positions are those of every section.
 
 const GRAPH_METRICS = {
@@ -21,7 +21,8 @@ views.charts = (root) => {
   if (indices) order.sort((a, b) => indices[a] - indices[b]);
   const xs = order.map((position) => (indices ? indices[position] : position));
   const full = [(xs[0] ?? 0) - 0.5, (xs.at(-1) ?? 0) + 0.5];
-  Object.assign(errorGraphs, { root, order, xs, full, range: full, tip: element("div", { class: "graph-tip", hidden: true }) });
+  const tip = element("div", { class: "graph-tip", hidden: true });
+  Object.assign(errorGraphs, { root, order, xs, full, range: full, tip });
   errorGraphs.ranks = new Map(order.map((position, rank) => [position, rank]));
   drawGraphs();
   on("theme", drawGraphs);
@@ -34,6 +35,12 @@ views.charts = (root) => {
 addEventListener("beforeprint", () => (probe.style.colorScheme = "light"));
 addEventListener("afterprint", () => (probe.style.colorScheme = ""));
 
+/** A colour of the theme, looked up once per drawing. */
+function ink(property) {
+  if (!errorGraphs.inks.has(property)) errorGraphs.inks.set(property, colour(property));
+  return errorGraphs.inks.get(property);
+}
+
 /** Draw everything anew: in another theme, of another metric. */
 function drawGraphs() {
   const { root, tip } = errorGraphs;
@@ -44,9 +51,12 @@ function drawGraphs() {
   errorGraphs.list = [birth, ...six];
   const grid = element("div", { class: "graph-grid" }, ...six.map((graph) => graph.figure));
   root.replaceChildren(birth.figure, graphTools(), grid, tip);
-  for (const graph of errorGraphs.list) if (!graph.note) plotGraph(graph);
+  errorGraphs.inks = new Map();
+  const widths = errorGraphs.list.map((graph) => graph.place?.clientWidth);
+  errorGraphs.list.forEach((graph, i) => graph.place && plotGraph(graph, widths[i]));
   if (focused >= 0) root.querySelectorAll("button, .plot")[focused]?.focus({ preventScroll: true });
-  pointAt(errorGraphs.cursor, errorGraphs.pointed && errorGraphs.list.find((g) => g.name === errorGraphs.pointed.name), true);
+  const pointed = errorGraphs.list.find((graph) => graph.name === errorGraphs.pointed?.name);
+  if (errorGraphs.cursor !== null) pointAt(errorGraphs.cursor, pointed, true);
 }
 
 // What is drawn
@@ -69,15 +79,17 @@ function errorGraph(metric, role) {
     shown === "sqnr_db" ? alongAxis(found[kind].nmse, noiseLevel) : alongAxis(found[kind][shown]);
   graph.values = { accumulated: read("accumulated"), rounding: read("rounding") };
   graph.limit = Number(errors.limits[shown] ?? NaN);
-  graph.lines = errorGraphs.local ? ["rounding"] : ["accumulated", "rounding"];
-  scaleGraph(graph, graph.lines);
-  const marked = graph.heights[graph.lines[0]];
-  graph.flagged = errors.flagged[graph.name].map((p) => errorGraphs.ranks.get(p)).filter((rank) => marked[rank] !== null);
+  graph.main = errorGraphs.local ? "rounding" : "accumulated";
+  scaleGraph(graph, errorGraphs.local ? ["rounding"] : ["rounding", "accumulated"]);
+  const marked = graph.heights[graph.main];
+  const ranks = errors.flagged[graph.name].map((position) => errorGraphs.ranks.get(position));
+  graph.flagged = ranks.filter((rank) => marked[rank] !== null);
   graph.flaggedSet = new Set(graph.flagged);
   graph.named = graph.flagged;
   graph.over = overText(graph);
   const measured = graph.values.accumulated.filter((value) => value !== null && !Number.isNaN(value)).length;
   graph.summary = `${graph.flagged.length} of ${measured} layers ${graph.over}`;
+  if (errorGraphs.local) graph.summary += ", accumulated";
   const samples = [...new Set(found.samples)].filter((n) => n !== null);
   if (samples.length) graph.unit += ` · n = ${samples.join(" … ")}`;
   return framed(graph);
@@ -87,17 +99,19 @@ function errorGraph(metric, role) {
 function overText(graph) {
   if (Number.isFinite(graph.limit)) return `${graph.better > 0 ? "below" : "over"} ${errorText(graph, graph.limit)}`;
   const relative = Number(section("errors").limits.nmse ?? NaN);
-  return graph.shown === "mse" && Number.isFinite(relative) ? `over ${formatNumber(relative)} × power` : "flagged, no threshold";
+  return graph.shown === "mse" && Number.isFinite(relative) ? `over ${formatNumber(relative)} × power` : "flagged";
 }
 
 function birthGraph() {
   const { birth, limits, sets } = section("errors");
-  const { role, title } = birth;
-  const graph = { name: "birth", shown: "sqnr_db", role, better: 1, title: `${title} · ${role}`, unit: "dB", height: 220 };
+  const { role } = birth;
+  const title = `${birth.title} · ${role}`;
+  const graph = { name: "birth", shown: "sqnr_db", role, better: 1, title, unit: "dB", height: 220 };
   const added = alongAxis(birth.added, noiseLevel);
   const accumulated = sets[role] ? alongAxis(sets[role].accumulated.nmse, noiseLevel) : [];
-  if (!accumulated.some((v) => v !== null)) return framed(Object.assign(graph, { note: `not measured on the ${role} set` }));
-  if (!added.some((v) => v !== null)) return framed(Object.assign(graph, { note: "not measured: what each layer adds" }));
+  if (accumulated.every((v) => v === null)) graph.note = `not measured on the ${role} set`;
+  else if (added.every((v) => v === null)) graph.note = "not measured: what each layer adds";
+  if (graph.note) return framed(graph);
   graph.origin = errorGraphs.order.map((position) => birth.origins[birth.origin[position]] ?? null);
   const own = (rank) => graph.origin[rank] === "born" || graph.origin[rank] === "added";
   graph.values = {
@@ -105,9 +119,9 @@ function birthGraph() {
     own: added.map((value, rank) => (own(rank) ? value : null)),
     accumulated,
   };
-  graph.lines = ["added", "own", "accumulated"];
+  graph.main = "accumulated";
   graph.limit = Number(limits.sqnr_db ?? NaN);
-  scaleGraph(graph, graph.lines);
+  scaleGraph(graph, ["added", "own", "accumulated"]);
   graph.born = errorGraphs.order.flatMap((_, rank) => (graph.origin[rank] === "born" ? [rank] : []));
   graph.named = [...graph.born].sort((a, b) => added[a] - added[b]).slice(0, GRAPH_NAMES);
   graph.summary = birth.summary;
@@ -117,6 +131,7 @@ function birthGraph() {
 
 /** The y axis, and how high each value is drawn: MSE by its logarithm, what is better than the axis at its end. */
 function scaleGraph(graph, kinds) {
+  graph.lines = kinds;
   const { shown, better, values } = graph;
   const logarithmic = better < 0;
   const height = logarithmic ? Math.log10 : (value) => value;
@@ -142,7 +157,8 @@ function scaleGraph(graph, kinds) {
 /** The figure of a graph; what it shows is in its attributes as well, for those who look at the page from outside. */
 function framed(graph) {
   graph.readout = element("span", { class: "readout" }, graph.note ?? graph.summary);
-  const head = element("figcaption", {}, element("b", {}, graph.title), " ", element("small", {}, graph.unit), graph.readout);
+  const title = [element("b", {}, graph.title), " ", element("small", {}, graph.unit)];
+  const head = element("figcaption", {}, ...title, graph.readout);
   graph.place = graph.note
     ? null
     : element("div", {
@@ -154,8 +170,9 @@ function framed(graph) {
   if (graph.origin) graph.figure.append(birthLegend(graph));
   if (graph.place) graph.figure.append(graph.place);
   if (graph.text) graph.figure.append(element("p", { class: "muted" }, graph.text));
-  const marked = graph.flagged ?? graph.born;
-  if (marked) graph.figure.dataset[graph.flagged ? "flagged" : "born"] = marked.map((r) => errorGraphs.order[r]).join(" ");
+  for (const kind of ["flagged", "born"]) {
+    if (graph[kind]) graph.figure.dataset[kind] = graph[kind].map((rank) => errorGraphs.order[rank]).join(" ");
+  }
   return graph;
 }
 
@@ -176,7 +193,8 @@ function graphTools() {
       type: "button", "aria-pressed": String(errorGraphs[key] === value),
       onclick: () => { errorGraphs[key] = value; drawGraphs(); },
     }, text);
-  const group = (label, ...buttons) => element("span", { role: "group", "aria-label": label, class: "choice" }, ...buttons);
+  const group = (label, ...buttons) =>
+    element("span", { role: "group", "aria-label": label, class: "choice" }, ...buttons);
   const samples = errorGraphs.local
     ? { rounding: "rounding (local)", flagged: "accumulated error over its threshold" }
     : { line: "accumulated", rounding: "rounding (local)", limit: "threshold", flagged: "over it" };
@@ -189,20 +207,19 @@ function graphTools() {
 }
 
 /** uPlot draws lines by their extremes in each column of pixels, so that peaks stay with any number of layers. */
-function plotGraph(graph) {
+function plotGraph(graph, width) {
   const dots = (u, series, first, last) => last - first <= u.bbox.width / devicePixelRatio / 6;
-  const line = (kind) => ({
-    label: kind, width: kind === "accumulated" ? 1.6 : 1.2, stroke: colour(kind === "accumulated" ? "--chart-series" : "--chart-local"),
-    points: { show: dots, size: kind === "accumulated" ? 3.5 : 2, fill: colour(kind === "accumulated" ? "--chart-series" : "--chart-local") },
-  });
-  const bars = (kind) => ({
-    label: kind, width: 0, fill: colour(kind === "own" ? "--chart-series" : "--chart-local"), paths: noiseBars, points: { show: false },
-  });
-  const axis = { stroke: colour("--chart-muted"), font: "11px system-ui, sans-serif", ticks: { show: false }, gap: 4 };
-  const grid = { stroke: colour("--chart-grid"), width: 1 };
+  const curve = (kind) => {
+    const strong = kind === "accumulated" || kind === "own";
+    const paint = ink(strong ? "--chart-series" : "--chart-local");
+    if (kind === "added" || kind === "own") return { width: 0, fill: paint, paths: noiseBars, points: { show: false } };
+    return { width: strong ? 1.6 : 1.2, stroke: paint, points: { show: dots, size: strong ? 3.5 : 2, fill: paint } };
+  };
+  const axis = { stroke: ink("--chart-muted"), font: "11px system-ui, sans-serif", ticks: { show: false }, gap: 4 };
+  const grid = { stroke: ink("--chart-grid"), width: 1 };
   const places = GRAPH_STEPS.filter((step) => Number.isInteger(step));
   const options = {
-    width: graph.place.clientWidth,
+    width,
     height: graph.height,
     legend: { show: false },
     padding: [10, 10, 0, 0],
@@ -217,19 +234,14 @@ function plotGraph(graph) {
         values: (u, at) => at.map((v) => (graph.better > 0 ? String(Number(v.toFixed(6))) : `1e${v}`)),
       },
     ],
-    series: [{}, ...graph.lines.map((kind) => (kind === "added" || kind === "own" ? bars(kind) : line(kind)))],
-    cursor: {
-      y: false,
-      drag: { x: true, y: false, setScale: false, dist: 5 },
-      bind: { dblclick: () => null },
-      points: { size: 7 },
-      dataIdx: (u, series, nearest) => nearest,
-    },
+    series: [{}, ...graph.lines.map(curve)],
+    cursor: { y: false, drag: { setScale: false, dist: 5 }, bind: { dblclick: () => null }, points: { size: 7 } },
     hooks: {
       draw: [(u) => decorate(u, graph)],
       setCursor: [(u) => pointAt(u.cursor.idx ?? null, graph)],
       setSelect: [(u) => {
-        if (u.select.width > 4) zoomGraphs([u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]);
+        const { left, width: wide } = u.select;
+        if (wide > 4) zoomGraphs([u.posToVal(left, "x"), u.posToVal(left + wide, "x")]);
         u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
       }],
     },
@@ -270,13 +282,15 @@ function noiseBars(u, series, first, last) {
   return { fill, stroke: null, clip: null, flags: 1 };
 }
 
+const DIAMOND = [0, 5, 0, -5];
+
 /** Threshold, selected layer, circles and names, above the lines. */
 function decorate(u, graph) {
   const { ctx, bbox } = u;
   const unit = devicePixelRatio;
   const at = (rank) => u.valToPos(errorGraphs.xs[rank], "x", true);
-  const main = graph.origin ? "accumulated" : graph.lines[0];
-  const up = (rank) => u.valToPos(graph.heights[main][rank], "y", true);
+  const heights = graph.heights[graph.main];
+  const up = (rank) => u.valToPos(heights[rank], "y", true);
   const seen = (rank) => errorGraphs.xs[rank] >= errorGraphs.range[0] && errorGraphs.xs[rank] <= errorGraphs.range[1];
   ctx.save();
   ctx.font = `600 ${10.5 * unit}px system-ui, sans-serif`;
@@ -287,36 +301,37 @@ function decorate(u, graph) {
   ctx.clip();
   if (Number.isFinite(graph.line)) {
     const y = u.valToPos(graph.line, "y", true);
-    stroke(ctx, colour("--chart-flag"), 1.3 * unit, [6 * unit, 4 * unit], [bbox.left, y, bbox.left + bbox.width, y]);
-    const text = errorText(graph, graph.limit);
-    taken.push([bbox.left, y - 2 * unit, bbox.left + bbox.width, y + 2 * unit], write(ctx, text, bbox.left + bbox.width - 2 * unit - ctx.measureText(text).width, y - 4 * unit, colour("--chart-flag")));
+    stroke(ctx, ink("--chart-flag"), 1.3 * unit, [6 * unit, 4 * unit], [bbox.left, y, bbox.left + bbox.width, y]);
+    taken.push([bbox.left, y - 2 * unit, bbox.left + bbox.width, y + 2 * unit]);
   }
   const chosen = selected === null ? undefined : errorGraphs.ranks.get(selected);
   if (chosen !== undefined && seen(chosen)) {
-    stroke(ctx, colour("--accent"), 2 * unit, [], [at(chosen), bbox.top, at(chosen), bbox.top + bbox.height]);
-    ctx.fillStyle = colour("--accent");
-    polygon(ctx, at(chosen), bbox.top, [[-5, -8], [5, -8], [0, 0]], unit);
+    stroke(ctx, ink("--accent"), 1.6 * unit, [], [at(chosen), bbox.top, at(chosen), bbox.top + bbox.height]);
+    ctx.fillStyle = ink("--accent");
+    ctx.fillRect(at(chosen) - 4 * unit, bbox.top - 6 * unit, 8 * unit, 6 * unit);
   }
   const cells = new Set();
   for (const rank of (graph.flagged ?? graph.born).filter(seen)) {
     const [x, y] = [at(rank), up(rank)];
     // Marks that would lie on each other are drawn once.
     if (taken.length < 200) taken.push([x - 4 * unit, y - 4 * unit, x + 4 * unit, y + 4 * unit]);
-    const cell = `${Math.round(x / (3 * unit))} ${Math.round(y / (3 * unit))}`;
+    const cell = `${Math.round(x / (5 * unit))} ${Math.round(y / (5 * unit))}`;
     if (cells.has(cell)) continue;
     cells.add(cell);
-    ctx.strokeStyle = ctx.fillStyle = colour("--chart-flag");
+    ctx.strokeStyle = ctx.fillStyle = ink("--chart-flag");
     ctx.lineWidth = 1.6 * unit;
-    if (graph.origin) {
-      polygon(ctx, x, y, [[0, -5], [5, 0], [0, 5], [-5, 0]], unit);
-      continue;
-    }
     ctx.beginPath();
-    ctx.arc(x, y, 4.5 * unit, 0, 2 * Math.PI);
-    ctx.stroke();
+    if (graph.origin) DIAMOND.forEach((dx, i) => ctx.lineTo(x + dx * unit, y + DIAMOND[3 - i] * unit));
+    else ctx.arc(x, y, 4.5 * unit, 0, 2 * Math.PI);
+    graph.origin ? ctx.fill() : ctx.stroke();
   }
-  const worst = [...graph.named].filter((rank) => seen(rank) && graph.heights[main][rank] !== null);
-  if (!graph.origin) worst.sort((a, b) => graph.better * (graph.heights[main][a] - graph.heights[main][b]));
+  if (Number.isFinite(graph.line)) {
+    const text = errorText(graph, graph.limit);
+    const right = bbox.left + bbox.width - 2 * unit - ctx.measureText(text).width;
+    taken.push(write(ctx, text, right, u.valToPos(graph.line, "y", true) - 4 * unit));
+  }
+  const worst = [...graph.named].filter((rank) => seen(rank) && heights[rank] !== null);
+  if (!graph.origin) worst.sort((a, b) => graph.better * (heights[a] - heights[b]));
   nameLayers(ctx, worst.slice(0, 3 * GRAPH_NAMES), at, up, bbox, taken, unit);
   ctx.restore();
 }
@@ -335,26 +350,26 @@ function nameLayers(ctx, ranks, at, up, bbox, taken, unit) {
       return taken.every((other) => box[0] > other[2] || box[2] < other[0] || box[1] > other[3] || box[3] < other[1]);
     });
     if (free === undefined) continue;
-    taken.push(write(ctx, text, x, free, colour("--chart-flag")));
+    taken.push(write(ctx, text, x, free));
     written += 1;
   }
 }
 
 /** Text on a halo of the paper's colour, so that lines do not cross it; the box that it takes. */
-function write(ctx, text, x, y, ink) {
+function write(ctx, text, x, y) {
   const unit = devicePixelRatio;
   ctx.lineWidth = 3 * unit;
   ctx.lineJoin = "round";
   ctx.setLineDash([]);
-  ctx.strokeStyle = colour("--card");
+  ctx.strokeStyle = ink("--card");
   ctx.strokeText(text, x, y);
-  ctx.fillStyle = ink;
+  ctx.fillStyle = ink("--chart-flag");
   ctx.fillText(text, x, y);
   return [x, y - 10 * unit, x + ctx.measureText(text).width, y + 2 * unit];
 }
 
-function stroke(ctx, ink, width, dash, [x1, y1, x2, y2]) {
-  ctx.strokeStyle = ink;
+function stroke(ctx, paint, width, dash, [x1, y1, x2, y2]) {
+  ctx.strokeStyle = paint;
   ctx.lineWidth = width;
   ctx.setLineDash(dash);
   ctx.beginPath();
@@ -364,18 +379,13 @@ function stroke(ctx, ink, width, dash, [x1, y1, x2, y2]) {
   ctx.setLineDash([]);
 }
 
-function polygon(ctx, x, y, corners, unit) {
-  ctx.beginPath();
-  for (const [dx, dy] of corners) ctx.lineTo(x + dx * unit, y + dy * unit);
-  ctx.fill();
-}
-
 /** The end of a name tells layers apart. */
 const shortName = (name) => (name.length > 26 ? `…${name.slice(-25)}` : name);
 
 function fitGraphs() {
   for (const { plot, place, height } of errorGraphs.list) {
-    if (plot && place.clientWidth && plot.width !== place.clientWidth) plot.setSize({ width: place.clientWidth, height });
+    const width = place?.clientWidth;
+    if (plot && width && plot.width !== width) plot.setSize({ width, height });
   }
 }
 
@@ -402,7 +412,8 @@ function pointAt(rank, graph, again = false) {
   for (const other of errorGraphs.list) {
     if (!other.plot) continue;
     const left = rank === null ? -10 : other.plot.valToPos(errorGraphs.xs[rank], "x");
-    other.plot.setCursor({ left: left > other.plot.over.clientWidth ? -10 : left, top: left < 0 ? -10 : 10 }, false);
+    const inside = left >= 0 && left <= other.plot.bbox.width / devicePixelRatio;
+    other.plot.setCursor({ left: inside ? left : -10, top: inside ? 10 : -10 }, false);
     other.readout.textContent = rank === null ? other.summary : readout(other, rank);
     other.readout.classList.toggle("flag", rank !== null && Boolean(other.flaggedSet?.has(rank)));
   }
@@ -418,9 +429,10 @@ const errorText = (graph, value) =>
 
 /** One value in short: "17.3 dB ○ below 20.0 dB". */
 function readout(graph, rank) {
-  const value = errorText(graph, graph.values[errorGraphs.local && !graph.origin ? "rounding" : "accumulated"][rank]);
+  const value = errorText(graph, graph.values[graph.main][rank]);
   if (graph.origin) return `${value}, ${graph.origin[rank] ?? "origin not measured"}`;
-  return graph.flaggedSet.has(rank) ? `${value} ○ ${graph.over}` : value;
+  if (!graph.flaggedSet.has(rank)) return value;
+  return `${value} ○ ${errorGraphs.local ? "accumulated " : ""}${graph.over}`;
 }
 
 function tipLines(graph, rank) {
@@ -429,10 +441,11 @@ function tipLines(graph, rank) {
   const threshold = Number.isFinite(graph.limit) ? `threshold ${errorText(graph, graph.limit)}` : graph.over;
   if (graph.origin) {
     const added = values.added[rank] ?? values.own[rank];
-    return [graph.origin[rank] ?? "origin not measured", `adds ${errorText(graph, added)}`, accumulated, threshold];
+    const adds = added === Infinity ? "adds nothing" : `adds ${errorText(graph, added)}`;
+    return [graph.origin[rank] ?? "origin not measured", adds, accumulated, threshold];
   }
-  const flagged = graph.flaggedSet.has(rank);
-  const word = flagged ? `○ flagged: ${graph.over}` : Number.isFinite(graph.limit) ? `${threshold}, not flagged` : "not flagged";
+  const calm = Number.isFinite(graph.limit) ? `${threshold}, not flagged` : "not flagged";
+  const word = graph.flaggedSet.has(rank) ? `○ flagged: ${graph.over}` : calm;
   return [accumulated, `rounding ${errorText(graph, values.rounding[rank])}`, word];
 }
 
@@ -441,7 +454,8 @@ function showTip() {
   tip.hidden = !graph?.plot || rank === null;
   if (tip.hidden) return;
   const position = errorGraphs.order[rank];
-  const lines = tipLines(graph, rank).map((text) => element("div", { class: /^○|^born/.test(text) ? "flag" : null }, text));
+  const line = (text) => element("div", { class: /^○|^born/.test(text) ? "flag" : null }, text);
+  const lines = tipLines(graph, rank).map(line);
   tip.replaceChildren(element("b", {}, `${errorGraphs.xs[rank]} ${layers.label(position)}`), ...lines);
   const [over, frame] = [graph.plot.over.getBoundingClientRect(), root.getBoundingClientRect()];
   const x = over.left - frame.left + graph.plot.valToPos(errorGraphs.xs[rank], "x");
