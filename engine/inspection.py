@@ -1,57 +1,22 @@
 """What a reader looks up beside the diagnosis: the graph, and each layer's distributions, channels and near misses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from quantmedic.engine.case import Case
+from quantmedic.engine.evaluate import Finding, evaluate
 from quantmedic.engine.facts import CaseFacts, Role
+from quantmedic.engine.near import NearMiss, near_misses
 from quantmedic.engine.rule import RuleBase
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Two distributions over the same even bins, and the range of the quantizer.
-
-    ``floats`` and ``quantized`` are counts; the latter None where the quantized values were not counted. They may stand
-    for different numbers of values, so that shares are compared.
-    """
-
-    start: float
-    stop: float
-    floats: tuple[int, ...]
-    quantized: tuple[int, ...] | None
-    low: float | None
-    high: float | None
-    clipped_share: float | None
-
-
-@dataclass(frozen=True)
-class Channels:
-    """Extremes and SQNR per channel, the worst first; lists of one length.
-
-    ``quantized_low`` and ``quantized_high`` are None where those extremes were not measured.
-    """
-
-    index: tuple[int, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    sqnr_db: tuple[float | None, ...]
-    quantized_low: tuple[float, ...] | None = None
-    quantized_high: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True)
-class NearMiss:
-    """A rule that one comparison kept from firing, with a value close to the threshold."""
-
-    rule: str
-    name: str
-    fact: str
-    value: Any
-    comparison: str
-    threshold: Any
+from quantmedic.engine.spreads import (
+    Channels,
+    Spread,
+    tensor_channels,
+    tensor_spreads,
+    weight_channels,
+    weight_spread,
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +49,41 @@ class Inspection:
             pairs |= dict.fromkeys((writer, place) for writer in (*read, *op.sources))
         return tuple(pairs)
 
+    def findings(self, rules: Collection[str]) -> dict[str, tuple[Finding, ...]]:
+        """What these rules found, by the name of the layer."""
+        found: dict[str, list[Finding]] = {}
+        base = self.base.model_copy(update={"rules": tuple(rule for rule in self.base.rules if rule.id in rules)})
+        for result in evaluate(base, self.facts):
+            for finding in result.findings:
+                if finding.layer is not None:
+                    found.setdefault(finding.layer, []).append(finding)
+        return {layer: tuple(findings) for layer, findings in found.items()}
+
+    def near(self, places: Sequence[int]) -> list[tuple[NearMiss, ...]]:
+        """Near misses of the layers at these places, the closest first."""
+        return near_misses(self.facts, self.base, [self.facts.layers[place] for place in places])
+
     def details(self, places: Sequence[int]) -> list[LayerDetail]:
         """Details of the layers at these places."""
-        return [LayerDetail({}, {}, None, None, ()) for _ in places]
+        operators, weights = self.case.record.operators, self.case.weights
+        outputs = {place: next((i for i in operators[place].outputs if i is not None), None) for place in places}
+        indices = list(dict.fromkeys(index for index in outputs.values() if index is not None))
+        spreads: dict[Role, dict[int, Spread]] = {}
+        channels: dict[Role, dict[int, Channels]] = {}
+        for role, statistics in self.case.statistics.items():
+            clipped = {i: getattr(self.facts.tensors[i], role).clipping.share for i in indices}
+            spreads[role] = tensor_spreads(self.case, role, indices, clipped)
+            channels[role] = tensor_channels(statistics, indices)
+        details = []
+        for place, near in zip(places, self.near(places), strict=True):
+            index, arrays, weight = outputs[place], weights.get(place), self.facts.layers[place].weight
+            details.append(
+                LayerDetail(
+                    spreads={role: known[index] for role, known in spreads.items() if index in known},
+                    channels={role: known[index] for role, known in channels.items() if index in known},
+                    weight_spread=weight_spread(arrays, weight.quantizer) if arrays is not None else None,
+                    weight_channels=weight_channels(arrays, weight) if arrays is not None else None,
+                    near=near,
+                )
+            )
+        return details

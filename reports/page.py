@@ -11,10 +11,11 @@ from typing import Any
 
 from quantmedic.engine.diagnosis import Diagnosis, LayerRow
 from quantmedic.engine.facts import ROLES, Role
-from quantmedic.engine.inspection import Inspection, LayerDetail
+from quantmedic.engine.inspection import Inspection
 from quantmedic.reports.birth import BIRTH_TITLE, ORIGINS, birth_summary, birth_text, origin
 from quantmedic.reports.charts import LIMITS, METRICS, NMSE_LIMIT, is_flagged
 from quantmedic.reports.columns import layer_columns
+from quantmedic.reports.details import layer_details
 from quantmedic.reports.json import inert_json
 from quantmedic.reports.packed import pack_columns
 from quantmedic.reports.tables import judged_role
@@ -34,7 +35,7 @@ def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str
         "layers": _layers(diagnosis, inspection),
         "errors": _errors(diagnosis),
         "graph": _graph(inspection),
-        "details": _details(diagnosis, inspection),
+        "details": layer_details(diagnosis, inspection),
     }
     return {name: inert_json(dump(content)).strip() for name, content in sections.items()}
 
@@ -147,21 +148,4 @@ def _graph(inspection: Inspection) -> dict[str, Any]:
     return {
         "edges": [end for edge in inspection.edges for end in edge],
         "attributes": {str(place): op.attributes for place, op in enumerate(operators) if op.attributes},
-    }
-
-
-def _details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
-    """Details of all layers, or of the worst ones where all would make the page too large."""
-    places: Sequence[int] = range(len(diagnosis.layers))
-    found = inspection.details(places)
-    return {str(place): _detail(detail) for place, detail in zip(places, found, strict=True)}
-
-
-def _detail(detail: LayerDetail) -> dict[str, Any]:
-    return {
-        "spreads": {role: vars(spread) for role, spread in detail.spreads.items()},
-        "channels": {role: vars(channels) for role, channels in detail.channels.items()},
-        "weight_spread": vars(detail.weight_spread) if detail.weight_spread else None,
-        "weight_channels": vars(detail.weight_channels) if detail.weight_channels else None,
-        "near": [vars(miss) for miss in detail.near],
     }
