@@ -27,6 +27,7 @@ SCRIPTS = (
     "state.js",
     "charts.js",
     "table.js",
+    "packed.js",
     "drawer.js",
     "graph.js",
     "keys.js",

@@ -1,2 +1,445 @@
-// One layer from near.
-on("select", (position) => {});
+// One layer from near: what is wrong with it, its distributions and channels, its quantizers, neighbours and facts.
+
+const DRAWER_ROLES = ["representative", "validation"];
+const DRAWER_SIGNS = { gt: ">", ge: "≥", lt: "<", le: "≤" };
+const DRAWER_PLOT = { width: 320, height: 168, left: 44, right: 6, top: 10, bottom: 20 };
+const drawer = { root: document.getElementById("drawer"), from: null, byIndex: false };
+
+/** A name cut in the middle: whole names stand among the facts. */
+function drawerName(text, limit = 90) {
+  const half = Math.floor((limit - 1) / 2);
+  return text.length > limit ? `${text.slice(0, half)}…${text.slice(-half)}` : text;
+}
+
+const drawerFact = (key) => layers.value(key, selected);
+const drawerLevel = (value) => (value === null ? NOT_MEASURED : `${formatLevel(value)} dB`);
+const drawerKey = (key) => element("code", { title: layers.columns.get(key)?.description }, key);
+
+/** A table: `heads`, and rows whose first cell names them. */
+function drawerTable(caption, heads, rows, kind = "") {
+  const cells = ([first, ...others]) =>
+    element("tr", {}, element("th", { scope: "row" }, first), ...others.map((cell) => element("td", {}, cell)));
+  return element(
+    "table",
+    { class: `dr-table ${kind}` },
+    element("caption", { class: "vh" }, caption),
+    element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
+    element("tbody", {}, ...rows.map(cells)),
+  );
+}
+
+const drawerPart = (title, ...content) =>
+  content.some(Boolean) ? element("section", {}, element("h3", {}, title), ...content) : null;
+
+// Pictures
+
+/** Round numbers between two, about as many as asked for. */
+function drawerTicks(start, stop, wanted = 5) {
+  const rough = (stop - start) / wanted;
+  const unit = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((n) => n * unit).find((n) => n >= rough) ?? rough;
+  const ticks = [];
+  for (let n = Math.ceil(start / step); n * step <= stop * (1 + 1e-9) && ticks.length < 12; n++) ticks.push(n * step);
+  return ticks;
+}
+
+/** A figure that tells about what is under the pointer: `told(x)` is given the place across the plot, 0 to 1. */
+function drawerFigure(title, summary, note, told, ...marks) {
+  const told0 = note;
+  const caption = element("figcaption", {}, element("b", {}, title), element("span", { class: "dr-note" }, told0));
+  const picture = drawn(
+    "svg",
+    { viewBox: `0 0 ${DRAWER_PLOT.width} ${DRAWER_PLOT.height}`, role: "img", "aria-label": `${title}: ${summary}`, class: "dr-plot" },
+    ...marks,
+  );
+  const say = (text) => (caption.lastChild.textContent = text);
+  picture.addEventListener("pointermove", (event) => {
+    const box = picture.getBoundingClientRect();
+    const x = ((event.clientX - box.left) / box.width) * DRAWER_PLOT.width;
+    say(told((x - DRAWER_PLOT.left) / (DRAWER_PLOT.width - DRAWER_PLOT.left - DRAWER_PLOT.right)) ?? told0);
+  });
+  picture.addEventListener("pointerleave", () => say(told0));
+  return element("figure", {}, caption, picture);
+}
+
+/** Places on the plot: functions from values to coordinates. */
+function drawerScales(start, stop, low, high) {
+  const [x0, x1] = [DRAWER_PLOT.left, DRAWER_PLOT.width - DRAWER_PLOT.right];
+  const [y0, y1] = [DRAWER_PLOT.height - DRAWER_PLOT.bottom, DRAWER_PLOT.top];
+  return {
+    x: (value) => x0 + ((value - start) / (stop - start)) * (x1 - x0),
+    y: (value) => y0 + ((value - low) / (high - low)) * (y1 - y0),
+    ...{ x0, x1, y0, y1 },
+  };
+}
+
+const drawerText = (x, y, anchor, text) => drawn("text", { x, y, "text-anchor": anchor, class: "dr-text" }, text);
+const drawerLine = (x1, y1, x2, y2, kind) => drawn("line", { x1, y1, x2, y2, class: kind });
+const drawerBottom = ({ x0, x1, y0 }) => drawerLine(x0, y0, x1, y0, "dr-axis");
+
+/** The marks of the left axis: a line across the plot and a text for each value. */
+const drawerSide = ({ y, x0, x1 }, values, text) =>
+  values.flatMap((v) => [drawerLine(x0, y(v), x1, y(v), "dr-grid"), drawerText(x0 - 4, y(v) + 3.5, "end", text(v))]);
+
+function readSpread(packed) {
+  if (!packed) return null;
+  const [start, stop, low, high, clipped, floats, quantized] = packed;
+  return { start, stop, low, high, clipped, floats: unpackCounts(floats), quantized: quantized && unpackCounts(quantized) };
+}
+
+/** What all of the spreads and, unless they are far wider, their quantizers' ranges span. */
+function spannedBy(spreads) {
+  const known = spreads.filter(Boolean);
+  const start = Math.min(...known.map((s) => s.start));
+  const stop = Math.max(...known.map((s) => s.stop));
+  const [least, most] = [start - (stop - start), stop + (stop - start)];
+  const ends = known.flatMap((s) => [s.low, s.high]).filter((end) => end !== null && end >= least && end <= most);
+  return [Math.min(start, ...ends), Math.max(stop, ...ends)];
+}
+
+/** Float values as bars, deployed ones as an outline over them; clipped bars in red, the range dashed. */
+function spreadFigure(title, spread, [start, stop], scale) {
+  const bins = spread.floats.length;
+  const width = (spread.stop - spread.start) / bins;
+  const edge = (bin) => spread.start + bin * width;
+  const sum = (counts) => counts.reduce((a, b) => a + b, 0) || 1;
+  const shared = spread.quantized && Math.abs(sum(spread.quantized) / sum(spread.floats) - 1) > 0.02;
+  const [per, perQuantized] = shared ? [sum(spread.floats), sum(spread.quantized)] : [1, 1];
+  const heights = [...spread.floats.map((n) => n / per), ...(spread.quantized ?? []).map((n) => n / perQuantized)];
+  const top = Math.log10(Math.max(...heights));
+  const floor = Math.min(Math.log10(Math.min(...heights.filter(Boolean))) - 0.25, top - 1);
+  const plot = drawerScales(start, stop, floor, top + 0.05);
+  const isOut = (bin) => {
+    const middle = edge(bin) + width / 2;
+    return (spread.low !== null && middle < spread.low) || (spread.high !== null && middle > spread.high);
+  };
+  const level = (share) => plot.y(share > 0 ? Math.log10(share) : floor);
+  const bars = spread.floats.map((count, bin) => {
+    if (!count) return null;
+    const y = level(count / per);
+    const wide = Math.max(plot.x(edge(bin + 1)) - plot.x(edge(bin)) - 0.4, 0.6);
+    const kind = isOut(bin) ? "dr-bar dr-out" : "dr-bar";
+    return drawn("rect", { x: plot.x(edge(bin)), y, width: wide, height: plot.y0 - y, class: kind, "data-count": count });
+  });
+  const steps = (spread.quantized ?? []).map(
+    (count, bin) => `${bin ? "V" : `M${plot.x(edge(0))} ${plot.y0}V`}${level(count / perQuantized)}H${plot.x(edge(bin + 1))}`,
+  );
+  const ends = [spread.low, spread.high].filter((end) => end !== null);
+  const inside = ends.filter((end) => end >= start && end <= stop);
+  const range = ends.length ? `range ${formatNumber(spread.low)} … ${formatNumber(spread.high)}` : "no single range";
+  const share = spread.clipped === null ? "" : `, ${formatNumber(100 * spread.clipped)} % clipped`;
+  const powers = [];
+  const every = Math.ceil((top - floor) / 4);
+  for (let power = Math.ceil(floor); power <= top; power += every) powers.push(power);
+  const percentText = (power) => `${power < -4 ? `1e${power + 2}` : formatNumber(100 * 10 ** power)}%`;
+  const countText = (power) => (shared ? percentText(power) : formatNumber(10 ** power));
+  const levels = scale ? (spread.high - spread.low) / scale : Infinity;
+  const codes = levels <= 64 ? Array.from({ length: Math.round(levels) + 1 }, (_, i) => spread.low + i * scale) : [];
+  const told = (across) => {
+    const bin = Math.floor((start + across * (stop - start) - spread.start) / width);
+    if (!(bin >= 0 && bin < bins)) return null;
+    const share = (counts) => `${formatNumber((100 * counts[bin]) / sum(counts))} %`;
+    const both = `float ${share(spread.floats)}${spread.quantized ? `, quantized ${share(spread.quantized)}` : ""}`;
+    return `${formatNumber(edge(bin))} … ${formatNumber(edge(bin + 1))}: ${both}`;
+  };
+  return drawerFigure(
+    title,
+    `values from ${formatNumber(spread.start)} to ${formatNumber(spread.stop)}, ${range}${share}`,
+    range + share,
+    told,
+    ...drawerSide(plot, powers, countText),
+    ...bars.filter(Boolean),
+    ...(steps.length ? [drawn("path", { d: `${steps.join("")}V${plot.y0}`, class: "dr-step" })] : []),
+    drawerBottom(plot),
+    ...codes.filter((c) => c >= start && c <= stop).map((c) => drawerLine(plot.x(c), plot.y0, plot.x(c), plot.y0 + 4, "dr-axis")),
+    ...drawerTicks(start, stop).map((v) => drawerText(plot.x(v), DRAWER_PLOT.height - 6, "middle", formatNumber(v))),
+    ...inside.map((end) => drawerLine(plot.x(end), plot.y1 - 4, plot.x(end), plot.y0, "dr-range")),
+  );
+}
+
+function readChannels(packed) {
+  if (!packed) return null;
+  const [total, places, low, high, levels, storedLow, storedHigh] = packed;
+  const [lows, highs, sqnr] = [unpackReals(low), unpackReals(high), unpackLevels(levels)];
+  const [storedLows, storedHighs] = [storedLow && unpackReals(storedLow), storedHigh && unpackReals(storedHigh)];
+  const rows = unpackPlaces(places).map((index, i) => ({
+    ...{ index, low: lows[i], high: highs[i], sqnr: sqnr[i] },
+    ...(storedLows ? { storedLow: storedLows[i], storedHigh: storedHighs[i] } : {}),
+  }));
+  return { total, rows };
+}
+
+/** What all channels span, 0 included. */
+function spannedByChannels(strips) {
+  const ends = strips.flatMap((strip) => strip?.rows ?? []).flatMap((r) => [r.low, r.high, r.storedLow ?? 0, r.storedHigh ?? 0]);
+  return [Math.min(0, ...ends), Math.max(0, ...ends)];
+}
+
+/** Each channel a bar from its smallest to its largest value, ends of the stored values marked. */
+function channelsFigure(title, { total, rows }, [bottom, top], low, high, limit) {
+  const ordered = drawer.byIndex ? [...rows].sort((a, b) => a.index - b.index) : rows;
+  const plot = drawerScales(0, rows.length, bottom, top > bottom ? top : bottom + 1);
+  const wide = (plot.x1 - plot.x0) / rows.length;
+  const isBad = (row) => limit !== null && row.sqnr !== null && row.sqnr < limit;
+  const bars = ordered.flatMap((row, i) => {
+    const [x, gap] = [plot.x(i), Math.min(wide * 0.25, 1.5)];
+    const tall = Math.max(plot.y(row.low) - plot.y(row.high), 1);
+    const kind = isBad(row) ? "dr-bar dr-out" : "dr-bar";
+    const bar = drawn("rect", { x, y: plot.y(row.high), width: wide - gap, height: tall, class: kind });
+    const ends = row.storedLow === undefined ? [] : [row.storedLow, row.storedHigh];
+    return [bar, ...ends.map((end) => drawerLine(x, plot.y(end), x + wide - gap, plot.y(end), "dr-end"))];
+  });
+  const bad = rows.filter(isBad).length;
+  const more = total > rows.length ? `${rows.length} worst, ${total - rows.length} more` : `all ${total}`;
+  const note = `${more}${bad ? `, ${bad} below ${formatLevel(limit)} dB` : ""}`;
+  const told = (across) => {
+    const row = ordered[Math.floor(across * rows.length)];
+    if (!row) return null;
+    const stored = row.storedLow === undefined ? "" : `, stored ${formatNumber(row.storedLow)} … ${formatNumber(row.storedHigh)}`;
+    return `channel ${row.index}: ${formatNumber(row.low)} … ${formatNumber(row.high)}${stored}, ${drawerLevel(row.sqnr)}`;
+  };
+  const worst = rows.length ? `; the worst is channel ${rows[0].index} with ${drawerLevel(rows[0].sqnr)}` : "";
+  const ends = [low, high].filter((end) => end !== null && end >= bottom && end <= top);
+  return drawerFigure(
+    title,
+    note + worst,
+    note,
+    told,
+    ...drawerSide(plot, drawerTicks(bottom, top, 4), formatNumber),
+    ...bars,
+    ...ends.map((end) => drawerLine(plot.x0, plot.y(end), plot.x1, plot.y(end), "dr-range")),
+    drawerBottom(plot),
+    drawerText(plot.x0, DRAWER_PLOT.height - 6, "start", drawer.byIndex ? "lowest index" : "worst"),
+    drawerText(plot.x1, DRAWER_PLOT.height - 6, "end", drawer.byIndex ? "highest index" : "best of these"),
+  );
+}
+
+function drawerPictures(detail) {
+  const spreads = (detail.spreads ?? []).map(readSpread);
+  const channels = (detail.channels ?? []).map(readChannels);
+  const weights = readSpread(detail.weights);
+  const stored = readChannels(detail.weight_channels);
+  const found = [];
+  const limit = section("errors").limits.sqnr_db ?? null;
+  const span = spreads.some(Boolean) && spannedBy(spreads);
+  DRAWER_ROLES.forEach((role, i) => {
+    const [spread, strip] = [spreads[i], channels[i]];
+    if (spread) found.push([i, spreadFigure(`output, ${role}`, spread, span, drawerFact("output.quantizer.scale"))]);
+    const [low, high] = [drawerFact("output.quantizer.low"), drawerFact("output.quantizer.high")];
+    if (strip) found.push([i + 2, channelsFigure(`channels, ${role}`, strip, spannedByChannels(channels), low, high, limit)]);
+  });
+  if (weights) found.push([4, spreadFigure("weights", weights, spannedBy([weights]), drawerFact("weight.quantizer.scale"))]);
+  if (stored) found.push([5, channelsFigure("channels of the weights", stored, spannedByChannels([stored]), null, null, null)]);
+  return found.sort((a, b) => a[0] - b[0]).map(([, figure]) => figure);
+}
+
+function distributions(detail) {
+  if (!detail.spreads && !detail.weights && !detail.channels) {
+    const { shown } = section("details");
+    if (shown === layers.count) return element("p", { class: "muted" }, "No values of this layer were measured.");
+    const ask = element("code", {}, `quantmedic show CASE --layer ${drawerName(layers.label(selected))}`);
+    return element("p", { class: "muted" }, `This page holds the distributions of ${shown} layers only. `, ask, " shows the others.");
+  }
+  const figures = element("div", { class: "dr-figures" }, ...drawerPictures(detail));
+  const order = element("button", { type: "button", "aria-pressed": String(drawer.byIndex) }, "channels by index");
+  order.addEventListener("click", () => {
+    drawer.byIndex = !drawer.byIndex;
+    order.setAttribute("aria-pressed", String(drawer.byIndex));
+    figures.replaceChildren(...drawerPictures(detail));
+  });
+  const limit = section("errors").limits.sqnr_db ?? null;
+  const key = (kind, text) => element("span", {}, element("i", { class: `dr-key ${kind}` }), text);
+  const legend = element(
+    "p",
+    { class: "dr-legend" },
+    ...[key("dr-bar", "float"), key("dr-step", "quantized"), key("dr-range", "quantizer's range")],
+    key("dr-out", limit === null ? "clipped" : `clipped, or below ${formatLevel(limit)} dB`),
+    detail.channels || detail.weight_channels ? order : null,
+  );
+  return element("div", {}, legend, figures);
+}
+
+// Words
+
+function flagText() {
+  if (!layers.isDegraded(selected)) return drawerFact("degraded") === null ? "Its error was not measured." : "Its error is within the thresholds.";
+  const born = drawerFact("born");
+  const where = born ? "The error is born here: none of its inputs is degraded." : born === false ? "An input is degraded already: it carries that error." : "";
+  return `Degraded: its error is over a threshold. ${where}`;
+}
+
+function findingList(findings) {
+  const { rules } = section("details");
+  const items = findings.map(([rule, message, by]) => {
+    const [name, severity, cause, card] = rules[rule];
+    const code = by ?? card;
+    const title = code ? element("a", { href: `#cause-${code}` }, `${rule} ${name}`) : `${rule} ${name}`;
+    const explained = by ? element("span", { class: "muted" }, ` explained by ${by}`) : null;
+    const head = element("span", { class: `chip chip-${severity}`, title: `cause: ${cause}` }, severity);
+    return element("li", {}, head, " ", title, explained, element("div", {}, message));
+  });
+  return items.length ? element("ul", { class: "dr-findings" }, ...items) : null;
+}
+
+function errorTable() {
+  const kinds = { rounding: "local", operator: "operator alone", accumulated: "accumulated" };
+  const all = [["sqnr_db", "SQNR, dB"], ["worst_channel_sqnr_db", "worst channel, dB"], ["cosine", "cosine"], ["mse", "MSE"]];
+  const value = (role, kind, key) => layers.value(`output.${role}.${kind}.${key}`, selected);
+  const isKnown = ([key]) => DRAWER_ROLES.some((role) => Object.keys(kinds).some((kind) => value(role, kind, key) !== null));
+  const columns = all.filter(isKnown);
+  const rows = DRAWER_ROLES.flatMap((role) =>
+    Object.entries(kinds)
+      .filter(([kind]) => columns.some(([key]) => value(role, kind, key) !== null))
+      .map(([kind, label]) => [
+        `${label}, ${role}`,
+        ...columns.map(([key]) => formatValue(value(role, kind, key), { unit: key.endsWith("db") ? "dB" : null })),
+      ]),
+  );
+  return rows.length ? drawerTable("Errors of the output", ["error", ...columns.map(([, label]) => label)], rows, "dr-numbers") : null;
+}
+
+function quantizerTable() {
+  const words = (value, yes, no) => (value === null ? null : value ? yes : no);
+  const joined = (...texts) => texts.filter((text) => text !== null).join(", ");
+  const rows = [
+    ["scale", (of) => of("scale") !== null && formatNumber(of("scale"))],
+    ["zero point", (of) => of("zero_point") !== null && String(of("zero_point"))],
+    ["codes", (of) => joined(of("bits") && `${of("bits")} bits`, words(of("signed"), "signed", "unsigned"))],
+    ["grid", (of) => joined(words(of("symmetric"), "symmetric", "asymmetric"), words(of("power_of_two"), "power of two", null))],
+    ["granularity", (of) => joined(of("granularity")?.replace("_", " ") ?? null, of("axis") === null ? null : `axis ${of("axis")}`)],
+    ["range", (of) => of("low") !== null && `${formatNumber(of("low"))} … ${formatNumber(of("high"))}`],
+  ].map(([name, text]) => [name, ...["output", "weight"].map((which) => text((key) => drawerFact(`${which}.quantizer.${key}`)))]);
+  const known = [1, 2].filter((i) => rows.some((row) => row[i]));
+  const heads = ["", "output", "weights"];
+  const kept = rows.filter((row) => known.some((i) => row[i]));
+  const picked = (row) => [row[0], ...known.map((i) => row[i] || "–")];
+  return known.length ? drawerTable("Quantizers", picked(heads), kept.map(picked)) : null;
+}
+
+function drawerNeighbours(title, positions) {
+  const link = (position) =>
+    position < 0
+      ? element("span", { class: "muted" }, "input of the network")
+      : element(
+          "button",
+          { type: "button", onclick: () => select(position), onmouseenter: () => hover(position), onmouseleave: () => hover(null) },
+          drawerName(layers.label(position), 60),
+        );
+  return element("p", { class: "dr-links" }, element("b", {}, title), ...(positions.length ? positions.map(link) : ["none"]));
+}
+
+/** Layers that read each layer. */
+function drawerReaders(position) {
+  drawer.readers ??= Object.entries(section("details").layers).reduce((found, [reader, { inputs = [] }]) => {
+    for (const writer of inputs) found.set(writer, [...(found.get(writer) ?? []), Number(reader)]);
+    return found;
+  }, new Map());
+  return drawer.readers.get(position) ?? [];
+}
+
+function nearTable(near) {
+  const { rules, facts } = section("details");
+  const rows = near.map(([rule, fact, value, comparison, threshold]) => {
+    const unit = { unit: facts[fact].endsWith("_db") ? "dB" : null };
+    return [`${rule} ${rules[rule][0]}`, drawerKey(facts[fact]), formatValue(value, unit), `${DRAWER_SIGNS[comparison]} ${formatValue(threshold, unit)}`];
+  });
+  return rows.length ? drawerTable("Near misses", ["rule", "fact", "value", "would fire"], rows) : null;
+}
+
+/** All facts, written when they are asked for. */
+function factList() {
+  const folded = element("details", {}, element("summary", {}, "All facts of this layer"));
+  folded.addEventListener("toggle", () => {
+    if (folded.children.length > 1) return;
+    const known = [...layers.columns.values()].filter((column) => drawerFact(column.key) !== null);
+    const name = ({ key, description }) => element("span", {}, element("code", {}, key), element("small", {}, description ?? ""));
+    const rows = known.map((column) => [name(column), formatValue(drawerFact(column.key), column)]);
+    folded.append(drawerTable("Facts", ["fact", "value"], rows));
+  });
+  return folded;
+}
+
+// The drawer itself
+
+const drawerFlagged = (position) => layers.isDegraded(position) || layers.value("findings", position)?.length > 0;
+
+function drawerNextFlagged() {
+  for (let i = 1; i < layers.count; i++) if (drawerFlagged((selected + i) % layers.count)) return (selected + i) % layers.count;
+  return null;
+}
+
+function drawLayer() {
+  const detail = section("details").layers[selected] ?? {};
+  const flagged = drawerNextFlagged();
+  const go = (id, text, label, position) => {
+    const button = element("button", { type: "button", id, "aria-label": label, onclick: () => select(position) }, text);
+    button.disabled = position === null || position < 0 || position >= layers.count;
+    return button;
+  };
+  const bits = drawerFact("output.quantizer.bits");
+  const executed = drawerFact("executed_as");
+  const chips = [
+    drawerFact("op_type"),
+    bits === null ? "not quantized" : `${bits} bits`,
+    executed && `executed as ${executed}`,
+    `layer ${selected + 1} of ${layers.count}`,
+  ];
+  const [floatName, otherName] = [drawerFact("float_name"), drawerFact("quantized_name")];
+  const attributes = Object.entries(section("graph").attributes?.[selected] ?? {});
+  const parts = [
+    drawerPart(drawerFlagged(selected) ? "Why flagged" : "Not flagged", element("p", {}, flagText()), findingList(detail.findings ?? [])),
+    drawerPart("Errors", errorTable()),
+    drawerPart("Distributions", distributions(detail)),
+    drawerPart("Quantizers", quantizerTable()),
+    drawerPart("Nearly flagged", nearTable(detail.near ?? [])),
+    drawerPart("Neighbours", drawerNeighbours("reads", detail.inputs ?? []), drawerNeighbours("read by", drawerReaders(selected))),
+    drawerPart("Attributes", attributes.length ? drawerTable("Attributes", ["attribute", "value"], attributes) : null),
+    factList(),
+  ];
+  const bar = element(
+    "div",
+    { class: "dr-go" },
+    go("drawer-back", "‹", "previous layer", selected - 1),
+    go("drawer-on", "›", "next layer", selected + 1),
+    go("drawer-flagged", "next flagged", null, flagged),
+    element("button", { type: "button", id: "drawer-close", onclick: () => select(null) }, "close ", element("kbd", {}, "Esc")),
+  );
+  const head = element(
+    "header",
+    {},
+    element("h2", { id: "drawer-title", tabindex: -1 }, drawerName(layers.label(selected), 160)),
+    otherName && floatName && otherName !== floatName
+      ? element("p", { class: "muted dr-name" }, "quantized ", element("code", {}, drawerName(otherName, 160)))
+      : null,
+    element("p", { class: "dr-chips" }, ...chips.filter(Boolean).map((text) => element("span", { class: "chip" }, text))),
+  );
+  drawer.root.replaceChildren(bar, head, ...parts.filter(Boolean));
+}
+
+function openDrawer() {
+  const was = drawer.root.contains(document.activeElement) ? document.activeElement.id : null;
+  const opening = drawer.root.hidden;
+  if (opening) drawer.from = document.activeElement;
+  drawer.root.hidden = false;
+  drawLayer();
+  drawer.root.scrollTop = 0;
+  // Who steps through the layers goes on stepping; who was elsewhere stays there once it is open.
+  const again = was && document.getElementById(was);
+  if (again && !again.disabled) again.focus();
+  else if (opening || was !== null) document.getElementById("drawer-title").focus({ preventScroll: true });
+}
+
+function closeDrawer() {
+  if (drawer.root.hidden) return;
+  const inside = drawer.root.contains(document.activeElement);
+  drawer.root.hidden = true;
+  drawer.root.replaceChildren();
+  if (inside && drawer.from?.isConnected) drawer.from.focus({ preventScroll: true });
+}
+
+on("select", (position) => (position === null ? closeDrawer() : openDrawer()));
+drawer.root?.setAttribute("role", "dialog");
+drawer.root?.setAttribute("aria-labelledby", "drawer-title");
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && selected !== null && !document.querySelector("dialog[open]")) select(null);
+});
