@@ -310,7 +310,7 @@ function quantizerTable() {
     ["range", (of) => of("low") !== null && `${formatNumber(of("low"))} … ${formatNumber(of("high"))}`],
   ].map(([name, text]) => [name, ...["output", "weight"].map((which) => text((key) => drawerFact(`${which}.quantizer.${key}`)))]);
   const known = [1, 2].filter((i) => rows.some((row) => row[i]));
-  const heads = ["", "output", "weights"];
+  const heads = ["quantizer of", "output", "weights"];
   const kept = rows.filter((row) => known.some((i) => row[i]));
   const picked = (row) => [row[0], ...known.map((i) => row[i] || "–")];
   return known.length ? drawerTable("Quantizers", picked(heads), kept.map(picked)) : null;
@@ -405,8 +405,8 @@ function drawLayer() {
     element("button", { type: "button", id: "drawer-close", onclick: () => select(null) }, "close ", element("kbd", {}, "Esc")),
   );
   const head = element(
-    "header",
-    {},
+    "div",
+    { class: "dr-head" },
     element("h2", { id: "drawer-title", tabindex: -1 }, drawerName(layers.label(selected), 160)),
     otherName && floatName && otherName !== floatName
       ? element("p", { class: "muted dr-name" }, "quantized ", element("code", {}, drawerName(otherName, 160)))
@@ -438,7 +438,6 @@ function closeDrawer() {
 }
 
 on("select", (position) => (position === null ? closeDrawer() : openDrawer()));
-drawer.root?.setAttribute("role", "dialog");
 drawer.root?.setAttribute("aria-labelledby", "drawer-title");
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && selected !== null && !document.querySelector("dialog[open]")) select(null);

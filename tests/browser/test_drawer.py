@@ -1,0 +1,298 @@
+"""The layer drawer: how it opens and closes, what it draws, and that it is the data's."""
+
+import json
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+
+import quantmedic
+from quantmedic.engine.case import Case, WeightArrays
+from quantmedic.engine.histogram import BINS, SHIFT
+from quantmedic.reports.packing import pack_counts, pack_levels, pack_reals
+
+Opened = Callable[..., Any]
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "{{7*7}}",
+    "\"'><img src=x onerror=alert(1)>",
+    "bidi\u202ename",
+    "x" * 10_000,
+)
+CLOSED = "document.getElementById('drawer').hidden"
+
+
+def written(case: Case, folder: Path) -> Path:
+    """The report of a case, in a folder."""
+    quantmedic.write_report(quantmedic.judge(case), folder, formats=("html", "json"), case=case)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rich(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The patient with quantized values and weights, where the collectors did not bring them."""
+    sets = {role: copy(statistics) for role, statistics in demo_case.statistics.items()}
+    for statistics in sets.values():
+        quantized = dict(getattr(statistics, "quantized_histograms", {}))
+        for index, counts in statistics.histograms.items():
+            scale = demo_case.record.tensors[index].quantizer.scale
+            if scale and counts.any() and index not in quantized:
+                values = (np.arange(-40, 41) * scale).astype(np.float32)
+                quantized[index] = np.bincount(values.view(np.uint32) >> SHIFT, minlength=BINS)
+        statistics.quantized_histograms = quantized
+    weights = {
+        place: WeightArrays(
+            index=np.arange(16),
+            low=np.linspace(-1, -0.1, 16),
+            high=np.linspace(1, 0.1, 16),
+            stored_low=np.linspace(-0.9, -0.1, 16),
+            stored_high=np.linspace(0.9, 0.1, 16),
+            sqnr_db=np.linspace(5, 40, 16),
+            start=-1.0,
+            stop=1.0,
+            floats=np.arange(64),
+            stored=np.arange(64)[::-1],
+        )
+        for place, operator in enumerate(demo_case.record.operators)
+        if operator.is_compute
+    }
+    case = Case(demo_case.record, sets, demo_case.weights or weights)
+    return written(case, tmp_path_factory.mktemp("rich"))
+
+
+def names_of(page: Any) -> list[str]:
+    return page.evaluate("Array.from({length: layers.count}, (_, i) => layers.label(i))")
+
+
+def link(name: str) -> str:
+    return f"#layer={quote(name, safe='')}"
+
+
+def title(page: Any) -> str:
+    return page.locator("#drawer-title").inner_text()
+
+
+# Opening and closing
+
+
+def test_a_link_opens_a_layer_and_back_closes_it(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    names = names_of(page)
+    assert page.evaluate(CLOSED)
+    page.evaluate("select(3)")
+    assert title(page) == names[3]
+    assert "#layer=" in page.url
+    page.go_back()
+    page.wait_for_function(CLOSED)
+    page.go_forward()
+    page.wait_for_function(f"!{CLOSED}")
+    assert title(page) == names[3]
+    other = opened(rich, link(names[5]))
+    assert title(other) == names[5]
+    assert other.evaluate("document.activeElement.id") == "drawer-title"
+
+
+def test_escape_and_close_return_the_focus(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    for close in (lambda: page.keyboard.press("Escape"), lambda: page.click("#drawer-close")):
+        page.focus("#theme")
+        page.evaluate("select(2)")
+        assert page.evaluate("document.activeElement.id") == "drawer-title"
+        close()
+        assert page.evaluate(CLOSED)
+        assert page.evaluate("document.activeElement.id") == "theme"
+        assert "layer=" not in page.url
+
+
+def test_steps_follow_the_order_of_the_network(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    names = names_of(page)
+    page.evaluate("select(0)")
+    assert page.locator("#drawer-back").is_disabled()
+    for expected in names[1:4]:
+        page.click("#drawer-on")
+        assert title(page) == expected
+        # Who steps goes on stepping.
+        assert page.evaluate("document.activeElement.id") == "drawer-on"
+    page.click("#drawer-back")
+    assert title(page) == names[2]
+    flagged = page.evaluate("(drawerNextFlagged())")
+    page.click("#drawer-flagged")
+    assert title(page) == names[flagged]
+    page.evaluate(f"select({len(names) - 1})")
+    assert page.locator("#drawer-on").is_disabled()
+
+
+def test_neighbours_lead_to_each_other(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    page.evaluate("select(0)")
+    readers = page.locator(".dr-links").nth(1).locator("button")
+    name = readers.first.inner_text()
+    readers.first.click()
+    assert title(page) == name
+    assert names_of(page)[0] in page.locator(".dr-links").nth(0).inner_text()
+    assert page.evaluate("document.activeElement.id") == "drawer-title"
+
+
+def test_hostile_names_stay_text(opened: Opened, demo_case: Any, tmp_path: Path) -> None:
+    record = demo_case.record
+    operators = [
+        op.model_copy(update={"name": name, "float_name": name, "quantized_name": f"{name}_q"})
+        for op, name in zip(record.operators, HOSTILE, strict=False)
+    ]
+    record = record.model_copy(update={"operators": (*operators, *record.operators[len(operators) :])})
+    folder = written(Case(record, demo_case.statistics, demo_case.weights), tmp_path)
+    page = opened(folder)
+    for position, shown in enumerate(names_of(page)[: len(HOSTILE)]):
+        again = opened(folder, link(shown))
+        assert again.evaluate("selected") == position
+        assert not again.evaluate(CLOSED)
+        assert again.locator("#drawer img, #drawer script").count() == 0
+        assert shown[:40] in title(again)
+        assert len(title(again)) <= 160
+
+
+# What it draws
+
+
+def test_packed_numbers_are_read_as_they_were_written(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    counts = [0, 1, 2, 3, 99, 12_345, 10**12]
+    read = page.evaluate("text => unpackCounts(text)", pack_counts(counts))
+    assert read[:5] == counts[:5]
+    assert read == pytest.approx(counts, rel=0.004)
+    reals = [0.0, 1.0, -1.0, 3.14159, -2.7e-9, 1.9999999, 6.02e15]
+    assert page.evaluate("text => unpackReals(text)", pack_reals(reals)) == pytest.approx(reals, rel=3e-4)
+    assert page.evaluate("text => unpackLevels(text)", pack_levels([None, 12.34, -3.0])) == pytest.approx(
+        [None, 12.35, -3.0], abs=0.03
+    )
+    assert page.evaluate("text => unpackLevels(text)[0] === Infinity", pack_levels([float("inf")]))
+
+
+def test_bars_are_the_data(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    page.evaluate("select(0)")
+    spread = page.evaluate("readSpread(section('details').layers[0].spreads[1])")
+    figure = page.locator("#drawer figure", has_text="output, validation")
+    bars = figure.locator("rect")
+    heights = bars.evaluate_all(
+        "bars => bars.map(bar => [Number(bar.dataset.count), Number(bar.getAttribute('height'))])"
+    )
+    assert [count for count, _ in heights] == [count for count in spread["floats"] if count]
+    # A logarithmic axis: equal steps of height for equal ratios of counts.
+    counts, tall = (np.array(column) for column in zip(*heights, strict=True))
+    slope, offset = np.polyfit(np.log10(counts), tall, 1)
+    assert slope > 0
+    assert np.abs(slope * np.log10(counts) + offset - tall).max() < 0.01
+    # What is clipped is red, and said.
+    width = (spread["stop"] - spread["start"]) / len(spread["floats"])
+    middles = [spread["start"] + (i + 0.5) * width for i, count in enumerate(spread["floats"]) if count]
+    red = [not spread["low"] <= middle <= spread["high"] for middle in middles]
+    assert bars.evaluate_all("bars => bars.map(bar => bar.classList.contains('dr-out'))") == red
+    assert any(red)
+    assert "% clipped" in figure.locator(".dr-note").inner_text()
+    assert figure.locator("path.dr-step").count() == 1
+    assert figure.locator(".dr-range").count() == 2
+
+
+def test_figures_tell_what_is_under_the_pointer(opened: Opened, rich: Path) -> None:
+    page = opened(rich, viewport={"width": 1280, "height": 1600})
+    page.evaluate("select(0)")
+    for text, said in (("output, validation", "float"), ("channels of the weights", "stored")):
+        figure = page.locator("#drawer figure", has=page.locator(f"b:text-is('{text}')"))
+        note = figure.locator(".dr-note").inner_text()
+        figure.locator("svg").hover()
+        assert said in figure.locator(".dr-note").inner_text()
+        page.mouse.move(5, 5)
+        assert figure.locator(".dr-note").inner_text() == note
+        assert figure.locator("svg").get_attribute("aria-label").startswith(f"{text}: ")
+
+
+def test_channels_are_ordered_by_error_or_by_index(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    page.evaluate("select(0)")
+    order = page.locator(".dr-legend button")
+    packed = page.evaluate("readChannels(section('details').layers[0].channels[1])")
+    tall = "figures => [...figures[0].querySelectorAll('rect')].map(bar => Number(bar.getAttribute('height')))"
+    strip = page.locator("#drawer figure", has_text="channels, validation")
+    worst_first = strip.evaluate_all(tall)
+    assert len(worst_first) == len(packed["rows"])
+    order.click()
+    assert order.get_attribute("aria-pressed") == "true"
+    indices = [row["index"] for row in packed["rows"]]
+    assert strip.evaluate_all(tall) == [worst_first[place] for place in np.argsort(indices)]
+
+
+def test_findings_lead_to_their_cause(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    report = json.loads((rich / "report.json").read_text(encoding="utf-8"))
+    place = next(i for i, row in enumerate(report["layers"]) if row["findings"])
+    page.evaluate(f"select({place})")
+    items = page.locator(".dr-findings li")
+    assert [items.nth(i).locator("a").inner_text().split()[0] for i in range(items.count())] == report["layers"][place][
+        "findings"
+    ]
+    absorbed = {(e["rule"], e["subject"]): e["message"] for cause in report["causes"] for e in cause["absorbs"]}
+    message = absorbed.get((report["layers"][place]["findings"][0], report["layers"][place]["name"]))
+    if message:
+        assert message in items.first.inner_text()
+    target = items.first.locator("a").get_attribute("href")
+    assert page.locator(target).count() == 1
+    items.first.locator("a").click()
+    page.wait_for_function(CLOSED)
+    assert page.locator(target).is_visible()
+
+
+def test_all_facts_are_listed(opened: Opened, rich: Path) -> None:
+    page = opened(rich)
+    page.evaluate("select(0)")
+    page.click("#drawer summary")
+    known = page.evaluate("[...layers.columns.keys()].filter(key => layers.value(key, 0) !== null)")
+    rows = page.locator("#drawer details tbody tr")
+    assert rows.count() == len(known)
+    assert rows.locator("code").all_inner_texts() == known
+
+
+def test_a_page_without_details_says_where_they_are(opened: Opened, rich: Path, tmp_path: Path) -> None:
+    text = (rich / "index.html").read_text(encoding="utf-8")
+    start = text.index('id="data-details">') + len('id="data-details">')
+    end = text.index("</script>", start)
+    details = json.loads(text[start:end])
+    del details["layers"]["4"]["spreads"], details["layers"]["4"]["channels"]
+    details["layers"]["4"].pop("weights", None)
+    details["shown"] -= 1
+    (tmp_path / "index.html").write_text(text[:start] + json.dumps(details) + text[end:], encoding="utf-8")
+    page = opened(tmp_path)
+    page.evaluate("select(4)")
+    assert "quantmedic show CASE --layer" in page.locator("#drawer").inner_text()
+
+
+# People
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_people_out(opened: Opened, rich: Path, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = opened(rich, color_scheme=scheme)
+    page.evaluate("select(0)")
+    page.click("#drawer summary")
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+    found = axe.Axe().run(page, context="#drawer", options={"runOnly": {"type": "tag", "values": tags}})
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found.response["violations"]] == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_it_fits_the_window(opened: Opened, rich: Path, width: int) -> None:
+    page = opened(rich, viewport={"width": width, "height": 720})
+    page.evaluate("select(0)")
+    box = page.locator("#drawer").bounding_box()
+    assert box["x"] + box["width"] == pytest.approx(width, abs=1)
+    assert box["width"] == pytest.approx(min(width, 704), abs=1)
+    assert page.locator("#drawer").evaluate("node => node.scrollWidth <= node.clientWidth")
+    page.locator("#drawer").evaluate("node => { node.scrollTop = 400; }")
+    assert page.locator("#drawer-close").is_visible()
+    assert page.locator("#drawer-close").bounding_box()["y"] >= 0
