@@ -18,6 +18,8 @@ REAL_STEPS, LOWEST, EXPONENTS = 2200, -64, 128
 #: Levels in steps of 0.05 dB from -100 dB on; two codes past them for infinity and for what is not measured.
 LEVEL_STEPS, LOWEST_DB, HIGHEST_DB = 20, -100, 240
 _DIGITS = np.frombuffer(DIGITS.encode(), np.uint8)
+#: Every number of two digits.
+_PAIRS = np.stack([np.repeat(_DIGITS, BASE), np.tile(_DIGITS, BASE)], axis=1)
 
 
 def pack_counts(counts: ArrayLike) -> str:
@@ -53,9 +55,9 @@ def pack_places(places: ArrayLike) -> str:
 
 
 def _text(codes: NDArray[np.generic], width: int) -> str:
+    """Codes of two digits, or of three."""
     rest = codes.astype(np.int64)
-    columns = []
-    for _ in range(width):
-        rest, digit = np.divmod(rest, BASE)
-        columns.append(_DIGITS[digit])
-    return np.stack(columns[::-1], axis=-1).tobytes().decode("ascii")
+    if width == 2:
+        return _PAIRS[rest].tobytes().decode("ascii")
+    first, rest = np.divmod(rest, BASE * BASE)
+    return np.concatenate([_DIGITS[first][:, None], _PAIRS[rest]], axis=1).tobytes().decode("ascii")

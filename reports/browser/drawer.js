@@ -45,20 +45,20 @@ function drawerTicks(start, stop, wanted = 5) {
 
 /** A figure that tells about what is under the pointer: `told(x)` is given the place across the plot, 0 to 1. */
 function drawerFigure(title, summary, note, told, ...marks) {
-  const told0 = note;
-  const caption = element("figcaption", {}, element("b", {}, title), element("span", { class: "dr-note" }, told0));
+  const { width, height, left, right } = DRAWER_PLOT;
+  const caption = element("figcaption", {}, element("b", {}, title), element("span", { class: "dr-note" }, note));
   const picture = drawn(
     "svg",
-    { viewBox: `0 0 ${DRAWER_PLOT.width} ${DRAWER_PLOT.height}`, role: "img", "aria-label": `${title}: ${summary}`, class: "dr-plot" },
+    { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}: ${summary}`, class: "dr-plot" },
     ...marks,
   );
   const say = (text) => (caption.lastChild.textContent = text);
   picture.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect();
-    const x = ((event.clientX - box.left) / box.width) * DRAWER_PLOT.width;
-    say(told((x - DRAWER_PLOT.left) / (DRAWER_PLOT.width - DRAWER_PLOT.left - DRAWER_PLOT.right)) ?? told0);
+    const x = ((event.clientX - box.left) / box.width) * width;
+    say(told((x - left) / (width - left - right)) ?? note);
   });
-  picture.addEventListener("pointerleave", () => say(told0));
+  picture.addEventListener("pointerleave", () => say(note));
   return element("figure", {}, caption, picture);
 }
 
@@ -83,8 +83,8 @@ const drawerSide = ({ y, x0, x1 }, values, text) =>
 
 function readSpread(packed) {
   if (!packed) return null;
-  const [start, stop, low, high, clipped, floats, quantized] = packed;
-  return { start, stop, low, high, clipped, floats: unpackCounts(floats), quantized: quantized && unpackCounts(quantized) };
+  const [start, stop, low, high, clipped, floats, stored] = packed;
+  return { start, stop, low, high, clipped, floats: unpackCounts(floats), quantized: stored && unpackCounts(stored) };
 }
 
 /** What all of the spreads and, unless they are far wider, their quantizers' ranges span. */
@@ -109,9 +109,11 @@ function spreadFigure(title, spread, [start, stop], scale) {
   const top = Math.log10(Math.max(...heights));
   const floor = Math.min(Math.log10(Math.min(...heights.filter(Boolean))) - 0.25, top - 1);
   const plot = drawerScales(start, stop, floor, top + 0.05);
+  // As the share is counted: beyond the range by more than half a step.
+  const half = (scale ?? 0) / 2;
   const isOut = (bin) => {
     const middle = edge(bin) + width / 2;
-    return (spread.low !== null && middle < spread.low) || (spread.high !== null && middle > spread.high);
+    return (spread.low !== null && middle < spread.low - half) || (spread.high !== null && middle > spread.high + half);
   };
   const level = (share) => plot.y(share > 0 ? Math.log10(share) : floor);
   const bars = spread.floats.map((count, bin) => {
@@ -119,11 +121,13 @@ function spreadFigure(title, spread, [start, stop], scale) {
     const y = level(count / per);
     const wide = Math.max(plot.x(edge(bin + 1)) - plot.x(edge(bin)) - 0.4, 0.6);
     const kind = isOut(bin) ? "dr-bar dr-out" : "dr-bar";
-    return drawn("rect", { x: plot.x(edge(bin)), y, width: wide, height: plot.y0 - y, class: kind, "data-count": count });
+    const [x, height] = [plot.x(edge(bin)), plot.y0 - y];
+    return drawn("rect", { x, y, width: wide, height, class: kind, "data-count": count });
   });
   const steps = (spread.quantized ?? []).map(
-    (count, bin) => `${bin ? "V" : `M${plot.x(edge(0))} ${plot.y0}V`}${level(count / perQuantized)}H${plot.x(edge(bin + 1))}`,
+    (count, bin) => `V${level(count / perQuantized)}H${plot.x(edge(bin + 1))}`,
   );
+  const outline = `M${plot.x(edge(0))} ${plot.y0}${steps.join("")}V${plot.y0}`;
   const ends = [spread.low, spread.high].filter((end) => end !== null);
   const inside = ends.filter((end) => end >= start && end <= stop);
   const range = ends.length ? `range ${formatNumber(spread.low)} … ${formatNumber(spread.high)}` : "no single range";
@@ -135,6 +139,7 @@ function spreadFigure(title, spread, [start, stop], scale) {
   const countText = (power) => (shared ? percentText(power) : formatNumber(10 ** power));
   const levels = scale ? (spread.high - spread.low) / scale : Infinity;
   const codes = levels <= 64 ? Array.from({ length: Math.round(levels) + 1 }, (_, i) => spread.low + i * scale) : [];
+  const drawnCodes = codes.filter((code) => code >= start && code <= stop).map(plot.x);
   const told = (across) => {
     const bin = Math.floor((start + across * (stop - start) - spread.start) / width);
     if (!(bin >= 0 && bin < bins)) return null;
@@ -149,9 +154,9 @@ function spreadFigure(title, spread, [start, stop], scale) {
     told,
     ...drawerSide(plot, powers, countText),
     ...bars.filter(Boolean),
-    ...(steps.length ? [drawn("path", { d: `${steps.join("")}V${plot.y0}`, class: "dr-step" })] : []),
+    ...(steps.length ? [drawn("path", { d: outline, class: "dr-step" })] : []),
     drawerBottom(plot),
-    ...codes.filter((c) => c >= start && c <= stop).map((c) => drawerLine(plot.x(c), plot.y0, plot.x(c), plot.y0 + 4, "dr-axis")),
+    ...drawnCodes.map((x) => drawerLine(x, plot.y0, x, plot.y0 + 4, "dr-axis")),
     ...drawerTicks(start, stop).map((v) => drawerText(plot.x(v), DRAWER_PLOT.height - 6, "middle", formatNumber(v))),
     ...inside.map((end) => drawerLine(plot.x(end), plot.y1 - 4, plot.x(end), plot.y0, "dr-range")),
   );
@@ -171,7 +176,8 @@ function readChannels(packed) {
 
 /** What all channels span, 0 included. */
 function spannedByChannels(strips) {
-  const ends = strips.flatMap((strip) => strip?.rows ?? []).flatMap((r) => [r.low, r.high, r.storedLow ?? 0, r.storedHigh ?? 0]);
+  const rows = strips.flatMap((strip) => strip?.rows ?? []);
+  const ends = rows.flatMap((row) => [row.low, row.high, row.storedLow ?? 0, row.storedHigh ?? 0]);
   return [Math.min(0, ...ends), Math.max(0, ...ends)];
 }
 
@@ -195,8 +201,9 @@ function channelsFigure(title, { total, rows }, [bottom, top], low, high, limit)
   const told = (across) => {
     const row = ordered[Math.floor(across * rows.length)];
     if (!row) return null;
-    const stored = row.storedLow === undefined ? "" : `, stored ${formatNumber(row.storedLow)} … ${formatNumber(row.storedHigh)}`;
-    return `channel ${row.index}: ${formatNumber(row.low)} … ${formatNumber(row.high)}${stored}, ${drawerLevel(row.sqnr)}`;
+    const span = (low, high) => `${formatNumber(low)} … ${formatNumber(high)}`;
+    const stored = row.storedLow === undefined ? "" : `, stored ${span(row.storedLow, row.storedHigh)}`;
+    return `channel ${row.index}: ${span(row.low, row.high)}${stored}, ${drawerLevel(row.sqnr)}`;
   };
   const worst = rows.length ? `; the worst is channel ${rows[0].index} with ${drawerLevel(rows[0].sqnr)}` : "";
   const ends = [low, high].filter((end) => end !== null && end >= bottom && end <= top);
@@ -222,14 +229,17 @@ function drawerPictures(detail) {
   const found = [];
   const limit = section("errors").limits.sqnr_db ?? null;
   const span = spreads.some(Boolean) && spannedBy(spreads);
+  const across = spannedByChannels(channels);
+  const scale = (which) => drawerFact(`${which}.quantizer.scale`);
+  const [low, high] = [drawerFact("output.quantizer.low"), drawerFact("output.quantizer.high")];
   DRAWER_ROLES.forEach((role, i) => {
     const [spread, strip] = [spreads[i], channels[i]];
-    if (spread) found.push([i, spreadFigure(`output, ${role}`, spread, span, drawerFact("output.quantizer.scale"))]);
-    const [low, high] = [drawerFact("output.quantizer.low"), drawerFact("output.quantizer.high")];
-    if (strip) found.push([i + 2, channelsFigure(`channels, ${role}`, strip, spannedByChannels(channels), low, high, limit)]);
+    if (spread) found.push([i, spreadFigure(`output, ${role}`, spread, span, scale("output"))]);
+    if (strip) found.push([i + 2, channelsFigure(`channels, ${role}`, strip, across, low, high, limit)]);
   });
-  if (weights) found.push([4, spreadFigure("weights", weights, spannedBy([weights]), drawerFact("weight.quantizer.scale"))]);
-  if (stored) found.push([5, channelsFigure("channels of the weights", stored, spannedByChannels([stored]), null, null, null)]);
+  if (weights) found.push([4, spreadFigure("weights", weights, spannedBy([weights]), scale("weight"))]);
+  const own = spannedByChannels([stored]);
+  if (stored) found.push([5, channelsFigure("channels of the weights", stored, own, null, null, null)]);
   return found.sort((a, b) => a[0] - b[0]).map(([, figure]) => figure);
 }
 
@@ -238,7 +248,8 @@ function distributions(detail) {
     const { shown } = section("details");
     if (shown === layers.count) return element("p", { class: "muted" }, "No values of this layer were measured.");
     const ask = element("code", {}, `quantmedic show CASE --layer ${drawerName(layers.label(selected))}`);
-    return element("p", { class: "muted" }, `This page holds the distributions of ${shown} layers only. `, ask, " shows the others.");
+    const held = `This page holds the distributions of ${shown} layers only. `;
+    return element("p", { class: "muted" }, held, ask, " shows the others.");
   }
   const figures = element("div", { class: "dr-figures" }, ...drawerPictures(detail));
   const order = element("button", { type: "button", "aria-pressed": String(drawer.byIndex) }, "channels by index");
@@ -262,10 +273,10 @@ function distributions(detail) {
 // Words
 
 function flagText() {
-  if (!layers.isDegraded(selected)) return drawerFact("degraded") === null ? "Its error was not measured." : "Its error is within the thresholds.";
-  const born = drawerFact("born");
-  const where = born ? "The error is born here: none of its inputs is degraded." : born === false ? "An input is degraded already: it carries that error." : "";
-  return `Degraded: its error is over a threshold. ${where}`;
+  if (drawerFact("degraded") === null) return "Its error was not measured.";
+  if (!layers.isDegraded(selected)) return "Its error is within the thresholds.";
+  const born = { true: "It is born here: no input is degraded.", false: "An input is degraded already." };
+  return `Degraded: its error is over a threshold. ${born[drawerFact("born")] ?? ""}`;
 }
 
 function findingList(findings) {
@@ -283,49 +294,45 @@ function findingList(findings) {
 
 function errorTable() {
   const kinds = { rounding: "local", operator: "operator alone", accumulated: "accumulated" };
-  const all = [["sqnr_db", "SQNR, dB"], ["worst_channel_sqnr_db", "worst channel, dB"], ["cosine", "cosine"], ["mse", "MSE"]];
-  const value = (role, kind, key) => layers.value(`output.${role}.${kind}.${key}`, selected);
-  const isKnown = ([key]) => DRAWER_ROLES.some((role) => Object.keys(kinds).some((kind) => value(role, kind, key) !== null));
-  const columns = all.filter(isKnown);
-  const rows = DRAWER_ROLES.flatMap((role) =>
-    Object.entries(kinds)
-      .filter(([kind]) => columns.some(([key]) => value(role, kind, key) !== null))
-      .map(([kind, label]) => [
-        `${label}, ${role}`,
-        ...columns.map(([key]) => formatValue(value(role, kind, key), { unit: key.endsWith("db") ? "dB" : null })),
-      ]),
-  );
-  return rows.length ? drawerTable("Errors of the output", ["error", ...columns.map(([, label]) => label)], rows, "dr-numbers") : null;
+  const labels = { sqnr_db: "SQNR, dB", worst_channel_sqnr_db: "worst channel, dB", cosine: "cosine", mse: "MSE" };
+  const value = (role, kind, key) => drawerFact(`output.${role}.${kind}.${key}`);
+  const pairs = DRAWER_ROLES.flatMap((role) => Object.keys(kinds).map((kind) => [role, kind]));
+  const keys = Object.keys(labels).filter((key) => pairs.some(([role, kind]) => value(role, kind, key) !== null));
+  const text = (key, number) => formatValue(number, { unit: key.endsWith("db") ? "dB" : null });
+  const rows = pairs
+    .filter(([role, kind]) => keys.some((key) => value(role, kind, key) !== null))
+    .map(([role, kind]) => [`${kinds[kind]}, ${role}`, ...keys.map((key) => text(key, value(role, kind, key)))]);
+  const heads = ["error", ...keys.map((key) => labels[key])];
+  return rows.length ? drawerTable("Errors of the output", heads, rows, "dr-numbers") : null;
 }
 
 function quantizerTable() {
-  const words = (value, yes, no) => (value === null ? null : value ? yes : no);
+  const [owners, read] = [["output", "weight"], (which) => (key) => drawerFact(`${which}.quantizer.${key}`)];
+  const word = (value, yes, no) => (value === null ? null : value ? yes : no);
   const joined = (...texts) => texts.filter((text) => text !== null).join(", ");
-  const rows = [
-    ["scale", (of) => of("scale") !== null && formatNumber(of("scale"))],
-    ["zero point", (of) => of("zero_point") !== null && String(of("zero_point"))],
-    ["codes", (of) => joined(of("bits") && `${of("bits")} bits`, words(of("signed"), "signed", "unsigned"))],
-    ["grid", (of) => joined(words(of("symmetric"), "symmetric", "asymmetric"), words(of("power_of_two"), "power of two", null))],
-    ["granularity", (of) => joined(of("granularity")?.replace("_", " ") ?? null, of("axis") === null ? null : `axis ${of("axis")}`)],
-    ["range", (of) => of("low") !== null && `${formatNumber(of("low"))} … ${formatNumber(of("high"))}`],
-  ].map(([name, text]) => [name, ...["output", "weight"].map((which) => text((key) => drawerFact(`${which}.quantizer.${key}`)))]);
+  const rows = Object.entries({
+    scale: (of) => of("scale") !== null && formatNumber(of("scale")),
+    "zero point": (of) => of("zero_point") !== null && String(of("zero_point")),
+    codes: (of) => joined(of("bits") && `${of("bits")} bits`, word(of("signed"), "signed", "unsigned")),
+    grid: (of) => word(of("symmetric"), "symmetric", "asymmetric"),
+    granularity: (of) => joined(of("granularity"), of("axis") && `axis ${of("axis")}`).replace("_", " "),
+    range: (of) => of("low") !== null && `${formatNumber(of("low"))} … ${formatNumber(of("high"))}`,
+  }).map(([name, text]) => [name, ...owners.map((which) => text(read(which)))]);
   const known = [1, 2].filter((i) => rows.some((row) => row[i]));
-  const heads = ["quantizer of", "output", "weights"];
-  const kept = rows.filter((row) => known.some((i) => row[i]));
   const picked = (row) => [row[0], ...known.map((i) => row[i] || "–")];
-  return known.length ? drawerTable("Quantizers", picked(heads), kept.map(picked)) : null;
+  const kept = rows.filter((row) => known.some((i) => row[i])).map(picked);
+  return known.length ? drawerTable("Quantizers", picked(["quantizer of", "output", "weights"]), kept) : null;
 }
 
 function drawerNeighbours(title, positions) {
-  const link = (position) =>
-    position < 0
-      ? element("span", { class: "muted" }, "input of the network")
-      : element(
-          "button",
-          { type: "button", onclick: () => select(position), onmouseenter: () => hover(position), onmouseleave: () => hover(null) },
-          drawerName(layers.label(position), 60),
-        );
-  return element("p", { class: "dr-links" }, element("b", {}, title), ...(positions.length ? positions.map(link) : ["none"]));
+  const link = (position) => {
+    if (position < 0) return element("span", { class: "muted" }, "input of the network");
+    const point = { onmouseenter: () => hover(position), onmouseleave: () => hover(null) };
+    const attributes = { type: "button", onclick: () => select(position), ...point };
+    return element("button", attributes, drawerName(layers.label(position), 60));
+  };
+  const links = positions.length ? positions.map(link) : ["none"];
+  return element("p", { class: "dr-links" }, element("b", {}, title), ...links);
 }
 
 /** Layers that read each layer. */
@@ -341,7 +348,8 @@ function nearTable(near) {
   const { rules, facts } = section("details");
   const rows = near.map(([rule, fact, value, comparison, threshold]) => {
     const unit = { unit: facts[fact].endsWith("_db") ? "dB" : null };
-    return [`${rule} ${rules[rule][0]}`, drawerKey(facts[fact]), formatValue(value, unit), `${DRAWER_SIGNS[comparison]} ${formatValue(threshold, unit)}`];
+    const needed = `${DRAWER_SIGNS[comparison]} ${formatValue(threshold, unit)}`;
+    return [`${rule} ${rules[rule][0]}`, drawerKey(facts[fact]), formatValue(value, unit), needed];
   });
   return rows.length ? drawerTable("Near misses", ["rule", "fact", "value", "would fire"], rows) : null;
 }
@@ -352,7 +360,8 @@ function factList() {
   folded.addEventListener("toggle", () => {
     if (folded.children.length > 1) return;
     const known = [...layers.columns.values()].filter((column) => drawerFact(column.key) !== null);
-    const name = ({ key, description }) => element("span", {}, element("code", {}, key), element("small", {}, description ?? ""));
+    const name = ({ key, description }) =>
+      element("span", {}, element("code", {}, key), element("small", {}, description ?? ""));
     const rows = known.map((column) => [name(column), formatValue(drawerFact(column.key), column)]);
     folded.append(drawerTable("Facts", ["fact", "value"], rows));
   });
@@ -364,17 +373,21 @@ function factList() {
 const drawerFlagged = (position) => layers.isDegraded(position) || layers.value("findings", position)?.length > 0;
 
 function drawerNextFlagged() {
-  for (let i = 1; i < layers.count; i++) if (drawerFlagged((selected + i) % layers.count)) return (selected + i) % layers.count;
+  for (let i = 1; i < layers.count; i++) {
+    const position = (selected + i) % layers.count;
+    if (drawerFlagged(position)) return position;
+  }
   return null;
 }
 
 function drawLayer() {
   const detail = section("details").layers[selected] ?? {};
-  const flagged = drawerNextFlagged();
+  const flag = drawerFlagged(selected) ? "Why flagged" : "Not flagged";
+  const readers = drawerReaders(selected);
   const go = (id, text, label, position) => {
-    const button = element("button", { type: "button", id, "aria-label": label, onclick: () => select(position) }, text);
-    button.disabled = position === null || position < 0 || position >= layers.count;
-    return button;
+    const disabled = position === null || position < 0 || position >= layers.count;
+    const attributes = { type: "button", id, "aria-label": label, disabled, onclick: () => select(position) };
+    return element("button", attributes, text);
   };
   const bits = drawerFact("output.quantizer.bits");
   const executed = drawerFact("executed_as");
@@ -383,26 +396,27 @@ function drawLayer() {
     bits === null ? "not quantized" : `${bits} bits`,
     executed && `executed as ${executed}`,
     `layer ${selected + 1} of ${layers.count}`,
-  ];
+  ].flatMap((text) => (text ? element("span", { class: "chip" }, text) : []));
   const [floatName, otherName] = [drawerFact("float_name"), drawerFact("quantized_name")];
   const attributes = Object.entries(section("graph").attributes?.[selected] ?? {});
   const parts = [
-    drawerPart(drawerFlagged(selected) ? "Why flagged" : "Not flagged", element("p", {}, flagText()), findingList(detail.findings ?? [])),
+    drawerPart(flag, element("p", {}, flagText()), findingList(detail.findings ?? [])),
     drawerPart("Errors", errorTable()),
     drawerPart("Distributions", distributions(detail)),
     drawerPart("Quantizers", quantizerTable()),
     drawerPart("Nearly flagged", nearTable(detail.near ?? [])),
-    drawerPart("Neighbours", drawerNeighbours("reads", detail.inputs ?? []), drawerNeighbours("read by", drawerReaders(selected))),
+    drawerPart("Neighbours", drawerNeighbours("reads", detail.inputs ?? []), drawerNeighbours("read by", readers)),
     drawerPart("Attributes", attributes.length ? drawerTable("Attributes", ["attribute", "value"], attributes) : null),
     factList(),
   ];
+  const escape = element("kbd", {}, "Esc");
   const bar = element(
     "div",
     { class: "dr-go" },
     go("drawer-back", "‹", "previous layer", selected - 1),
     go("drawer-on", "›", "next layer", selected + 1),
-    go("drawer-flagged", "next flagged", null, flagged),
-    element("button", { type: "button", id: "drawer-close", onclick: () => select(null) }, "close ", element("kbd", {}, "Esc")),
+    go("drawer-flagged", "next flagged", null, drawerNextFlagged()),
+    element("button", { type: "button", id: "drawer-close", onclick: () => select(null) }, "close ", escape),
   );
   const head = element(
     "div",
@@ -411,7 +425,7 @@ function drawLayer() {
     otherName && floatName && otherName !== floatName
       ? element("p", { class: "muted dr-name" }, "quantized ", element("code", {}, drawerName(otherName, 160)))
       : null,
-    element("p", { class: "dr-chips" }, ...chips.filter(Boolean).map((text) => element("span", { class: "chip" }, text))),
+    element("p", { class: "dr-chips" }, ...chips),
   );
   drawer.root.replaceChildren(bar, head, ...parts.filter(Boolean));
 }
