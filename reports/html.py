@@ -29,6 +29,7 @@ SCRIPTS = (
     "table.js",
     "packed.js",
     "drawer.js",
+    "tree.js",
     "graph.js",
     "keys.js",
     "main.js",

@@ -144,8 +144,11 @@ def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, Any] | None:
 
 
 def _graph(inspection: Inspection) -> dict[str, Any]:
-    operators = inspection.case.record.operators
+    """Edges as pairs of positions in one list, -1 where an input of the network is read; names, attributes."""
+    record = inspection.case.record
+    names = [tensor.float_name or tensor.name for tensor in record.tensors if tensor.is_input]
     return {
         "edges": [end for edge in inspection.edges for end in edge],
-        "attributes": {str(place): op.attributes for place, op in enumerate(operators) if op.attributes},
+        "input": ", ".join(names) or "input",
+        "attributes": {str(place): op.attributes for place, op in enumerate(record.operators) if op.attributes},
     }
