@@ -1,7 +1,7 @@
 // The graph of the model: boxes for layers and for groups of layers that fold, placed by a worker (layout.js).
 
 /** Boxes seen at first and at most, milliseconds until one may cancel, and sizes of boxes. */
-const GRAPH = { first: 40, most: 300, patience: 2500, leaf: 38, group: 48, letter: 6.65 };
+const GRAPH = { first: 40, most: 300, patience: 2500, height: 38, letter: 6.65 };
 
 /** What boxes are coloured by: the column, and the fixed limits of the ramp's steps from harmless to bad. */
 const GRAPH_COLOURS = [
@@ -92,13 +92,13 @@ function graphPath(points) {
 
 /** The drawn graph and what one can do with it. A node is one of the tree, shown as a box, or as a frame when open. */
 class ModelGraph {
-  constructor(root) {
+  constructor(root, tree) {
     this.data = section("graph");
     this.role = section("meta").role;
     const modes = GRAPH_COLOURS.map((mode) => ({ ...mode, column: mode.column.replace("ROLE", this.role), worth: new Map() }));
     this.modes = modes.filter(({ column }) => layers.columns.get(column)?.values.some((value) => value !== null));
     this.mode = this.modes[0] ?? modes[0];
-    this.tree = new ModelTree(layers.count, this.data.edges);
+    this.tree = tree;
     this.input = this.data.edges.includes(-1) ? { label: this.data.input ?? "input", parent: this.tree.root, level: 1 } : null;
     this.worst = this.worstLayer();
     this.view = { x: 0, y: 0, k: 1 };
@@ -113,11 +113,15 @@ class ModelGraph {
 
   /** The worst value of a node's layers; of time the sum; null where nothing was measured. */
   value(node, mode = this.mode) {
-    if (mode.worth.has(node)) return mode.worth.get(node);
-    const known = (node.kids ?? []).map((kid) => this.value(kid, mode)).filter((value) => value !== null);
+    const known = mode.worth.get(node);
+    if (known !== undefined) return known;
     let value = node.kids ? null : layers.value(mode.column, node.position);
     if (mode.unit === "%" && value !== null) value *= 100;
-    if (known.length) value = mode.unit === "%" ? known.reduce((a, b) => a + b) : Math.min(...known);
+    for (const kid of node.kids ?? []) {
+      const one = this.value(kid, mode);
+      if (value === null || one === null) value ??= one;
+      else value = mode.unit === "%" ? value + one : Math.min(value, one);
+    }
     mode.worth.set(node, value);
     return value;
   }
@@ -299,10 +303,11 @@ class ModelGraph {
   /** Place and draw what is open; `then` moves the picture. */
   async layOut(then, folded = 0) {
     const scene = this.sceneOf();
+    this.value(this.tree.root);
     const longest = Math.max(...scene.boxes.map(({ node }) => node.label.length + (node.kids ? 6 : 0)));
     const width = Math.min(204, Math.max(132, Math.round(longest * GRAPH.letter) + 20));
     const request = {
-      boxes: scene.boxes.map(({ node, around }) => [width, node.kids ? GRAPH.group : GRAPH.leaf, around]),
+      boxes: scene.boxes.map(({ node, around }) => [width, GRAPH.height + (node.kids && node.flagged ? 10 : 0), around]),
       groups: scene.frames.map(({ around }) => around),
       edges: scene.edges.map(({ from, to }) => [from, to]),
     };
@@ -354,8 +359,9 @@ class ModelGraph {
     this.nodes = new Map();
     this.lines = new Map(edges.map((edge, i) => [this.drawEdge(edge, this.paths[i]), edge]));
     this.canvas.replaceChildren(
-      drawn("g", {}, ...frames.map(({ node }) => this.drawFrame(node, ...this.seats.get(node)))),
+      drawn("g", {}, ...frames.map(({ node }) => this.drawPaper(...this.seats.get(node)))),
       drawn("g", { "aria-hidden": "true" }, ...this.lines.keys()),
+      drawn("g", {}, ...frames.map(({ node }) => this.drawTitle(node, ...this.seats.get(node)))),
       drawn("g", {}, ...boxes.map(({ node }) => this.drawBox(node, ...this.seats.get(node)))),
     );
     this.map.setAttribute("viewBox", `0 0 ${this.size.join(" ")}`);
@@ -375,9 +381,10 @@ class ModelGraph {
   }
 
   drawEdge({ from, to }, d) {
-    const seats = [from, to].map((box) => this.seats.get(this.scene.boxes[box].node));
-    // An edge that passes others by is told apart.
-    const skips = Math.abs(seats[1][1] - seats[0][1]) > 150;
+    const { boxes } = this.scene;
+    const [start, end] = [from, to].map((box) => this.seats.get(boxes[box].node)[1]);
+    // An edge that passes boxes by on its way to where they meet again is told apart.
+    const skips = Math.abs(end - start) > 110 && boxes[to].before.length > 1 && boxes[from].next.length > 1;
     return drawn(
       "g",
       { class: `edge${skips ? " skip" : ""}` },
@@ -406,15 +413,15 @@ class ModelGraph {
     return shape;
   }
 
-  drawFrame(node, x, y, width, height) {
-    const title = graphShort(node.label, Math.max(6, Math.floor((width - 40) / GRAPH.letter) - (node.flagged ? 5 : 0)));
-    const shapes = [
-      drawn("rect", { class: "paper", width, height, rx: 8 }),
-      drawn("rect", { class: "title", width, height: 22, rx: 8 }),
-      drawn("text", { x: 9, y: 15 }, `▾ ${title}`),
-    ];
+  drawPaper(x, y, width, height) {
+    return drawn("rect", { class: "frame", x, y, width, height, rx: 8 });
+  }
+
+  drawTitle(node, x, y, width) {
+    const title = `▾ ${graphShort(node.label, Math.max(6, Math.floor((width - 40) / GRAPH.letter) - (node.flagged ? 5 : 0)))}`;
+    const shapes = [drawn("rect", { class: "paper", width, height: 22, rx: 8 }), drawn("text", { x: 9, y: 15 }, title)];
     if (node.flagged) shapes.push(drawn("text", { class: "count", x: width - 9, y: 15 }, `● ${node.flagged}`));
-    return this.item(node, "frame", x, y, ...shapes);
+    return this.item(node, "title", x, y, ...shapes);
   }
 
   drawBox(node, x, y, width, height) {
@@ -426,17 +433,17 @@ class ModelGraph {
       shapes.push(
         drawn("text", { class: "name", x: 9, y: 16 }, `▸ ${graphShort(node.label, room - 2 - count.length)}`),
         drawn("text", { class: "count", x: width - 9, y: 16 }, count),
-        drawn("text", { x: 9, y: 31 }, graphCount(node.count, "layer")),
-        drawn("text", { class: "value", x: width - 9, y: 31 }, this.valueText(node)),
-        drawn("rect", { class: "track", x: 9, y: 38, width: width - 18, height: 4, rx: 2 }),
-        drawn("rect", { class: "share", x: 9, y: 38, width: ((width - 18) * node.flagged) / node.count, height: 4, rx: 2 }),
+        drawn("text", { x: 9, y: 30 }, graphCount(node.count, "layer")),
+        drawn("text", { class: "value", x: width - 9, y: 30 }, this.valueText(node)),
       );
+      const bar = (name, share) => drawn("rect", { class: name, x: 9, y: 37, width: (width - 18) * share, height: 5 });
+      if (node.flagged) shapes.push(bar("track", 1), bar("share", node.flagged / node.count));
     } else {
       const below = node === this.input ? "input" : (layers.value("op_type", node.position) ?? "?");
       const value = node === this.input ? "" : `${node.flagged ? "● " : ""}${this.valueText(node)}`;
       shapes.push(
         drawn("text", { class: "name", x: 9, y: 16 }, graphShort(node.label, room)),
-        drawn("text", { x: 9, y: 30 }, graphShort(below, room - value.length)),
+        drawn("text", { x: 9, y: 30 }, below.slice(0, room - value.length - 1)),
         drawn("text", { class: "value", x: width - 9, y: 30 }, value),
       );
     }
@@ -465,7 +472,8 @@ class ModelGraph {
   free() {
     const { left, right, height } = this.svg.getBoundingClientRect();
     const drawer = document.getElementById("drawer");
-    const edge = drawer.hidden ? right : Math.min(right, drawer.getBoundingClientRect().left);
+    const own = right - (this.map.classList.contains("idle") ? 0 : this.map.clientWidth + 12);
+    const edge = drawer.hidden ? own : Math.min(own, drawer.getBoundingClientRect().left);
     return [edge - left > 160 ? edge - left : right - left, height];
   }
 
@@ -490,8 +498,8 @@ class ModelGraph {
 
   /** All of it where it can be read so, else the selected or worst layer. */
   lookFirst() {
-    this.fit();
-    if (this.view.k >= 0.7) return;
+    const [width, height] = this.free();
+    if (Math.min(width / this.size[0], height / this.size[1]) >= 0.7) return this.fit();
     this.view.k = 0.9;
     this.centre(this.visible(selected ?? this.worst) ?? this.scene.boxes[0].node, false);
   }
@@ -581,9 +589,9 @@ class ModelGraph {
 
   drawLegend() {
     const { stops, unit, says } = this.mode;
-    const swatch = (tone, text) => element("span", {}, element("i", { class: tone }), text);
+    const swatch = (tone, text) => element("span", {}, element("i", { class: tone, "aria-hidden": "true" }), text);
     const ends = unit === "%" ? ["<", "≥"] : ["≥", "<"];
-    const steps = [`${ends[0]} ${stops[0]}`, ...stops.slice(1).map((stop, i) => `${stops[i]} … ${stop}`), `${ends[1]} ${stops.at(-1)}`];
+    const steps = [`${ends[0]} ${stops[0]}`, ...stops.slice(1).map((stop, i) => `${stops[i]} – ${stop}`), `${ends[1]} ${stops.at(-1)}`];
     this.legend.replaceChildren(
       element("b", {}, `${says}, ${unit}`),
       ...steps.map((text, i) => swatch(`tone-${i}`, text)),
@@ -631,9 +639,7 @@ class ModelGraph {
     const { svg } = this;
     svg.addEventListener("click", ({ target }) => {
       const node = this.nodeAt(target);
-      // A frame folds by its title only: between its boxes one drags.
-      if (!node || this.dragged || target.matches(".frame > .paper")) return;
-      this.act(node);
+      if (node && !this.dragged) this.act(node);
     });
     svg.addEventListener("pointerover", (event) => this.pointAt(event));
     svg.addEventListener("pointerleave", () => this.pointAt({ target: svg }));
@@ -672,14 +678,13 @@ class ModelGraph {
   pointAt(event) {
     const node = this.nodeAt(event.target);
     const edge = this.lines?.get(event.target.closest?.(".edge"));
-    const isFrame = event.target.matches?.(".frame > .paper");
     const position = node?.position ?? null;
     if (position !== (this.pointed?.position ?? null)) hover(position);
-    if (node?.kids && !isFrame) this.pointed = node;
+    if (node?.kids) this.pointed = node;
     this.mark();
     if (edge) event.target.parentNode.classList.add("on");
     if (edge) this.showTip(this.describeEdge(edge), event);
-    else if (node && !isFrame) this.showTip(this.describe(node), event);
+    else if (node) this.showTip(this.describe(node), event);
     else this.hideTip();
   }
 
@@ -769,6 +774,12 @@ class ModelGraph {
   }
 }
 
-views.graph = (root) => {
-  if (layers.count) new ModelGraph(root);
+views.graph = async (root) => {
+  if (!layers.count) return;
+  try {
+    new ModelGraph(root, await ModelTree.grown(layers.count, section("graph").edges));
+  } catch (error) {
+    console.error(error);
+    root.replaceChildren(element("p", { class: "notice" }, `The graph cannot be shown: ${error.message}`));
+  }
 };

@@ -17,7 +17,7 @@ onmessage = ({ data }) => {
 
 function placed({ boxes, groups, edges }) {
   const graph = new dagre.graphlib.Graph({ compound: groups.length > 0 });
-  graph.setGraph({ rankdir: "TB", nodesep: 22, edgesep: 12, ranksep: 34, marginx: 16, marginy: 16 });
+  graph.setGraph({ rankdir: "TB", nodesep: 22, edgesep: 12, ranksep: 28, marginx: 16, marginy: 16 });
   groups.forEach((_, i) => graph.setNode(`g${i}`, {}));
   boxes.forEach(([width, height], i) => graph.setNode(`b${i}`, { width, height }));
   groups.forEach((around, i) => around >= 0 && graph.setParent(`g${i}`, `g${around}`));

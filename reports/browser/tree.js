@@ -5,16 +5,26 @@ const TREE = { together: 40, levels: 12 };
 
 /** The layers as a tree of groups by name; runs in topological order where names say nothing. */
 class ModelTree {
-  constructor(count, edges) {
-    this.leaves = [];
-    this.groups = 0;
-    this.live = liveTensors(count, edges);
+  /** The tree of all layers; with pauses, so that many layers do not hold up the page. */
+  static async grown(count, edges) {
+    const tree = new ModelTree();
+    const pause = () => new Promise((resume) => setTimeout(resume));
     const root = { part: "", kids: [], named: new Map() };
-    for (let position = 0; position < count; position++) this.plant(root, position);
-    this.root = this.folded(root, true);
-    while (this.root.kids.length === 1 && this.root.kids[0].kids) this.root = this.root.kids[0];
-    this.finish(this.root, null);
-    this.groups--;
+    for (let position = 0; position < count; position++) {
+      if (position % 2000 === 0) await pause();
+      tree.plant(root, position);
+    }
+    await pause();
+    tree.live = liveTensors(count, edges);
+    await pause();
+    tree.root = tree.folded(root, true);
+    while (tree.root.kids.length === 1 && tree.root.kids[0].kids) tree.root = tree.root.kids[0];
+    await pause();
+    tree.leaves = [];
+    tree.groups = -1; // the whole is none
+    tree.finish(tree.root, null);
+    await pause();
+    return tree;
   }
 
   /** Hang a layer below the groups that its name spells; parts keep the separator before them. */
@@ -53,8 +63,7 @@ class ModelTree {
     const runs = [];
     for (let start = 0; start < kids.length; ) {
       let end = Math.min(start + size, kids.length);
-      for (let cut = start + (size >> 1); cut <= Math.min(start + size * 1.5, start + TREE.together); cut++) {
-        if (cut >= kids.length) break;
+      for (let cut = start + (size >> 1); cut < Math.min(start + TREE.together, kids.length); cut++) {
         const gain = this.live[kids[end]?.first ?? kids.length] - this.live[kids[cut].first];
         if (gain > 0 || (gain === 0 && Math.abs(cut - start - size) < Math.abs(end - start - size))) end = cut;
       }
@@ -94,7 +103,7 @@ function liveTensors(count, edges) {
   for (let i = 0; i < edges.length; i += 2) {
     if (edges[i] >= 0 && edges[i + 1] > (last.get(edges[i]) ?? edges[i])) last.set(edges[i], edges[i + 1]);
   }
-  const change = new Array(count + 2).fill(0);
+  const change = new Array(count + 1).fill(0);
   for (const [from, to] of last) {
     change[from + 1]++;
     change[to + 1]--;
@@ -107,9 +116,11 @@ function liveTensors(count, edges) {
 function graphLabel(node, parent) {
   let text = node.part.replace(/^[/.]+/, "");
   const operator = node.kids ? null : layers.value("op_type", node.position);
-  if (operator) text = text.replace(new RegExp(`(.)[/.]${operator.replace(/\W/g, "\\$&")}$`), "$1");
-  const before = parent && !parent.run ? parent.part?.match(/[^/.]+$/) : parent?.parent?.part?.match(/[^/.]+$/);
-  return /^\d+$/.test(text) && before ? before[0] + node.part : text || "?";
+  if (operator && (text.endsWith(`/${operator}`) || text.endsWith(`.${operator}`))) text = text.slice(0, -1 - operator.length);
+  let named = parent;
+  while (named?.run) named = named.parent;
+  const before = /^\d+($|[/.])/.test(text) && named?.part.match(/[^/.]+$/);
+  return (before ? before[0] + node.part.slice(0, node.part.search(/[^/.]/)) : "") + text || "?";
 }
 
 function graphEnds(node, side) {

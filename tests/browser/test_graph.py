@@ -1,0 +1,413 @@
+"""The graph of the model in a real browser."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.layers import build
+from tests.browser.conftest import written
+
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
+#: Boxes that are placed at once, and those that are shown at first, besides the way to the worst layer.
+MOST, FIRST, TOGETHER = 300, 40, 40
+DRAWN = ".graph-view:not([aria-busy]) .box"
+
+Opened = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of 53 layers in residual blocks."""
+    return written(build(53, 8), tmp_path_factory.mktemp("blocks"))
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of 1000 layers in residual blocks."""
+    return written(build(1000, 4), tmp_path_factory.mktemp("thousand"))
+
+
+def seen(page: Any) -> Any:
+    """Bring the graph into view and wait until it is drawn."""
+    page.locator("#graph").scroll_into_view_if_needed()
+    page.locator("[data-section=graph]").evaluate("node => node.scrollIntoView()")
+    settled(page)
+    return page
+
+
+def settled(page: Any) -> None:
+    """Wait until the boxes are placed."""
+    page.wait_for_selector(DRAWN, timeout=20_000)
+
+
+def section(page: Any, name: str) -> Any:
+    return page.evaluate(f"section('{name}')")
+
+
+def named(page: Any, text: str) -> Any:
+    """The box or title whose description starts with this name."""
+    return page.locator(f'.graph-picture [role=treeitem][aria-label^="{text},"]')
+
+
+def placed(page: Any) -> int:
+    """Boxes and groups that are drawn."""
+    return page.locator(".graph-picture [role=treeitem]").count()
+
+
+def inert(content: Any) -> str:
+    return json.dumps(content).replace("<", "\\u003c")
+
+
+def altered(folder: Path, to: Path, sections: Mapping[str, Any], worker: str | None = None) -> Path:
+    """A copy of a report whose data, or the text of whose worker, is another one."""
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    for name, content in sections.items():
+        known = rf'(<script type="application/json" id="data-{name}">).*?(</script>)'
+        text = re.sub(known, lambda found, c=content: found[1] + inert(c) + found[2], text, flags=re.DOTALL)
+    if worker is not None:
+        text = re.sub(r'(id="layout-worker">).*?(</script>)', lambda f: f[1] + worker + f[2], text, flags=re.DOTALL)
+    to.mkdir()
+    (to / "index.html").write_text(text, encoding="utf-8")
+    return to
+
+
+def test_boxes_and_edges_are_those_of_the_model(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo))
+    names = page.evaluate("[...Array(layers.count).keys()].map((position) => layers.label(position))")
+    edges = section(page, "graph")["edges"]
+    boxes = page.locator(".graph-picture .box")
+    shown = [boxes.nth(i).get_attribute("aria-label").split(", ")[0] for i in range(boxes.count())]
+    assert sorted(shown) == sorted([section(page, "graph")["input"], *names])
+    assert page.locator(".graph-picture .edge").count() == len(set(zip(edges[::2], edges[1::2], strict=True)))
+
+
+def test_boxes_bear_values_and_those_past_a_threshold_a_mark(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo))
+    degraded = set(section(page, "layers")["degraded"])
+    for position in range(page.evaluate("layers.count")):
+        name = page.evaluate(f"layers.label({position})")
+        value = page.evaluate(
+            f"formatLevel(layers.error('accumulated', 'sqnr_db', section('meta').role, {position})) + ' dB'"
+        )
+        box = named(page, name)
+        assert value in box.text_content()
+        assert ("●" in box.text_content()) == (position in degraded)
+        assert ("flagged" in box.get_attribute("class").split()) == (position in degraded)
+
+
+def test_few_boxes_are_seen_at_first_but_the_way_to_the_worst_is_open(opened: Opened, thousand: Path) -> None:
+    page = seen(opened(thousand))
+    worst = page.evaluate("""() => {
+      const values = layers.columns.get(`output.${section("meta").role}.accumulated.sqnr_db`).values;
+      return layers.label(section("layers").degraded.reduce((a, b) => (values[b] < values[a] ? b : a)));
+    }""")
+    box = named(page, worst)
+    assert box.count() == 1
+    levels = int(box.get_attribute("aria-level"))
+    assert page.locator(".graph-picture .box").count() <= FIRST + levels * TOGETHER
+    inside = box.bounding_box()
+    view = page.locator(".graph-view").bounding_box()
+    assert view["y"] <= inside["y"] < view["y"] + view["height"]
+    assert worst in page.locator("[data-section=graph] > .lead").inner_text()
+
+
+def test_groups_unfold_and_fold_again(opened: Opened, blocks: Path) -> None:
+    page = seen(opened(blocks, reduced_motion="reduce"))
+    page.get_by_role("button", name="fit").click()
+    before = placed(page)
+    group = page.locator('.graph-picture .group[aria-expanded="false"]').first
+    name = group.get_attribute("aria-label").split(",")[0]
+    count = int(re.search(r"group of (\d+) layers", group.get_attribute("aria-label"))[1])
+    group.click()
+    title = named(page, name).and_(page.locator('[aria-expanded="true"]'))
+    title.wait_for()
+    settled(page)
+    assert placed(page) == before + count
+    title.click()
+    named(page, name).and_(page.locator('[aria-expanded="false"]')).wait_for()
+    settled(page)
+    assert placed(page) == before
+
+
+def test_a_group_shows_its_worst_value_and_how_many_are_past_a_threshold(opened: Opened, thousand: Path) -> None:
+    page = seen(opened(thousand))
+    name = re.compile(r"^block\.(\d+), group of (\d+) layers")
+    checked = 0
+    for group in page.locator(".graph-picture .group").all():
+        found = name.match(group.get_attribute("aria-label"))
+        if not found:
+            continue
+        worst, flagged = page.evaluate(f"""() => {{
+          const inside = [...Array(layers.count).keys()].filter((i) => layers.label(i).includes("/block.{found[1]}/"));
+          const values = inside.map((i) => layers.error("accumulated", "sqnr_db", section("meta").role, i));
+          return [formatLevel(Math.min(...values)), inside.filter((i) => layers.isDegraded(i)).length];
+        }}""")
+        assert f"{worst} dB" in group.text_content()
+        assert (f"● {flagged}" if flagged else "") in group.text_content()
+        assert group.locator(".share").count() == (1 if flagged else 0)
+        checked += 1
+    assert checked > 10
+
+
+def test_a_click_selects_the_layer_everywhere_and_selecting_marks_it_here(opened: Opened, blocks: Path) -> None:
+    page = seen(opened(blocks, reduced_motion="reduce"))
+    box = page.locator(".graph-picture .box:not(.group):not(.tone-none)").first
+    name = box.get_attribute("aria-label").split(", ")[0]
+    box.click()
+    assert page.evaluate("layers.label(selected)") == name
+    assert named(page, name).get_attribute("aria-selected") == "true"
+    position = page.evaluate("layers.count") - 2
+    name = page.evaluate(f"layers.label({position})")
+    page.evaluate(f"select({position})")
+    named(page, name).wait_for()
+    settled(page)
+    chosen = page.locator('.graph-picture [aria-selected="true"]')
+    assert chosen.count() == 1
+    assert chosen.get_attribute("aria-label").startswith(name)
+
+
+def test_a_layer_selected_elsewhere_is_unfolded_when_the_graph_is_seen(opened: Opened, thousand: Path) -> None:
+    page = seen(opened(thousand, reduced_motion="reduce"))
+    page.evaluate("scrollTo(0, 0)")
+    page.wait_for_function("document.querySelector('.graph-view').getBoundingClientRect().top > innerHeight")
+    name = "/features/block.30/conv2/Conv"
+    page.evaluate(f"select(layers.find('{name}'))")
+    page.locator(".graph-view").evaluate("node => node.scrollIntoView()")
+    named(page, name).wait_for()
+    assert named(page, name).get_attribute("aria-selected") == "true"
+
+
+def test_an_address_with_a_layer_opens_the_graph_at_it(opened: Opened, thousand: Path) -> None:
+    name = "/features/block.77/relu1/Relu"
+    page = opened(thousand, f"#layer={name}", reduced_motion="reduce")
+    page.evaluate("reveal('graph')")
+    named(page, name).wait_for(state="attached")
+
+
+def test_pointing_goes_both_ways(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo, reduced_motion="reduce"))
+    name = page.evaluate("layers.label(3)")
+    page.evaluate("hover(3)")
+    assert page.locator(".graph-picture .pointed").get_attribute("aria-label").startswith(name)
+    page.evaluate("hover(null); on('hover', (position) => { globalThis.pointedAt = position; })")
+    page.evaluate("select(5)")
+    page.evaluate("select(null)")
+    box = named(page, page.evaluate("layers.label(5)"))
+    box.hover()
+    assert page.evaluate("globalThis.pointedAt") == 5
+    tip = page.locator(".graph-tip")
+    assert page.evaluate("layers.label(5)") in tip.inner_text()
+    assert "added:" in tip.inner_text()
+
+
+def test_an_edge_tells_who_writes_its_tensor(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo, reduced_motion="reduce"))
+    page.get_by_role("button", name="fit").click()
+    for i, box in enumerate(page.locator(".graph-picture .edge .reach").all()):
+        middle = box.evaluate("""node => {
+          const at = node.getPointAtLength(node.getTotalLength() / 2).matrixTransform(node.getScreenCTM());
+          return [at.x, at.y];
+        }""")
+        page.mouse.move(*middle)
+        if page.locator(".edge.on").count() == 1 and i:
+            break
+    text = page.locator(".graph-tip").inner_text()
+    assert "written by /" in text
+    assert "→" in text
+
+
+def test_never_more_boxes_than_can_be_placed(opened: Opened, thousand: Path, tmp_path: Path) -> None:
+    quick = """onmessage = ({ data: { boxes, groups, edges } }) => postMessage({
+      boxes: boxes.map((_, i) => [20, 60 * i]), groups: groups.map(() => [0, 0, 200, 60]),
+      edges: edges.map(() => [[0, 0], [9, 9]]), width: 240, height: 60 * boxes.length });"""
+    page = seen(opened(altered(thousand, tmp_path / "quick", {}, worker=quick), reduced_motion="reduce"))
+    most, said = 0, ""
+    for _ in range(60):
+        group = page.locator('.graph-picture .group[aria-expanded="false"]').first
+        label = group.get_attribute("aria-label")
+        group.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            """label => !document.querySelector(".graph-view[aria-busy]")
+            && document.activeElement.getAttribute("aria-label") === label
+            && document.activeElement.getAttribute("aria-expanded") === "true\"""",
+            arg=label,
+        )
+        most = max(most, placed(page))
+        said += page.locator(".graph-bar [aria-label=Progress]").inner_text()
+    assert MOST - TOGETHER < most <= MOST
+    assert f"at most {MOST} boxes" in said
+
+
+def test_the_keyboard_follows_edges_and_selects(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo, reduced_motion="reduce"))
+    assert page.locator('.graph-picture [tabindex="0"]').count() == 1
+    page.locator('.graph-picture [tabindex="0"]').focus()
+    page.keyboard.press("Home")
+    focus = "document.activeElement.getAttribute('aria-label').split(', ')[0]"
+    assert page.evaluate(focus) == section(page, "graph")["input"]
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(focus) == page.evaluate("layers.label(0)")
+    assert page.locator(".graph-tip").is_visible()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert page.evaluate("selected") == 0
+    assert page.locator('.graph-picture [tabindex="0"]').count() == 1
+    page.keyboard.press("End")
+    assert page.evaluate(focus) == page.evaluate("layers.label(layers.count - 1)")
+
+
+def test_groups_fold_by_keyboard_and_keep_the_focus(opened: Opened, blocks: Path) -> None:
+    page = seen(opened(blocks, reduced_motion="reduce"))
+    group = page.locator('.graph-picture .group[aria-expanded="false"]').first
+    name = group.get_attribute("aria-label")
+    group.focus()
+    for state in ("true", "false"):
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "([name, state]) => document.activeElement.getAttribute('aria-label') === name"
+            " && document.activeElement.getAttribute('aria-expanded') === state",
+            arg=[name, state],
+        )
+
+
+def test_the_picture_is_moved_and_sized(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo, reduced_motion="reduce"))
+    where = "document.querySelector('.graph-canvas').style.transform"
+    view = page.locator(".graph-view").bounding_box()
+    first, scroll = page.evaluate(where), page.evaluate("scrollY")
+    page.mouse.move(view["x"] + 60, view["y"] + 200)
+    page.mouse.down()
+    page.mouse.move(view["x"] + 120, view["y"] + 260, steps=4)
+    page.mouse.up()
+    dragged = page.evaluate(where)
+    assert dragged != first
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"before => {where} !== before", arg=dragged)
+    assert page.evaluate("scrollY") == scroll
+    page.mouse.wheel(0, 100)
+    page.wait_for_function("before => scrollY > before", arg=scroll)
+    page.get_by_role("button", name="fit").click()
+    box = page.locator(".graph-canvas").bounding_box()
+    view = page.locator(".graph-view").bounding_box()
+    assert box["height"] <= view["height"]
+    assert box["width"] <= view["width"]
+
+
+def test_colours_stand_for_what_is_chosen(opened: Opened, demo: Path) -> None:
+    page = seen(opened(demo))
+    name = page.evaluate("layers.label(0)")
+    page.get_by_role("button", name="bits").click()
+    assert page.get_by_role("button", name="bits").get_attribute("aria-pressed") == "true"
+    assert f"{page.evaluate('layers.value(`output.quantizer.bits`, 0)')} bits" in named(page, name).text_content()
+    assert "bits of the output" in page.locator(".graph-legend").inner_text()
+    assert not page.get_by_role("button", name="time").count()
+
+
+def test_a_worker_that_hangs_is_cancelled(opened: Opened, blocks: Path, tmp_path: Path) -> None:
+    page = opened(altered(blocks, tmp_path / "hangs", {}, worker="onmessage = () => { for (;;); };"))
+    page.locator("[data-section=graph]").scroll_into_view_if_needed()
+    cancel = page.get_by_role("button", name="Cancel")
+    cancel.wait_for(timeout=10_000)
+    cancel.focus()
+    page.keyboard.press("Enter")
+    settled(page)
+    assert not cancel.is_visible()
+    assert "one column in topological order: cancelled" in page.locator(".graph-bar").inner_text()
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "treeitem"
+    assert in_one_column(page)
+
+
+def test_without_a_worker_layers_stand_in_one_column(opened: Opened, blocks: Path, tmp_path: Path) -> None:
+    page = seen(opened(altered(blocks, tmp_path / "fails", {}, worker="throw new Error('no');")))
+    assert "one column in topological order" in page.locator(".graph-bar").inner_text()
+    assert in_one_column(page)
+
+
+def in_one_column(page: Any) -> bool:
+    places = page.eval_on_selector_all(
+        ".graph-picture .box", "all => all.map((box) => box.getAttribute('transform').match(/[\\d.]+/g).map(Number))"
+    )
+    return len({x for x, _ in places}) == 1 and [y for _, y in places] == sorted({y for _, y in places})
+
+
+@pytest.mark.parametrize("named_by", ["blocks", "numbers"])
+def test_twenty_thousand_layers_block_nothing(
+    opened: Opened, blocks: Path, tmp_path: Path, named_by: str
+) -> None:
+    count = 20_000
+    page = opened(blocks)
+    data, role = section(page, "layers"), section(page, "meta")["role"]
+    known = {column["key"]: column for column in data["columns"]}
+    names = [f"/net/block.{i // 4}/op{i % 4}/Conv" if named_by == "blocks" else f"Conv_{i}" for i in range(count)]
+    values = {
+        "float_name": names,
+        "name": names,
+        "op_type": ["Conv"] * count,
+        "output.quantizer.bits": [8] * count,
+        f"output.{role}.accumulated.sqnr_db": [45 - i % 997 / 25 for i in range(count)],
+        f"output.{role}.rounding.sqnr_db": [40.0] * count,
+    }
+    columns = [{**known[key], "values": column} for key, column in values.items() if key in known]
+    chain = [[i - 1, i] for i in range(count)] + [[i - 4, i] for i in range(4, count, 4)]
+    large = {
+        "layers": data | {"count": count, "columns": columns, "degraded": list(range(996, count, 997))},
+        "graph": {"edges": [end for pair in chain for end in pair]},
+        "details": {},
+    }
+    page = opened(altered(blocks, tmp_path / "large", large), reduced_motion="reduce")
+    page.wait_for_load_state()
+    page.evaluate("""() => {
+      globalThis.tasks = [];
+      new PerformanceObserver((list) => tasks.push(...list.getEntries().map((task) => task.duration)))
+        .observe({ type: "longtask" });
+    }""")
+    seen(page)
+    for _ in range(4):
+        page.locator('.graph-picture .group[aria-expanded="false"]').last.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_timeout(100)
+        settled(page)
+        assert placed(page) <= MOST
+    page.evaluate("select(12345)")
+    named(page, names[12345]).wait_for(timeout=20_000)
+    page.get_by_role("button", name="added").click()
+    page.wait_for_timeout(300)
+    assert max(page.evaluate("tasks"), default=0) <= 200
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_keeps_people_out(opened: Opened, blocks: Path, theme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = seen(opened(blocks, color_scheme=theme, reduced_motion="reduce"))
+    for mode in ("accumulated", "bits"):
+        page.get_by_role("button", name=mode).click()
+        options = {"runOnly": {"type": "tag", "values": WCAG}}
+        found = axe.Axe().run(page, context={"include": ["#graph"]}, options=options).response["violations"]
+        assert not [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+
+
+def test_names_stay_text_and_groups_stay_few(opened: Opened, blocks: Path, tmp_path: Path) -> None:
+    page = opened(blocks)
+    data = section(page, "layers")
+    hostile = ["</script><b>x", "/" * 50, "a/" * 3000, "<img src=x onerror=alert(1)>/{{7*7}}", "\\u202e.\\u0000", ""]
+    for column in data["columns"]:
+        if column["key"] in ("name", "float_name"):
+            column["values"] = [*hostile, *column["values"][len(hostile) :]]
+    page = seen(opened(altered(blocks, tmp_path / "hostile", {"layers": data})))
+    for _ in range(3):
+        groups = page.locator('.graph-picture .group[aria-expanded="false"]')
+        if groups.count():
+            groups.first.focus()
+            page.keyboard.press("Enter")
+            page.wait_for_timeout(100)
+            settled(page)
+    assert not page.locator("#graph img, #graph script").count()
+    assert max(len(text) for text in page.locator(".graph-picture text").all_text_contents()) < 60
