@@ -12,11 +12,6 @@ const GRAPH_COLOURS = [
   { name: "time", column: "time_share", says: "share of the time", unit: "%", stops: [0.1, 0.5, 1, 2, 5, 10] },
 ].map((mode) => ({ unit: "dB", stops: [40, 30, 25, 20, 15, 10], ...mode }));
 
-/** As many characters as there is room for; the end of a name tells more than its start. */
-function graphShort(text, room) {
-  return text.length <= room ? text : `…${text.slice(text.length - room + 1)}`;
-}
-
 function graphCount(number, word) {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
@@ -134,7 +129,10 @@ class ModelGraph {
 
   /** The class of a node's step on the ramp. */
   tone(node) {
-    const value = node === this.input ? null : this.value(node);
+    return this.toneOf(node === this.input ? null : this.value(node));
+  }
+
+  toneOf(value) {
     if (value === null) return "tone-none";
     return `tone-${this.mode.stops.filter((stop) => (this.mode.unit === "%" ? value >= stop : value < stop)).length}`;
   }
@@ -263,8 +261,11 @@ class ModelGraph {
   /** Boxes are layers and shut groups, frames are open groups; both in the order of the tree. */
   sceneOf() {
     const scene = { boxes: [], frames: [], order: [] };
-    const owner = new Map([[-1, 0]]);
-    const own = (node, box) => (node.kids ? node.kids.forEach((kid) => own(kid, box)) : owner.set(node.position, box));
+    const owner = new Int32Array(layers.count);
+    const own = (node, box) => {
+      if (node.kids) for (const kid of node.kids) own(kid, box);
+      else owner[node.position] = box;
+    };
     const visit = (node, around) => {
       if (node.kids && this.open.has(node)) {
         const group = scene.frames.push({ node, around }) - 1;
@@ -291,7 +292,8 @@ class ModelGraph {
     const found = new Map();
     const { edges } = this.data;
     for (let i = 0; i < edges.length; i += 2) {
-      const [from, to] = [owner.get(edges[i]), owner.get(edges[i + 1])];
+      const from = edges[i] < 0 ? 0 : owner[edges[i]];
+      const to = owner[edges[i + 1]];
       if (from === to) continue;
       const key = from * boxes + to;
       if (!found.has(key)) found.set(key, { from, to, producers: new Set() });
@@ -305,7 +307,7 @@ class ModelGraph {
     const scene = this.sceneOf();
     this.value(this.tree.root);
     const longest = Math.max(...scene.boxes.map(({ node }) => node.label.length + (node.kids ? 6 : 0)));
-    const width = Math.min(204, Math.max(132, Math.round(longest * GRAPH.letter) + 20));
+    const width = Math.min(226, Math.max(132, Math.round(longest * GRAPH.letter) + 20));
     const request = {
       boxes: scene.boxes.map(({ node, around }) => [width, GRAPH.height + (node.kids && node.flagged ? 10 : 0), around]),
       groups: scene.frames.map(({ around }) => around),
@@ -324,7 +326,6 @@ class ModelGraph {
     this.paths = places.edges.map(graphPath);
     this.draw();
     then();
-    this.holder.dispatchEvent(new Event("drawn"));
   }
 
   /** Places by the worker, else in one column, which is said; null where something newer has been asked for. */
@@ -588,13 +589,14 @@ class ModelGraph {
   }
 
   drawLegend() {
-    const { stops, unit, says } = this.mode;
+    const { stops, unit, says, column } = this.mode;
     const swatch = (tone, text) => element("span", {}, element("i", { class: tone, "aria-hidden": "true" }), text);
+    const kinds = [...new Set(layers.columns.get(column)?.values)].filter((bits) => bits !== null).sort((a, b) => b - a);
     const ends = unit === "%" ? ["<", "≥"] : ["≥", "<"];
     const steps = [`${ends[0]} ${stops[0]}`, ...stops.slice(1).map((stop, i) => `${stops[i]} – ${stop}`), `${ends[1]} ${stops.at(-1)}`];
     this.legend.replaceChildren(
       element("b", {}, `${says}, ${unit}`),
-      ...steps.map((text, i) => swatch(`tone-${i}`, text)),
+      ...(unit === "bits" ? kinds.map((bits) => swatch(this.toneOf(bits), bits)) : steps.map((text, i) => swatch(`tone-${i}`, text))),
       swatch("tone-none", NOT_MEASURED),
       swatch("flagged", "● past a threshold"),
       swatch("share", "share of these in a group"),
@@ -646,6 +648,9 @@ class ModelGraph {
     svg.addEventListener("focusin", ({ target }) => {
       const node = this.nodeAt(target);
       if (!node || !target.matches(":focus-visible")) return;
+      // The browser scrolls to where the node stood, which may be far outside of the picture.
+      this.bringIn(node);
+      this.holder.scrollIntoView({ block: "nearest" });
       const { left: clientX, bottom: clientY } = target.getBoundingClientRect();
       this.showTip(this.describe(node), { clientX, clientY });
     });

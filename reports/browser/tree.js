@@ -93,7 +93,7 @@ class ModelTree {
       node.count += kid.count;
       node.flagged += kid.flagged;
     }
-    if (node.run) node.label = `${graphEnds(node, 0)} … ${graphEnds(node, -1)}`;
+    if (node.run) node.label = [0, -1].map((side) => graphShort(graphEnds(node, side), 10)).join(" … ");
   }
 }
 
@@ -121,6 +121,11 @@ function graphLabel(node, parent) {
   while (named?.run) named = named.parent;
   const before = /^\d+($|[/.])/.test(text) && named?.part.match(/[^/.]+$/);
   return (before ? before[0] + node.part.slice(0, node.part.search(/[^/.]/)) : "") + text || "?";
+}
+
+/** As many characters as there is room for; the end of a name tells more than its start. */
+function graphShort(text, room) {
+  return text.length <= room ? text : `…${text.slice(text.length - room + 1)}`;
 }
 
 function graphEnds(node, side) {
