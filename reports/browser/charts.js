@@ -21,7 +21,7 @@ views.charts = (root) => {
   if (indices) order.sort((a, b) => indices[a] - indices[b]);
   const xs = order.map((position) => (indices ? indices[position] : position));
   const full = [(xs[0] ?? 0) - 0.5, (xs.at(-1) ?? 0) + 0.5];
-  const tip = element("div", { class: "graph-tip", hidden: true });
+  const tip = element("div", { class: "plot-tip", hidden: true });
   Object.assign(errorGraphs, { root, order, xs, full, range: full, tip });
   errorGraphs.ranks = new Map(order.map((position, rank) => [position, rank]));
   drawGraphs();
@@ -49,7 +49,7 @@ function drawGraphs() {
   const birth = birthGraph();
   const six = GRAPH_ROLES.flatMap((role) => ["mse", "cosine", "sqnr_db"].map((metric) => errorGraph(metric, role)));
   errorGraphs.list = [birth, ...six];
-  const grid = element("div", { class: "graph-grid" }, ...six.map((graph) => graph.figure));
+  const grid = element("div", { class: "plot-grid" }, ...six.map((graph) => graph.figure));
   root.replaceChildren(birth.figure, graphTools(), grid, tip);
   errorGraphs.inks = new Map();
   const widths = errorGraphs.list.map((graph) => graph.place?.clientWidth);
@@ -166,7 +166,7 @@ function framed(graph) {
         onblur: () => pointAt(null, null), "aria-label": `${graph.title.replace(" · ", " ")}: ${graph.summary}`,
       });
   if (graph.place) graph.place.style.height = `${graph.height}px`;
-  graph.figure = element("figure", { class: "graph", "data-graph": graph.name }, head);
+  graph.figure = element("figure", { class: "plot-card", "data-graph": graph.name }, head);
   if (graph.origin) graph.figure.append(birthLegend(graph));
   if (graph.place) graph.figure.append(graph.place);
   if (graph.text) graph.figure.append(element("p", { class: "muted" }, graph.text));
@@ -184,7 +184,7 @@ function birthLegend(graph) {
 }
 
 const legend = (samples) =>
-  element("span", { class: "graph-legend" },
+  element("span", { class: "plot-legend" },
     ...Object.entries(samples).map(([kind, text]) => element("span", { class: `sample ${kind}` }, text)));
 
 function graphTools() {
@@ -200,7 +200,7 @@ function graphTools() {
     : { line: "accumulated", rounding: "rounding (local)", limit: "threshold", flagged: "over it" };
   errorGraphs.reset = element("button", { type: "button", onclick: () => zoomGraphs(errorGraphs.full) }, "Reset zoom");
   errorGraphs.reset.disabled = errorGraphs.range === errorGraphs.full;
-  return element("div", { class: "graph-tools" },
+  return element("div", { class: "plot-tools" },
     group("Error", choice("accumulated", "local", false), choice("local only", "local", true)),
     group("Squared error", choice("MSE", "relative", false), choice("NMSE", "relative", true)),
     errorGraphs.reset, legend(samples));

@@ -8,7 +8,7 @@ const GRAPH_COLOURS = [
   { name: "accumulated", column: "output.ROLE.accumulated.sqnr_db", says: "SQNR of all errors up to this layer" },
   { name: "added", column: "output.ROLE.rounding.sqnr_db", says: "SQNR of rounding this output alone" },
   { name: "worst channel", column: "output.ROLE.accumulated.worst_channel_sqnr_db", says: "SQNR of the worst channel" },
-  { name: "bits", column: "output.quantizer.bits", says: "bits of the output", unit: "bits", stops: [16, 12, 8, 6, 4, 2] },
+  { name: "bits", column: "output.quantizer.bits", says: "output", unit: "bits", stops: [16, 12, 8, 6, 4, 2] },
   { name: "time", column: "time_share", says: "share of the time", unit: "%", stops: [0.1, 0.5, 1, 2, 5, 10] },
 ].map((mode) => ({ unit: "dB", stops: [40, 30, 25, 20, 15, 10], ...mode }));
 
@@ -81,7 +81,8 @@ function placedInColumn({ boxes, groups, edges }, order) {
 function graphPath(points) {
   const [start, ...rest] = points.map(([x, y]) => [Math.round(x * 10) / 10, Math.round(y * 10) / 10]);
   if (rest.length === 1) return `M${start}L${rest[0]}`;
-  const ends = rest.slice(1).map(([x, y], i) => (i === rest.length - 2 ? [x, y] : [(x + rest[i][0]) / 2, (y + rest[i][1]) / 2]));
+  const between = ([x, y], [nextX, nextY]) => [(x + nextX) / 2, (y + nextY) / 2];
+  const ends = rest.slice(1).map((point, i) => (i === rest.length - 2 ? point : between(rest[i], point)));
   return `M${start}${ends.map((end, i) => `Q${rest[i]} ${end}`).join("")}`;
 }
 
@@ -90,11 +91,13 @@ class ModelGraph {
   constructor(root, tree) {
     this.data = section("graph");
     this.role = section("meta").role;
-    const modes = GRAPH_COLOURS.map((mode) => ({ ...mode, column: mode.column.replace("ROLE", this.role), worth: new Map() }));
+    const ours = (mode) => ({ ...mode, column: mode.column.replace("ROLE", this.role), worth: new Map() });
+    const modes = GRAPH_COLOURS.map(ours);
     this.modes = modes.filter(({ column }) => layers.columns.get(column)?.values.some((value) => value !== null));
     this.mode = this.modes[0] ?? modes[0];
     this.tree = tree;
-    this.input = this.data.edges.includes(-1) ? { label: this.data.input ?? "input", parent: this.tree.root, level: 1 } : null;
+    const input = { label: this.data.input ?? "input", parent: tree.root, level: 1 };
+    this.input = this.data.edges.includes(-1) ? input : null;
     this.worst = this.worstLayer();
     this.view = { x: 0, y: 0, k: 1 };
     this.build(root);
@@ -154,7 +157,8 @@ class ModelGraph {
     if (node === this.input) return [node.label, "input of the network"];
     if (node.kids) {
       const flagged = node.flagged ? `● ${node.flagged} past a threshold` : "none past a threshold";
-      return [node.label, `group of ${graphCount(node.count, "layer")}, ${flagged}`, `worst ${this.mode.name}: ${this.valueText(node)}`];
+      const size = `group of ${graphCount(node.count, "layer")}, ${flagged}`;
+      return [node.label, size, `${this.mode.unit === "%" ? "" : "worst "}${this.mode.name}: ${this.valueText(node)}`];
     }
     const { position } = node;
     const attributes = Object.entries(this.data.attributes?.[position] ?? {});
@@ -308,20 +312,21 @@ class ModelGraph {
     this.value(this.tree.root);
     const longest = Math.max(...scene.boxes.map(({ node }) => node.label.length + (node.kids ? 6 : 0)));
     const width = Math.min(226, Math.max(132, Math.round(longest * GRAPH.letter) + 20));
+    const height = (node) => GRAPH.height + (node.kids && node.flagged ? 10 : 0);
     const request = {
-      boxes: scene.boxes.map(({ node, around }) => [width, GRAPH.height + (node.kids && node.flagged ? 10 : 0), around]),
+      boxes: scene.boxes.map(({ node, around }) => [width, height(node), around]),
       groups: scene.frames.map(({ around }) => around),
       edges: scene.edges.map(({ from, to }) => [from, to]),
     };
     const says = [];
-    if (folded) says.push(`${graphCount(folded, "group")} far from here folded: at most ${GRAPH.most} boxes are shown.`);
+    if (folded) says.push(`${graphCount(folded, "group")} far off folded: at most ${GRAPH.most} boxes are shown.`);
     const places = await this.placesOf(request, scene.order, says);
     if (!places) return;
     this.note.textContent = says.join(" ");
     if (says.length) announce(this.note.textContent);
     this.scene = scene;
     this.size = [places.width, places.height];
-    this.seats = new Map(scene.boxes.map(({ node }, i) => [node, [...places.boxes[i], ...request.boxes[i].slice(0, 2)]]));
+    this.seats = new Map(scene.boxes.map(({ node }, i) => [node, [...places.boxes[i], width, height(node)]]));
     scene.frames.forEach(({ node }, i) => this.seats.set(node, places.groups[i]));
     this.paths = places.edges.map(graphPath);
     this.draw();
@@ -334,7 +339,7 @@ class ModelGraph {
     const job = (this.job = {});
     this.holder.setAttribute("aria-busy", "true");
     const waiting = setTimeout(() => {
-      this.note.textContent = `Placing ${graphCount(request.boxes.length, "box")}es …`;
+      this.note.textContent = `Placing ${request.boxes.length} boxes …`;
       this.cancel.hidden = false;
     }, GRAPH.patience);
     let places;
@@ -419,8 +424,9 @@ class ModelGraph {
   }
 
   drawTitle(node, x, y, width) {
-    const title = `▾ ${graphShort(node.label, Math.max(6, Math.floor((width - 40) / GRAPH.letter) - (node.flagged ? 5 : 0)))}`;
-    const shapes = [drawn("rect", { class: "paper", width, height: 22, rx: 8 }), drawn("text", { x: 9, y: 15 }, title)];
+    const room = Math.max(6, Math.floor((width - (node.flagged ? 74 : 40)) / GRAPH.letter));
+    const title = drawn("text", { x: 9, y: 15 }, `▾ ${graphShort(node.label, room)}`);
+    const shapes = [drawn("rect", { class: "paper", width, height: 22, rx: 8 }), title];
     if (node.flagged) shapes.push(drawn("text", { class: "count", x: width - 9, y: 15 }, `● ${node.flagged}`));
     return this.item(node, "title", x, y, ...shapes);
   }
@@ -544,16 +550,18 @@ class ModelGraph {
 
   build(root) {
     const button = (text, title, onclick) => element("button", { type: "button", title, onclick }, text);
-    const set = (label, ...parts) => element("div", { class: "graph-set", role: "group", "aria-label": label }, ...parts);
+    const set = (name, ...parts) => element("div", { class: "graph-set", role: "group", "aria-label": name }, ...parts);
     this.colours = this.modes.map((mode) => button(mode.name, mode.says, () => this.colourBy(mode)));
     this.note = element("span", { class: "muted" });
     this.cancel = element("button", { type: "button", hidden: true, onclick: () => this.job.stop?.() }, "Cancel");
     this.legend = element("div", { class: "graph-legend muted" });
     this.tip = element("div", { class: "graph-tip", hidden: true, "aria-hidden": "true" });
     this.canvas = drawn("g", { class: "graph-canvas" });
-    const arrow = { id: "graph-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto" };
-    const head = drawn("marker", arrow, drawn("path", { d: "M0 0L8 4L0 8z" }));
-    this.svg = drawn("svg", { class: "graph-picture", role: "tree", "aria-label": "Graph of the model" }, drawn("defs", {}, head), this.canvas);
+    const size = { refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse" };
+    const arrow = { id: "graph-arrow", viewBox: "0 0 8 8", orient: "auto", ...size };
+    const head = drawn("defs", {}, drawn("marker", arrow, drawn("path", { d: "M0 0L8 4L0 8z" })));
+    const picture = { class: "graph-picture", role: "tree", "aria-label": "Graph of the model" };
+    this.svg = drawn("svg", picture, head, this.canvas);
     this.window = drawn("rect", { class: "window" });
     this.map = drawn("svg", { class: "graph-map", "aria-hidden": "true" });
     this.holder = element("div", { class: "graph-view" }, this.svg, this.map, this.tip);
@@ -571,8 +579,8 @@ class ModelGraph {
       set("Progress", this.note, this.cancel),
     );
     const help =
-      "Click a layer to select it, a group to unfold it, its title to fold it. Drag to move, Ctrl and wheel to zoom. Keys: " +
-      "arrows follow the edges, Enter selects or unfolds, Shift and arrows move, + − 0 zoom.";
+      "Click a layer to select it, a group to unfold it, its title to fold it. Drag to move, Ctrl and wheel to zoom. " +
+      "Keys: arrows follow the edges, Enter selects or unfolds, Shift and arrows move, + − 0 zoom.";
     root.replaceChildren(
       element("p", { class: "lead" }, this.summary()),
       element("div", { class: "graph-card" }, bar, this.holder, this.legend),
@@ -583,20 +591,24 @@ class ModelGraph {
 
   summary() {
     const { root, leaves, groups } = this.tree;
-    const worst = this.worst === null ? "" : `; worst: ${graphShort(layers.label(this.worst), 80)}, ${this.valueText(leaves[this.worst])}`;
+    const known = this.worst !== null;
+    const worst = known ? `; worst: ${graphShort(layers.label(this.worst), 80)}, ${this.valueText(leaves[this.worst])}` : "";
     const flagged = root.flagged ? `${root.flagged} past a threshold (●)` : "none past a threshold";
-    return `${graphCount(layers.count, "layer")} in ${graphCount(groups, "group")}, ${flagged}${worst}. Values on the ${this.role} set.`;
+    const size = `${graphCount(layers.count, "layer")} in ${graphCount(groups, "group")}`;
+    return `${size}, ${flagged}${worst}. Values on the ${this.role} set.`;
   }
 
   drawLegend() {
     const { stops, unit, says, column } = this.mode;
     const swatch = (tone, text) => element("span", {}, element("i", { class: tone, "aria-hidden": "true" }), text);
     const kinds = [...new Set(layers.columns.get(column)?.values)].filter((bits) => bits !== null).sort((a, b) => b - a);
-    const ends = unit === "%" ? ["<", "≥"] : ["≥", "<"];
-    const steps = [`${ends[0]} ${stops[0]}`, ...stops.slice(1).map((stop, i) => `${stops[i]} – ${stop}`), `${ends[1]} ${stops.at(-1)}`];
+    const [first, last] = unit === "%" ? ["<", "≥"] : ["≥", "<"];
+    const middle = stops.slice(1).map((stop, i) => `${stops[i]} – ${stop}`);
+    const steps = [`${first} ${stops[0]}`, ...middle, `${last} ${stops.at(-1)}`].map((text, i) => [`tone-${i}`, text]);
+    const shown = unit === "bits" ? kinds.map((bits) => [this.toneOf(bits), bits]) : steps;
     this.legend.replaceChildren(
       element("b", {}, `${says}, ${unit}`),
-      ...(unit === "bits" ? kinds.map((bits) => swatch(this.toneOf(bits), bits)) : steps.map((text, i) => swatch(`tone-${i}`, text))),
+      ...shown.map(([tone, text]) => swatch(tone, text)),
       swatch("tone-none", NOT_MEASURED),
       swatch("flagged", "● past a threshold"),
       swatch("share", "share of these in a group"),
@@ -743,9 +755,9 @@ class ModelGraph {
       "-": () => this.zoom(1 / 1.3),
       0: () => this.fit(),
     };
-    const action = way
-      ? () => (event.shiftKey ? this.look(this.view.x - 80 * way[0], this.view.y - 80 * way[1]) : this.goTo(this.neighbour(node, ...way)))
-      : keys[event.key];
+    const move = () => this.look(this.view.x - 80 * way[0], this.view.y - 80 * way[1]);
+    const go = () => this.goTo(this.neighbour(node, ...way));
+    const action = way ? (event.shiftKey ? move : go) : keys[event.key];
     if (!action) return;
     event.preventDefault();
     event.stopPropagation();

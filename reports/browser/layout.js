@@ -1,7 +1,7 @@
 // The worker that places the boxes of a graph; runs behind dagre and knows nothing of the page.
 //
 // It is sent {boxes: [width, height, group], groups: [group around it], edges: [from, to]}, all by number and -1 for no
-// group, and answers {boxes: [x, y], groups: [x, y, width, height], edges: [[x, y] …], width, height} with the top left
+// group, and answers {boxes: [x, y], groups: [x, y, width, height], edges: [[x, y] …], width, height} with the upper left
 // corners of boxes and groups, or {failure: text}.
 
 const HEADER = 22; // room for the name of a group, above what it holds
@@ -29,7 +29,10 @@ function placed({ boxes, groups, edges }) {
   const down = roomForHeaders(frames);
   return {
     boxes: boxes.map((_, i) => corner(graph.node(`b${i}`))).map(([x, y]) => [x, down(y)]),
-    groups: frames.map(([x, y, width, height]) => [x, down(y) - HEADER, width, down(y + height) - down(y) + HEADER + FOOTER]),
+    groups: frames.map(([x, y, width, height]) => {
+      const top = down(y) - HEADER;
+      return [x, top, width, down(y + height) + FOOTER - top];
+    }),
     edges: edges.map(([from, to]) => graph.edge(`b${from}`, `b${to}`).points.map(({ x, y }) => [x, down(y)])),
     width: graph.graph().width,
     height: down(graph.graph().height),
@@ -40,7 +43,7 @@ function corner({ x, y, width, height }) {
   return [x - width / 2, y - height / 2, width, height];
 }
 
-/** Moves down what lies below the upper edge of a group, so that its name finds room; and below its lower edge a little. */
+/** Moves down what lies below the upper edge of a group, for its name, and a little below its lower edge. */
 function roomForHeaders(frames) {
   const steps = new Map();
   const widen = (y, by) => steps.set(Math.round(y), Math.max(steps.get(Math.round(y)) ?? 0, by));

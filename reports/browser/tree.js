@@ -116,7 +116,7 @@ function liveTensors(count, edges) {
 function graphLabel(node, parent) {
   let text = node.part.replace(/^[/.]+/, "");
   const operator = node.kids ? null : layers.value("op_type", node.position);
-  if (operator && (text.endsWith(`/${operator}`) || text.endsWith(`.${operator}`))) text = text.slice(0, -1 - operator.length);
+  if (operator && ["/", "."].some((mark) => text.endsWith(mark + operator))) text = text.slice(0, -1 - operator.length);
   let named = parent;
   while (named?.run) named = named.parent;
   const before = /^\d+($|[/.])/.test(text) && named?.part.match(/[^/.]+$/);

@@ -15,7 +15,7 @@ from quantmedic.demo import patient
 from tests.browser.conftest import written
 
 SIX = [f"{metric}-{role}" for role in ("representative", "validation") for metric in ("mse", "cosine", "sqnr_db")]
-READY = "document.querySelectorAll('.graph .uplot').length"
+READY = "document.querySelectorAll('.plot-card .uplot').length"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def graphs(opened: Callable[..., Any], large: Path) -> Callable[..., Any]:
 
 def in_view(page: Any) -> Any:
     page.locator("#errors").scroll_into_view_if_needed()
-    page.locator(".graph canvas").first.wait_for()
+    page.locator(".plot-card canvas").first.wait_for()
     return page
 
 
@@ -112,7 +112,7 @@ def test_the_mouse_tells_layer_value_and_threshold_and_all_graphs_follow(graphs:
     page.evaluate("on('hover', (position) => told(position))")
     page.mouse.move(*place(page, "sqnr_db-validation", 0.504))
     row = json.loads((large / "report.json").read_text())["layers"][60]
-    tip = page.locator(".graph-tip")
+    tip = page.locator(".plot-tip")
     value = f"{row['validation']['accumulated']['sqnr_db']:.1f} dB"
     assert f"60 {row['name']}" in tip.inner_text() and f"accumulated {value}" in tip.inner_text()
     assert "threshold 20.0 dB" in tip.inner_text()
@@ -127,7 +127,7 @@ def test_other_views_move_the_cursor(graphs: Callable[..., Any]) -> None:
     page = graphs()
     page.evaluate("hover(17)")
     assert page.evaluate("errorGraphs.list.map(({ plot }) => plot.cursor.idx)") == [17] * 7
-    assert page.locator(".graph-tip").is_hidden()
+    assert page.locator(".plot-tip").is_hidden()
     page.evaluate("hover(null)")
     assert page.evaluate("errorGraphs.list.every(({ plot }) => plot.cursor.left < 0)")
 
@@ -227,9 +227,9 @@ def test_exact_broken_and_missing_values(opened: Callable[..., Any], tmp_path: P
     assert values[3] == math.inf and heights[3] == ends[1], "exact: at the foot"
     assert heights[5] is None and heights[7] is None, "no number: a gap"
     page.evaluate("pointAt(3, errorGraphs.list[6])")
-    assert "accumulated ∞" in page.locator(".graph-tip").inner_text()
+    assert "accumulated ∞" in page.locator(".plot-tip").inner_text()
     page.evaluate("pointAt(7, errorGraphs.list[6])")
-    assert "accumulated not measured" in page.locator(".graph-tip").inner_text()
+    assert "accumulated not measured" in page.locator(".plot-tip").inner_text()
 
 
 def test_the_theme_changes_the_colours_of_the_graphs(graphs: Callable[..., Any]) -> None:
@@ -261,9 +261,9 @@ def test_no_accessibility_violation(graphs: Callable[..., Any], scheme: str) -> 
 
 def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:
     page = graphs(viewport={"width": 390, "height": 844})
-    widths = page.evaluate("[...document.querySelectorAll('.graph')].map((g) => [g.clientWidth, g.scrollWidth])")
+    widths = page.evaluate("[...document.querySelectorAll('.plot-card')].map((g) => [g.clientWidth, g.scrollWidth])")
     assert all(inner <= 390 and scroll <= inner for inner, scroll in widths)
-    assert page.evaluate("new Set([...document.querySelectorAll('.graph-grid .graph')].map((g) => g.offsetLeft)).size") == 1
+    assert page.evaluate("new Set([...document.querySelectorAll('.plot-grid .plot-card')].map((g) => g.offsetLeft)).size") == 1
 
 
 @pytest.mark.parametrize("layers", [1000])

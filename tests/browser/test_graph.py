@@ -306,7 +306,7 @@ def test_colours_stand_for_what_is_chosen(opened: Opened, demo: Path) -> None:
     page.get_by_role("button", name="bits").click()
     assert page.get_by_role("button", name="bits").get_attribute("aria-pressed") == "true"
     assert f"{page.evaluate('layers.value(`output.quantizer.bits`, 0)')} bits" in named(page, name).text_content()
-    assert "bits of the output" in page.locator(".graph-legend").inner_text()
+    assert "output, bits" in page.locator(".graph-legend").inner_text()
     assert not page.get_by_role("button", name="time").count()
 
 
