@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -38,6 +39,9 @@ THEME = ("theme.js",)
 #: What the graph's worker runs.
 WORKER = ("vendor/dagre.min.js", "layout.js")
 STYLES = ("vendor/uPlot.min.css",)
+LICENSES = ("vendor/LICENSES.txt",)
+#: A comment that has lines of its own.
+COMMENT_BLOCK = re.compile(r"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
 
 
 def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspection | None = None) -> str:
@@ -62,6 +66,7 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
         theme=Markup(theme),
         program=Markup(program),
         worker=Markup(program_of(WORKER)),
+        licenses=program_of(LICENSES),
         vendor_style=Markup(program_of(STYLES)),
         script_hashes=[script_hash(theme), script_hash(program)],
     )
@@ -71,7 +76,13 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
 def program_of(names: Iterable[str]) -> str:
     """Files of the page's program as one text."""
     folder = files("quantmedic.reports") / "browser"
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8").strip() for name in names) + "\n"
+    return "\n".join(_compact(folder.joinpath(name).read_text(encoding="utf-8")) for name in names) + "\n"
+
+
+def _compact(text: str) -> str:
+    """A file without the comments and the indentation that only its developers need."""
+    lines = (line.strip() for line in COMMENT_BLOCK.sub("", text).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def script_hash(text: str) -> str:

@@ -25,6 +25,7 @@ OTHER_VARIABLES = {
     "body": "page.html: the page as HTML",
     "chart": "graphs: the geometry to draw",
     "drawing": "compare.html: the graph as SVG",
+    "licenses": "index.html: licences of the libraries inside the page",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "picture": "compare.md: the graph lies beside it",
     "record": "sensitivity.md: a SensitivityContext; compare.md and compare.html: a CompareContext",
