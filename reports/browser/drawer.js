@@ -315,7 +315,8 @@ function quantizerTable() {
     "zero point": (of) => of("zero_point") !== null && String(of("zero_point")),
     codes: (of) => joined(of("bits") && `${of("bits")} bits`, word(of("signed"), "signed", "unsigned")),
     grid: (of) => word(of("symmetric"), "symmetric", "asymmetric"),
-    granularity: (of) => joined(of("granularity"), of("axis") && `axis ${of("axis")}`).replace("_", " "),
+    granularity: (of) => of("granularity")?.replace("_", " "),
+    axis: (of) => of("axis") !== null && String(of("axis")),
     range: (of) => of("low") !== null && `${formatNumber(of("low"))} … ${formatNumber(of("high"))}`,
   }).map(([name, text]) => [name, ...owners.map((which) => text(read(which)))]);
   const known = [1, 2].filter((i) => rows.some((row) => row[i]));

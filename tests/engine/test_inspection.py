@@ -290,14 +290,7 @@ def test_weights_come_with_their_channels_the_worst_first() -> None:
 def test_findings_are_known_by_layer() -> None:
     def rule(code: str, scope: str, limit: float) -> Rule:
         fact = "output.data.values.max" if scope == "layer" else "data.values.max"
-        fields = {
-            "id": code,
-            "name": "too-large",
-            "cause": "size",
-            "scope": scope,
-            "severity": "low",
-            "confidence": 0.5,
-        }
+        fields: dict[str, Any] = {"id": code, "name": "too-large", "cause": "too-large", "scope": scope}
         message = f"reaches {{{fact}:.2f}}"
         when = {"fact": fact, "gt": limit}
         fields |= {"severity": "low", "confidence": 0.5, "when": when, "message": message, "remedies": ["x"]}
