@@ -386,8 +386,9 @@ class LayerTable {
   lookAcross() {
     const { edges, scroller, across } = this;
     const count = edges.length - 1;
+    const wide = count > 24;
+    if (!wide && across[1] === count) return;
     const scale = this.grid.offsetWidth / edges[count];
-    const wide = count > 24 && this.grid.offsetWidth > scroller.clientWidth + 1;
     const left = scroller.scrollLeft / scale;
     const right = left + scroller.clientWidth / scale;
     const first = wide ? edges.findIndex((edge) => edge > left) - 1 : 0;

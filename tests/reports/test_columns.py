@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.facts import CaseFacts, LayerFacts, WeightFacts, fact_paths
+from quantmedic.engine.facts import CaseFacts, LayerFacts, Role, WeightFacts, fact_paths
 from quantmedic.reports import packed
 from quantmedic.reports.columns import NOT_SHOWN, Column, layer_columns, least_wanted, presets
 from quantmedic.reports.page import dump
@@ -58,7 +58,7 @@ def test_titles_are_short_and_tell_columns_apart(facts: CaseFacts) -> None:
 
 @pytest.mark.parametrize(("roles", "judged"), [(("representative",), "representative"), (None, "validation")])
 def test_the_default_rests_on_the_set_that_is_judged(
-    case: Callable[..., CaseFacts], roles: tuple[str, ...] | None, judged: str
+    case: Callable[..., CaseFacts], roles: tuple[str, ...] | None, judged: Role
 ) -> None:
     names = ("a", "b", "c")
     facts = case(names, roles=roles) if roles else case(names)
