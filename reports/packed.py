@@ -5,7 +5,7 @@ largest digit first; its code is 0 where it was not measured, 1 for NaN, 2 and 3
 side of the middle between two shorter ones, so that what is shown does not depend on how they are packed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,11 @@ def _counts(
 def _levels(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64] | None:
     """Thousandths or hundredths, counted from the middle of what the characters hold."""
     middle = BASE**width // 2
-    steps = _beside_the_middle(values * 10 ** DECIMALS[width], 10 ** (DECIMALS[width] - 1))
+
+    def rises(place: int) -> bool:
+        return round(float(values[place]), 1) > values[place]
+
+    steps = _beside_the_middle(values * 10 ** DECIMALS[width], 10 ** (DECIMALS[width] - 1), rises)
     if np.abs(steps).max(initial=0) >= middle - RESERVED:
         return None
     return steps + middle
@@ -170,7 +174,11 @@ def _measures(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int
     if np.any(sizes[~zero] < 10.0 ** (1 - half)) or np.any(sizes >= 10.0 ** (half - 1)):
         return None
     exponents = np.floor(np.log10(np.where(zero, 1.0, sizes))).astype(np.int64)
-    mantissa = _beside_the_middle(sizes / 10.0 ** (exponents - digits + 1), 10 ** (digits - 3))
+
+    def rises(place: int) -> bool:
+        return float(f"{sizes[place]:.2e}") > sizes[place]
+
+    mantissa = _beside_the_middle(sizes / 10.0 ** (exponents - digits + 1), 10 ** (digits - 3), rises)
     over, under = mantissa >= 10 * smallest, mantissa < smallest
     exponents += over
     mantissa = np.where(over | under, smallest, mantissa)
@@ -178,13 +186,25 @@ def _measures(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int
     return np.where(zero, 0, codes)
 
 
-def _beside_the_middle(values: npt.NDArray[np.float64], shown: int) -> npt.NDArray[np.int64]:
-    """Whole numbers nearby, which round to the same multiple of ``shown`` as the values themselves do."""
-    whole = np.rint(values).astype(np.int64)
-    if shown == 1:
-        return whole
-    on_middle = whole % shown == shown // 2
-    return whole + np.where(on_middle, np.sign(values - whole), 0).astype(np.int64)
+def _beside_the_middle(
+    scaled: npt.NDArray[np.float64], shown: int, rises: Callable[[int], bool]
+) -> npt.NDArray[np.int64]:
+    """Whole numbers nearby, which round to the same multiple of ``shown`` as the values themselves do.
+
+    Args:
+        scaled: The values, scaled so that whole numbers are kept.
+        shown: Multiple to which readers round.
+        rises: Whether the value at a place is rounded up where it is read.
+    """
+    whole = np.rint(scaled).astype(np.int64)
+    near = np.abs(scaled / shown % 1 - 0.5) < 0.5 / shown * (shown > 1) + 1e-7
+    for place in np.flatnonzero(near).tolist():
+        below = int(np.floor(scaled[place] / shown)) * shown
+        if shown == 1:
+            whole[place] = below + rises(place)
+        elif whole[place] == below + shown // 2:
+            whole[place] += 1 if rises(place) else -1
+    return whole
 
 
 def _width(codes: int) -> int:
