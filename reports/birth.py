@@ -48,8 +48,8 @@ ORIGIN_TEXT = (
     "noise of its noisiest input (output.data.amplification at least 2). Carried: everything else."
 )
 DIFFERENCE_TEXT = (
-    "The operators' own error {} (--operator-error does it for one more run); without it a bar is the accumulated noise "
-    "less that of the noisiest input, so that what a layer amplifies counts as added."
+    "The operators' own error {} (--operator-error does it for one more run); without it a bar is the accumulated "
+    "noise less that of the noisiest input, so that what a layer amplifies counts as added."
 )
 
 

@@ -266,10 +266,15 @@ def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:
     assert page.evaluate("new Set([...document.querySelectorAll('.plot-grid .plot-card')].map((g) => g.offsetLeft)).size") == 1
 
 
-@pytest.mark.parametrize("layers", [1000])
-def test_graphs_of_large_networks_are_quick(opened: Callable[..., Any], tmp_path: Path, layers: int) -> None:
-    page = in_view(opened(written(build(layers, 4), tmp_path)))
-    times = []
-    for _ in range(3):
-        times.append(page.evaluate("(() => { const t = performance.now(); drawGraphs(); return performance.now() - t; })()"))
+def test_graphs_of_large_networks_are_quick(opened: Callable[..., Any], tmp_path: Path) -> None:
+    page = in_view(opened(written(build(1000, 4), tmp_path)))
+    # uPlot draws in a microtask.
+    redraw = """async () => {
+        const start = performance.now();
+        drawGraphs();
+        await null;
+        await null;
+        return performance.now() - start;
+    }"""
+    times = [page.evaluate(redraw) for _ in range(5)]
     assert np.median(times) < 400
