@@ -171,7 +171,8 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         return names.get(operand[1], operand[1]) + operand[2]
 
     past = _renamed_case(before, after, renamed)
-    old, new = (findings_of(j.diagnosis, j.facts, evaluate(base, j.facts)) for j in (before, after))
+    asked = _rules_of_causes(before.diagnosis, after.diagnosis, base)
+    old, new = (findings_of(j.diagnosis, j.facts, evaluate(asked, j.facts)) for j in (before, after))
     causes = cause_changes(old, new, base, renamed)
     same_float = _same(before, after, "float_sha256")
     metrics = (judged.facts.model.metric for judged in (before, after))
@@ -212,6 +213,14 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         costs=_facts(before.facts.model, after.facts.model, _COST, only_changed=False),
         tried=since.tried if matching.pairs and same_float is not False else (),
     )
+
+
+def _rules_of_causes(before: Diagnosis, after: Diagnosis, base: RuleBase) -> RuleBase:
+    """The rules for any cause that either diagnosis lists, and those that they yield to."""
+    causes = {cause.cause for diagnosis in (before, after) for cause in diagnosis.causes}
+    chosen = [rule for rule in base.rules if rule.cause in causes]
+    ids = {rule.id for rule in chosen} | {name for rule in chosen for name in rule.yields_to}
+    return base.model_copy(update={"rules": tuple(rule for rule in base.rules if rule.id in ids)})
 
 
 # --- The answer ------------------------------------------------------------------------------------------------------
