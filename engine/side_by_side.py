@@ -38,7 +38,7 @@ _SETTING = re.compile(
     r"|settings\..*"
 )
 #: Facts of the model that tell what it costs.
-_COST = re.compile(r"bytes_.*|size_ratio|(.*[._])?(latency|operations|multiply_adds|peak_bytes)(_.*)?")
+_COST = re.compile(r"bytes_.*|size_ratio|(integer_)?operations(_share)?|latency_((float|quantized)_ms|ratio)")
 #: What a run says of files rather than of options.
 _FILES = frozenset({"float_model", "quantized_model", "float_sha256", "quantized_sha256", "data", "unmatched"})
 _OPERAND = re.compile(r"(.*)(\[\d+\])", re.DOTALL)

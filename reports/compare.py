@@ -57,7 +57,14 @@ COUNTED: dict[Status, str] = {"mixed": "better and worse", "unchanged": "as befo
 LOOKS: dict[Status, str] = {"new": "bad", "worse": "bad", "healed": "good", "better": "good"}
 #: Said in a notice, and no setting.
 SHARE_OF_SAMPLES = "share of the same samples"
-LABELS = {"bytes_float": "float model", "bytes_quantized": "quantized model"}
+LABELS = {
+    "bytes_float": "float model",
+    "bytes_quantized": "quantized model",
+    "operations": "multiply-adds",
+    "integer_operations_share": "of them integer",
+    "latency_float_ms": "float latency",
+    "latency_quantized_ms": "latency",
+}
 #: Verdict of a report whose look a word has.
 WORD_LOOKS = {
     "healed": "healthy",
@@ -469,16 +476,24 @@ def _fact_label(path: str) -> str:
 
 
 def _cost(value: Any, unit: str | None) -> str:
-    return _size(value) if unit == "bytes" else measure(value, unit)
+    if value is None:
+        return NOT_MEASURED
+    if unit == "bytes":
+        return _size(value)
+    if unit == "share":
+        return percent(value, 1)
+    if unit == "ms":
+        return f"{number(value)} ms"
+    return f"{number(value / 1e6)} million" if isinstance(value, int) and value >= 1e6 else measure(value, unit)
 
 
-def _size(value: Any) -> str:
-    return NOT_MEASURED if value is None else f"{value / 1000:.1f} kB" if value < 1e6 else f"{value / 1e6:.1f} MB"
+def _size(value: float) -> str:
+    return f"{value / 1000:.1f} kB" if value < 1e6 else f"{value / 1e6:.1f} MB"
 
 
 def _ratio(cost: FactChange) -> str:
     known = all(isinstance(value, int | float) for value in (cost.before, cost.after))
-    if not known or not cost.before or cost.unit == "ratio":
+    if not known or not cost.before or cost.unit in ("ratio", "share"):
         return ""
     ratio = number(cost.after / cost.before)
     return "" if ratio == "1" else f"× {ratio}"

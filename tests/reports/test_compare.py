@@ -16,7 +16,7 @@ from compared import compared, facts, judged, layer, pair, table
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.side_by_side import ComparisonReport
+from quantmedic.engine.side_by_side import ComparisonReport, FactChange
 from quantmedic.reports.compare import (
     comparison_files,
     render_html,
@@ -212,6 +212,23 @@ def test_every_number_of_the_answer_equals_json(name: str, request: pytest.Fixtu
         if found["metric"] is not None and found["metric"]["gain"]:
             for key in ("gain", "low", "high"):
                 assert f"{100 * found['metric'][key]:.2f}" in text
+
+
+def test_costs_stand_in_units_that_people_read(record: ComparisonReport) -> None:
+    costs = (
+        FactChange(fact="latency_quantized_ms", unit="ms", before=4.0, after=3.0),
+        FactChange(fact="operations", unit=None, before=12_400_000, after=12_400_000),
+        FactChange(fact="integer_operations_share", unit="share", before=1.0, after=0.5),
+        FactChange(fact="bytes_float", unit="bytes", before=None, after=2_500_000),
+    )
+    lines = render_text(record.model_copy(update={"costs": costs})).splitlines()
+    for expected in (
+        ["latency", "4 ms", "3 ms", "× 0.75"],
+        ["multiply-adds", "12.4 million", "12.4 million"],
+        ["of them integer", "100.0 %", "50.0 %"],
+        ["float model", "not measured", "2.5 MB"],
+    ):
+        assert expected in [re.split(r" {2,}", line.strip()) for line in lines]
 
 
 # The graph
