@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from quantmedic.engine.case import (
 from quantmedic.engine.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import ROLES, Role
-from quantmedic.engine.histogram import BINS
+from quantmedic.engine.histogram import BINS, StoredHistograms
 
 _RECORD = "case.json"
 _COMPARISON = "comparison."
@@ -333,21 +333,19 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     )
 
 
-def _quantized_histograms(arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
+def _quantized_histograms(arrays: Mapping[str, NDArray[Any]]) -> MutableMapping[int, NDArray[np.int64]]:
     """Distributions of deployed values; files of earlier versions have none."""
     name = "quantized_histogram"
     return _histograms(name, arrays) if any(n.startswith(f"{name}.") for n in arrays) else {}
 
 
-def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> dict[int, NDArray[np.int64]]:
+def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> StoredHistograms:
     tensors, bins, counts = (arrays[f"{name}.{part}"] for part in ("tensor", "bin", "count"))
     if any(a.ndim != 1 or a.dtype.kind not in "iu" or len(a) != len(tensors) for a in (tensors, bins, counts)):
         raise ValueError(f"the arrays of {name} are of another shape or type")
-    indexes, rows = np.unique(tensors, return_inverse=True)
-    # One block: the system gives memory only for what is written.
-    dense = np.zeros((len(indexes), BINS), np.int64)
-    dense[rows, bins] = counts
-    return {int(index): row for index, row in zip(indexes, dense, strict=True)}
+    if len(bins) and not 0 <= bins.min() <= bins.max() < BINS:
+        raise ValueError(f"{name} counts in bins that are not there")
+    return StoredHistograms(tensors, bins, counts.astype(np.int64))
 
 
 def _split(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:

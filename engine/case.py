@@ -1,6 +1,6 @@
 """The case: everything measured of one pair of models, columnar, mergeable, independent of any framework."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -276,7 +276,7 @@ class SetStatistics:
 
     channels: NDArray[np.int64]
     columns: dict[str, NDArray[Any]]
-    histograms: dict[int, NDArray[np.int64]]
+    histograms: MutableMapping[int, NDArray[np.int64]]
     bucket_min: NDArray[np.float64]
     bucket_max: NDArray[np.float64]
     samples: NDArray[Any]
@@ -293,7 +293,7 @@ class SetStatistics:
     sample_count: NDArray[np.int64]
     spatial: NDArray[np.float64]
     comparisons: dict[str, Comparison] = field(default_factory=dict)
-    quantized_histograms: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    quantized_histograms: MutableMapping[int, NDArray[np.int64]] = field(default_factory=dict)
     offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -344,13 +344,15 @@ class SetStatistics:
         rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
         columns = {name: self.columns[name][rows] for name in ROW_COLUMNS}
         errors = {kind: {n: self.columns[f"{kind}.{n}"][rows] for n in ERROR_COLUMNS} for kind in ERROR_KINDS}
-        histogram = self.histograms.setdefault(index, np.zeros(BINS, np.int64))
-        quantized = self.quantized_histograms.setdefault(index, np.zeros(BINS, np.int64))
+        for histograms in (self.histograms, self.quantized_histograms):
+            found = histograms.get(index)
+            # Of those that a file holds one gets a copy: it has to be set, to be counted into.
+            histograms[index] = np.zeros(BINS, np.int64) if found is None else found
         return TensorStatistics(
             **columns,
             errors=errors,
-            histogram=histogram,
-            quantized_histogram=quantized,
+            histogram=self.histograms[index],
+            quantized_histogram=self.quantized_histograms[index],
             bucket_min=self.bucket_min[index],
             bucket_max=self.bucket_max[index],
         )

@@ -4,7 +4,7 @@ A bin is ``bits >> 20``: sign, 8 exponent bits and 3 mantissa bits, hence 4096 b
 their lower edge. Bins 0 and 2048 hold exact zeros (and denormals, which count as zeros here).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -32,6 +32,46 @@ def _edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 LOW, HIGH = _edges()
 #: Finite bins from the most negative to the most positive value.
 ORDER = np.concatenate([np.arange(2048 + NONFINITE - 1, 2047, -1), np.arange(0, NONFINITE)])
+
+
+class StoredHistograms(MutableMapping[int, NDArray[np.int64]]):
+    """Count arrays ``[4096]`` of many tensors, kept as their occupied bins: whoever asks for one gets a new array.
+
+    An array that is set is kept as it is, so that it can be counted into.
+    """
+
+    def __init__(self, tensors: NDArray[np.integer], bins: NDArray[np.integer], counts: NDArray[np.integer]) -> None:
+        """Take what is stored: the tensor, the bin and the count of each occupied bin, arrays of one length."""
+        order = np.argsort(tensors, kind="stable")
+        owners, starts = np.unique(tensors[order], return_index=True)
+        ends = [*starts[1:].tolist(), len(order)]
+        self._bins, self._counts = bins[order], counts[order]
+        self._stored = {
+            owner: slice(start, end) for owner, start, end in zip(owners.tolist(), starts.tolist(), ends, strict=False)
+        }
+        self._set: dict[int, NDArray[np.int64]] = {}
+
+    def __getitem__(self, tensor: int) -> NDArray[np.int64]:
+        if tensor in self._set:
+            return self._set[tensor]
+        rows = self._stored[tensor]
+        found = np.zeros(BINS, np.int64)
+        found[self._bins[rows]] = self._counts[rows]
+        return found
+
+    def __setitem__(self, tensor: int, histogram: NDArray[np.int64]) -> None:
+        self._set[tensor] = histogram
+
+    def __delitem__(self, tensor: int) -> None:
+        if self._set.pop(tensor, None) is None and tensor not in self._stored:
+            raise KeyError(tensor)
+        self._stored.pop(tensor, None)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from dict.fromkeys((*self._stored, *self._set))
+
+    def __len__(self) -> int:
+        return len(self._stored.keys() | self._set.keys())
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Facts of real pairs of models against the same numbers computed from their tensors with plain numpy."""
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ from quantmedic.engine.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFac
 from quantmedic.engine.histogram import BINS, SHIFT
 from quantmedic.engine.inspection import Inspection
 from quantmedic.engine.rule import RuleBase
+from quantmedic.reports.page import page_sections
 
 Array = NDArray[Any]
 X = images(13)
@@ -395,6 +397,9 @@ def test_attributes_are_short_texts(measure):
     assert found["leaky"] == {"alpha": "0.1"}
     assert found["large"] == {"mode": "nearest"}
     assert found["y"] == {"axis": "-1"}
+    inspection = Inspection(measured.case, measured.facts, quantmedic.load_rulebase())
+    graph = json.loads(page_sections(quantmedic.judge(measured.case), inspection)["graph"])
+    assert graph["attributes"] == {str(place): texts for place, texts in enumerate(found.values()) if texts}
 
 
 def test_long_attributes_weights_and_subgraphs_are_left_out():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.histogram import BINS, HIGH, LOW, ORDER, SHIFT, Bins
+from quantmedic.engine.histogram import BINS, HIGH, LOW, ORDER, SHIFT, Bins, StoredHistograms
 
 few = settings(max_examples=60, deadline=None)
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -200,3 +200,37 @@ def test_power_is_within_the_bins(values: list[float]) -> None:
 def test_power_of_smooth_data(kind: str) -> None:
     x = sample(kind).astype(np.float64)
     assert bins_of(x).power() == pytest.approx(float((x**2).mean()), rel=0.01)
+
+
+def test_stored_histograms_are_those_that_were_stored() -> None:
+    rng = np.random.default_rng(0)
+    dense = {i: np.zeros(BINS, np.int64) for i in (7, 0, 300)}
+    for counts in dense.values():
+        counts[rng.choice(BINS, 40, replace=False)] = rng.integers(1, 1 << 40, 40)
+    rows = [(i, b, counts[b]) for i, counts in dense.items() for b in np.flatnonzero(counts)]
+    tensors, bins, counts = (np.array(column) for column in zip(*rng.permutation(rows).tolist(), strict=True))
+    stored = StoredHistograms(tensors, bins.astype(np.uint16), counts)
+    assert sorted(stored) == [0, 7, 300]
+    assert len(stored) == 3
+    assert 1 not in stored
+    for i, expected in dense.items():
+        assert np.array_equal(stored[i], expected)
+
+
+def test_a_stored_histogram_is_counted_into_once_it_is_set() -> None:
+    stored = StoredHistograms(np.array([3, 3]), np.array([0, 9]), np.array([1, 2]))
+    stored[3][9] += 5
+    assert stored[3][9] == 2, "a copy was changed"
+    stored[3] = stored[3]
+    stored[3][9] += 5
+    stored[4] = np.ones(BINS, np.int64)
+    assert (stored[3][0], stored[3][9], list(stored), len(stored)) == (1, 7, [3, 4], 2)
+    del stored[3]
+    assert list(stored) == [4]
+    with pytest.raises(KeyError):
+        del stored[3]
+
+
+def test_nothing_stored() -> None:
+    none = np.zeros(0, np.int64)
+    assert dict(StoredHistograms(none, none, none)) == {}
