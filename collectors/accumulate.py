@@ -13,6 +13,7 @@ from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.reference import Deployed, Rounding
 from quantmedic.collectors.spatial import is_image, spatial_sums
+from quantmedic.collectors.thumbnails import with_batch
 from quantmedic.engine.case import BUCKETS, FEATURES, LATTICE_POINTS, SAMPLE_DTYPE, SetStatistics, union_lattice
 from quantmedic.engine.comparison import Comparison
 
@@ -34,8 +35,11 @@ SHORT_ROW = 16
 class SetAccumulator:
     """Adds batches to a ``SetStatistics``; ``finish`` returns it with its sample table."""
 
-    def __init__(self, statistics: SetStatistics, metric: Metric | None, *, classes: bool) -> None:
+    def __init__(
+        self, statistics: SetStatistics, metric: Metric | None, *, classes: bool, thumbnails: bool = True
+    ) -> None:
         self._statistics, self._metric, self._classes = statistics, metric, classes
+        self._keeps_thumbnails = thumbnails
         self._rows: list[NDArray[np.void]] = []
         self._labels: Array | None = None
         self._projection: NDArray[np.float64] | None = None
@@ -51,6 +55,8 @@ class SetAccumulator:
             self._lattice(x, image[1])
             if is_image(x.shape, image[1]):
                 np.add.at(self._statistics.spatial, buckets_of(rows), spatial_sums(x, image[1]))
+                if self._keeps_thumbnails:
+                    self._statistics.thumbnails = with_batch(self._statistics.thumbnails, rows, x, image[1])
 
     def _lattice(self, x: Array, axis: int) -> None:
         known = self._statistics.lattice

@@ -34,6 +34,7 @@ from quantmedic.engine.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.facts import ROLES, Role
 from quantmedic.engine.histogram import BINS, StoredHistograms
+from quantmedic.engine.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 
 _RECORD = "case.json"
 _COMPARISON = "comparison."
@@ -207,6 +208,7 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
         "sample_count": s.sample_count,
         **_comparison_arrays(s),
         "spatial": s.spatial,
+        **_thumbnail_arrays(s.thumbnails),
     }
 
 
@@ -275,6 +277,27 @@ def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, We
     }
 
 
+def _thumbnail_arrays(kept: Thumbnails) -> dict[str, NDArray[Any]]:
+    return {
+        "thumbnails.table": kept.table,
+        "thumbnails.shapes": np.array([small.shape for small in kept.pixels], np.int64).reshape(-1, 3),
+        "thumbnails.pixels": np.concatenate([np.zeros(0, np.float16), *(small.ravel() for small in kept.pixels)]),
+    }
+
+
+def _thumbnails(arrays: Mapping[str, NDArray[Any]]) -> Thumbnails:
+    """Small versions of samples; files of earlier versions have none."""
+    if "thumbnails.table" not in arrays:
+        return Thumbnails()
+    table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
+    if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
+        raise ValueError("the thumbnails are of another shape")
+    parts = _split(pixels, shapes.prod(axis=1))
+    return Thumbnails(
+        table.astype(THUMBNAIL_DTYPE), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    )
+
+
 def _comparison_arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
     arrays: dict[str, NDArray[Any]] = {}
     for key, found in s.comparisons.items():
@@ -330,6 +353,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         # Schema 1 did not measure neighbours.
         spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
         quantized_histograms=_quantized_histograms(arrays),
+        thumbnails=_thumbnails(arrays),
     )
 
 

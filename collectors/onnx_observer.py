@@ -42,6 +42,7 @@ class Options:
         operator_error: Also measure each operator on float inputs (one more run per batch).
         seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
         mode: ``exact`` measures every tensor on every sample, ``fast`` each on a slice of them.
+        thumbnails: Keep small versions of a few samples, where they are images.
     """
 
     samples: int | None = None
@@ -50,6 +51,7 @@ class Options:
     operator_error: bool = False
     seed: int = 0
     mode: Literal["exact", "fast"] = "exact"
+    thumbnails: bool = True
 
     @property
     def lanes(self) -> int:
@@ -162,7 +164,8 @@ class Observer:
 
     def accumulator(self, metric: Metric | None, known: SetStatistics | None = None) -> SetAccumulator:
         """Accumulators for one data set: empty, or going on from what is known."""
-        return SetAccumulator(known or self._empty(), metric, classes=self._classes)
+        statistics, keeps = known or self._empty(), self._options.thumbnails
+        return SetAccumulator(statistics, metric, classes=self._classes, thumbnails=keeps)
 
     def _empty(self) -> SetStatistics:
         plan, lattices = self.plan, 0

@@ -15,6 +15,7 @@ from quantmedic.engine.facts import BiasFacts, ModelFacts, Pattern, QuantizerFac
 from quantmedic.engine.histogram import BINS
 from quantmedic.engine.proof import ProofRecord
 from quantmedic.engine.record import Record
+from quantmedic.engine.thumbnails import Thumbnails
 
 CASE_SCHEMA = 2
 #: Channels and bins that are kept of an operator's weights.
@@ -294,6 +295,7 @@ class SetStatistics:
     spatial: NDArray[np.float64]
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     quantized_histograms: MutableMapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    thumbnails: Thumbnails = field(default_factory=Thumbnails)
     offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -409,6 +411,7 @@ class SetStatistics:
             comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
             spatial=self.spatial + other.spatial,
             quantized_histograms=_added(self.quantized_histograms, other.quantized_histograms),
+            thumbnails=self.thumbnails.merge(other.thumbnails),
         )
 
 

@@ -496,6 +496,13 @@ def _blank_share(samples: NDArray[Any], validation: SetStatistics | None) -> flo
     return float(_blank(samples, whole).mean())
 
 
+def blank_limit(case: Case, role: Role) -> float:
+    """Deviation under which a sample of this set counts as blank; infinite where all samples do."""
+    found = {role: case.statistics[role], "validation": case.statistics.get("validation")}
+    whole = max(_whole_deviation(statistics.samples) for statistics in found.values() if statistics is not None)
+    return BLANK * whole if whole > 0 else math.inf
+
+
 def _blank(samples: NDArray[Any], whole: float) -> NDArray[np.bool_]:
     """Samples whose deviation is next to nothing against that of a whole set."""
     return samples["deviation"] < BLANK * whole if whole > 0 else np.ones(len(samples), np.bool_)

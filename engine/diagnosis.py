@@ -20,6 +20,7 @@ from quantmedic.engine.facts import (
     ModelFacts,
     OutputFacts,
     Role,
+    Scope,
     TensorFacts,
     WeightFacts,
 )
@@ -123,6 +124,7 @@ class RuleNote(Contract):
 
     rule: str
     name: str
+    scope: Scope | None = Field(default=None, description="what the rule ranges over")
     judged: int = Field(default=0, description="subjects judged")
     unknown: int = Field(default=0, description="subjects that could not be judged")
     missing: tuple[str, ...] = Field(default=(), description="facts that were not measured")
@@ -293,7 +295,7 @@ def diagnose(
         passed=_notes(results, "passed", base),
         not_judged=_notes(results, "not-judged", base),
         not_applicable=_notes(results, "not-applicable", base),
-        ignored=tuple(RuleNote(rule=rule.id, name=rule.name) for rule in base.ignored),
+        ignored=tuple(RuleNote(rule=rule.id, name=rule.name, scope=rule.scope) for rule in base.ignored),
         advice=_advice(tuple(cause for cause in causes if not cause.tried), facts.model, size),
         layers=_layer_rows(facts, results),
         model=facts.model,
@@ -656,6 +658,7 @@ def _note(result: RuleResult, base: RuleBase) -> RuleNote:
     return RuleNote(
         rule=result.rule.id,
         name=result.rule.name,
+        scope=result.rule.scope,
         judged=result.judged,
         unknown=len(result.unknown),
         missing=missing,

@@ -110,6 +110,7 @@ def collect(
     memory: int | None = None,
     core_config: Any = None,
     mct_log: str | Path | None = None,
+    thumbnails: bool = True,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -154,6 +155,7 @@ def collect(
         core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
         mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
             missing or belongs to another model is said in a notice.
+        thumbnails: Keep small versions of a few samples where they are images, for reports to show.
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -207,7 +209,7 @@ def collect(
     if expected_float_metric is not None:
         labelled = any(dataset.labelled for dataset in datasets.values())
         extras = replace(extras, expected_float_metric=_expected(expected_float_metric, name if labelled else None))
-    settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode)
+    settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode, thumbnails)
     task = load_metric(name, metric_direction, output=metric_output) if name else None
     if memory is not None:
         models.bound(memory // settings.lanes)

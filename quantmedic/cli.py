@@ -121,6 +121,11 @@ _data_options = _options(
     ),
     click.option("--mct-log", metavar="FOLDER", help="What Sony's toolkit logged: the folder of mct.set_log_folder."),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
+    click.option(
+        "--thumbnails/--no-thumbnails",
+        default=True,
+        help="Keep small pictures of a few samples in case and report. [default: where they are images]",
+    ),
 )
 _resume = click.option("--resume", is_flag=True, help="Go on with the case that an interrupted run left in the output.")
 _rule_options = _options(

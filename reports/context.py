@@ -16,9 +16,11 @@ from quantmedic.reports.charts import (
     error_charts,
     histogram_charts,
 )
+from quantmedic.reports.data_sets import SetsBox, sets_box
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
+from quantmedic.reports.samples import Samples
 from quantmedic.reports.tables import (
     ComparisonLine,
     DatasetTable,
@@ -134,6 +136,7 @@ class ReportContext:
     histograms: Annotated[tuple[HistogramChart, ...], "distributions of the tensors with outliers"]
     more_histograms: Annotated[int, "histograms that are only in report.json"]
     layers: Annotated[LayerTable, "the layer table"]
+    sets: Annotated[SetsBox, "what both data sets look like, and what is wrong with them"]
     datasets: Annotated[DatasetTable, "both data sets side by side"]
     outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
@@ -147,12 +150,13 @@ class ReportContext:
     pages: Annotated[tuple[Page, ...], "manual pages of the rules that fired and of the advice"]
 
 
-def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportContext:
+def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Samples | None = None) -> ReportContext:
     """Everything that a report shows of a diagnosis.
 
     Args:
         diagnosis: What to show.
         manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
+        samples: Thumbnails of the case behind it, where that is at hand.
     """
     causes = cause_cards(diagnosis, manuals)
     advice = _pages([f"{GENERAL}/{stem}" for stem in diagnosis.advice], manuals)
@@ -181,6 +185,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> ReportCon
         histograms=histogram_charts(diagnosis.histograms),
         more_histograms=max(0, len(diagnosis.histograms) - HISTOGRAMS_SHOWN),
         layers=layer_table(diagnosis),
+        sets=sets_box(diagnosis, samples),
         datasets=dataset_table(diagnosis.datasets),
         outputs=output_lines(diagnosis.outputs),
         compared=comparison_lines(diagnosis),

@@ -33,6 +33,44 @@ from quantmedic.reports.text import (
 LAYERS_SHOWN = 60
 #: Facts of the model that have a table of their own.
 OWN_TABLE = ("stages",)
+#: Facts of a data set that matter first.
+FIRST_FACTS = (
+    "samples",
+    "labelled",
+    "unique_share",
+    "blank_share",
+    "saturated_share",
+    "nonfinite_samples",
+    "min",
+    "max",
+    "mean",
+    "std",
+    "classes",
+    "class_coverage",
+    "range_growth",
+    "clipped_share",
+)
+#: The others by what they tell.
+FACT_GROUPS = {
+    "Values": ("lattice_step", "lattice_low", "saturation_excess", "uniform_distance", "normal_distance"),
+    "Variety": (
+        "input_spread",
+        "feature_spread",
+        "effective_rank",
+        "effective_rank_ratio",
+        "class_coverage_ratio",
+        "unseen_channel_share",
+    ),
+    "Images": ("image", "spatial_correlation", "sharpness", "layout_roughness_ratio"),
+    "Ranges": (
+        "halves_disagreement",
+        "clipped_share_ratio",
+        "clipped_share_max",
+        "clipped_share_median",
+        "exact_range_share",
+        "range_reach",
+    ),
+}
 RELATIONS = {
     "same": "both sets were prepared alike",
     "scale": "the representative inputs are scaled differently",
@@ -92,11 +130,20 @@ class FactLine:
 
 
 @dataclass(frozen=True)
+class FactGroup:
+    """Facts that belong together."""
+
+    title: Annotated[str, "what they tell"]
+    rows: Annotated[tuple[FactLine, ...], "one line per fact"]
+
+
+@dataclass(frozen=True)
 class DatasetTable:
-    """Representative and validation set side by side."""
+    """Representative and validation set side by side; facts that were measured on at least one of them."""
 
     roles: Annotated[tuple[str, ...], "column headings"]
-    rows: Annotated[tuple[FactLine, ...], "facts that were measured on at least one set"]
+    rows: Annotated[tuple[FactLine, ...], "the few that matter first"]
+    groups: Annotated[tuple[FactGroup, ...], "all others"]
     unmeasured: Annotated[tuple[str, ...], "names of the facts measured on neither"]
     relation: Annotated[str, "how the two sets relate, one sentence"]
     relation_rows: Annotated[tuple[FactLine, ...], "the numbers behind that sentence"]
@@ -188,9 +235,17 @@ def dataset_table(datasets: Sequence[DatasetFacts]) -> DatasetTable:
     fields = [f for f, info in DatasetFacts.model_fields.items() if f != "role" and not nested_facts(info.annotation)]
     measured = [f for f in fields if any(getattr(column, f) is not None for column in columns)]
     relation = next((d.relation for d in datasets if d.relation != RelationFacts()), None)
+
+    def lines(wanted: Iterable[str]) -> tuple[FactLine, ...]:
+        shown = [f for f in wanted if f in measured]
+        return tuple(_fact_line(DatasetFacts, f, [getattr(column, f) for column in columns]) for f in shown)
+
+    grouped = {*FIRST_FACTS, *(f for group in FACT_GROUPS.values() for f in group)}
+    groups = {**FACT_GROUPS, "Others": tuple(f for f in fields if f not in grouped)}
     return DatasetTable(
         roles=ROLES,
-        rows=tuple(_fact_line(DatasetFacts, f, [getattr(column, f) for column in columns]) for f in measured),
+        rows=lines(FIRST_FACTS),
+        groups=tuple(FactGroup(title, rows) for title, group in groups.items() if (rows := lines(group))),
         unmeasured=tuple(_label(f) for f in fields if f not in measured),
         relation=RELATIONS.get(relation.kind or "", NOT_MEASURED) if relation else NOT_MEASURED,
         relation_rows=fact_lines(relation) if relation else (),

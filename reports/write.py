@@ -17,10 +17,11 @@ from quantmedic.engine.prescription import FILES
 from quantmedic.reports.charts import Chart, svg
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.prescription import prescription_files
+from quantmedic.reports.samples import samples_of
 
 FORMATS = ("html", "markdown", "json", "png")
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
-OWN_GRAPH = re.compile(r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+)\.(svg|png)")
+OWN_GRAPH = re.compile(r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+|samples-\w+)\.(svg|png)")
 INDEX = "index.html"
 
 
@@ -103,7 +104,8 @@ def _files(
     from quantmedic.reports.markdown import render_markdown
 
     _check(formats, manuals)
-    context = build_context(diagnosis, manuals)
+    samples = samples_of(inspection.case) if inspection is not None else None
+    context = build_context(diagnosis, manuals, samples)
     if "html" in formats:
         yield INDEX, render_index(context, diagnosis, inspection).encode()
     if "markdown" in formats:
@@ -112,6 +114,8 @@ def _files(
         yield "report.json", render_json(diagnosis).encode()
     if set(formats) - {"png"}:
         yield from prescription_files(diagnosis)
+    if samples is not None and "markdown" in formats:
+        yield from samples.files()
     yield from _graphs(context, formats)
     yield from _manual(manuals, INDEX if "html" in formats else None)
 
