@@ -1,0 +1,47 @@
+"""The section about the data sets: samples that can be seen, and what is wrong with the sets."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_samples_of_both_sets_are_pictures_with_words(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, "#data")
+    for role in ("representative", "validation"):
+        pictures = page.locator(f"article.set[aria-label='{role} set'] img")
+        assert 8 <= pictures.count() <= 10
+        for picture in pictures.all():
+            assert picture.evaluate("async (i) => { await i.decode(); return i.naturalWidth; }") == 28
+            assert picture.get_attribute("alt").startswith(f"{role} sample")
+    inputs = page.evaluate("[...document.querySelectorAll('.thumbs img')].map((i) => i.src.length)")
+    assert sum(inputs) <= 60_000
+
+
+def test_what_is_wrong_with_a_set_leads_to_its_card(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo)
+    link = page.locator("article.set[aria-label='representative set'] .faults a").first
+    assert "D005" in link.inner_text()
+    link.click()
+    assert page.evaluate("location.hash") == "#cause-D005"
+    assert page.locator("#cause-D005").evaluate("(card) => card.getBoundingClientRect().top < innerHeight")
+
+
+def test_the_rest_of_the_facts_is_folded(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, "#data")
+    folded = page.locator("#data details", has_text="All facts of the data sets")
+    assert not folded.locator("table").first.is_visible()
+    folded.locator("summary").click()
+    assert folded.get_by_text("effective rank", exact=False).first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_is_readable_by_everyone(opened: Callable[..., Any], demo: Path, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = opened(demo, "#data", color_scheme=scheme, viewport={"width": width, "height": 844})
+    page.evaluate("document.querySelectorAll('#data details').forEach((d) => (d.open = true))")
+    found = axe.run(page, context="#data")
+    assert not found.response["violations"], found.generate_report()
+    assert page.evaluate("document.getElementById('data').scrollWidth <= innerWidth")
