@@ -34,15 +34,25 @@ def sizes_of(models: Models) -> list[Size]:
     return [_size(op, models) for op in models.quantized.operators]
 
 
+def operations_of(models: Models) -> list[int | None]:
+    """Multiply-adds of one sample, of every operator of the quantized model; None where they are not known."""
+    return [_operations_of(op, models) for op in models.quantized.operators]
+
+
+def _operations_of(op: Operator, models: Models) -> int | None:
+    twin = models.match.operators.get(op.index)
+    if twin is not None:
+        return _operations(twin, models)
+    return 0 if op.op_type not in COMPUTE else None
+
+
 def _size(op: Operator, models: Models) -> Size:
     stored = weight_of(op, models.quantized)
     quantizer = stored.quantizer if stored is not None else None
-    twin = models.match.operators.get(op.index)
     count = 0
     if stored is not None and stored.values is not None and quantizer is not None:
         count = stored.values.size
-    operations = _operations(twin, models) if twin is not None else 0 if op.op_type not in COMPUTE else None
-    return Size(operations, count, quantizer.bits if quantizer is not None else 32)
+    return Size(_operations_of(op, models), count, quantizer.bits if quantizer is not None else 32)
 
 
 def _operations(op: Operator, models: Models) -> int | None:

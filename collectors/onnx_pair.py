@@ -102,6 +102,12 @@ class Models:
             return None
         return kernel_noise(self, first, reading, threads)
 
+    def profile(self, batch: Batch, threads: int) -> Any:
+        """What both models cost in time; see ``Profile``."""
+        from quantmedic.collectors.onnx_profile import profile
+
+        return profile(self, batch, threads)
+
     def record(self, *about: Any) -> Any:
         """What a case says of both models besides statistics; see ``model_record``."""
         from quantmedic.collectors.onnx_record import model_record

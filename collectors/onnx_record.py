@@ -17,6 +17,7 @@ from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_file import external_files
 from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.onnx_observer import Observer, Options
+from quantmedic.collectors.onnx_operations import operations_of
 from quantmedic.collectors.onnx_pair import Models, visible
 from quantmedic.collectors.onnx_patterns import feeds_softmax, float_clip, gate_of, is_clip_lost
 from quantmedic.collectors.onnx_session import (
@@ -91,12 +92,14 @@ def case_record(
     traits = _Traits(half, squared_tensors(models.quantized))
     graph, twins = models.quantized, models.match.operators
     found = [weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
+    operations = operations_of(models)
     record = CaseRecord(
         quantmedic_version=version,
         model=ModelFacts(),
         tensors=tuple(_tensor(i, observer, models, index, traits) for i in range(len(observer.plan.pairs))),
         operators=tuple(
-            _operator(op, models, index, executed, ends, own) for op, own in zip(graph.operators, found, strict=True)
+            _operator(op, models, index, executed, ends, own).model_copy(update={"operations": count})
+            for op, own, count in zip(graph.operators, found, operations, strict=True)
         ),
         outputs=_outputs(models, observer, index),
         input_tensor=observer.plan.input_pair,
@@ -311,11 +314,24 @@ def pair_facts(models: Models, observer: Observer, operators: Sequence[OperatorR
         "quantized_share": len(quantized) / len(compute) if compute else None,
         "integer_share": kernels.count("integer") / len(kernels) if kernels else None,
         "matched_share": matched / known if known else None,
+        **_operation_facts(operators),
         "float_is_quantized": models.float_graph.is_quantized,
         "cpu_vnni": has_vnni(),
         "integer_kernel_noise": observer.kernel_noise,
         "float_rerun_difference": observer.rerun_difference,
     }
+
+
+def _operation_facts(operators: Sequence[OperatorRecord]) -> dict[str, Any]:
+    """Multiply-adds of all operators, and how many of them integer kernels do."""
+    counts = [(op.operations, op.executed_as) for op in operators if op.operations != 0]
+    known = [count for count, _ in counts if count is not None]
+    if len(known) < len(counts):
+        return {}
+    total = sum(known)
+    told = total and all(executed is not None for _, executed in counts)
+    integer = sum(count for count, executed in counts if count is not None and executed == "integer")
+    return {"operations": total, "integer_operations_share": integer / total if told else None}
 
 
 def observed_facts(observer: Observer) -> dict[str, Any]:

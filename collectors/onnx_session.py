@@ -23,7 +23,7 @@ Feed = Mapping[str, Array]
 SEARCH_LIMIT = 48
 #: Above this share of taps at fault the network is observed in simulation instead.
 DROP_LIMIT = 0.5
-_TOKEN = re.compile(r"_token_\d+$")
+_TOKEN = re.compile(r"(_token_\d+|/duplicated(_token_\d+)?)+$")
 _NAMED = "quantmedic:"
 
 
@@ -74,7 +74,7 @@ def make_session(
     except Exception as error:
         raise ModelError(
             "onnxruntime cannot load the model",
-            where=f"{path}: {_first_line(error)}",
+            where=f"{path}: {first_line(error)}",
             help=older_than_its_quantizers(model)
             or "does it run by itself? quantmedic doctor tells the version of onnxruntime",
         ) from error
@@ -92,7 +92,7 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
         raise ModelError(
             "the model fails on this data",
-            where=[f"{path}: {_first_line(error)}", f"fed with {shapes}"],
+            where=[f"{path}: {first_line(error)}", f"fed with {shapes}"],
             help="do shape, type and preprocessing of the data fit the model?",
         ) from error
 
@@ -211,20 +211,32 @@ def executed_types(graph: Graph, threads: int) -> dict[str, str]:
     Layout transformations rename tensors; nodes keep their names, up to a suffix ``_token_N``. So each node is named
     after the tensor that it writes before the graph is optimized.
     """
-    named = onnx.ModelProto()
-    named.CopyFrom(graph.model)
-    for node in named.graph.node:
-        node.name = _NAMED + node.output[0]
+    named = named_after_outputs(graph.model)
     with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
         target = Path(folder) / "optimized.onnx"
         make_session(named, graph.path, threads, optimized=target)
         optimized = onnx.load_model(str(target), load_external_data=False)
     types = {}
     for node in optimized.graph.node:
-        name = _TOKEN.sub("", node.name)
-        if name.startswith(_NAMED):
-            types[name.removeprefix(_NAMED)] = node.op_type
+        name = written_by(node.name)
+        if name is not None:
+            types[name] = node.op_type
     return types | {name: node.op_type for node in optimized.graph.node for name in node.output}
+
+
+def named_after_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model whose nodes carry the name of the tensor that they write."""
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    for node in named.graph.node:
+        node.name = _NAMED + node.output[0]
+    return named
+
+
+def written_by(node: str) -> str | None:
+    """The tensor that a node was named after, as the runtime calls it; None for nodes that the runtime added."""
+    name = _TOKEN.sub("", node)
+    return name.removeprefix(_NAMED) if name.startswith(_NAMED) else None
 
 
 def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:
@@ -273,6 +285,7 @@ def _constants_of(quantizer: Quantizer, index: int) -> tuple[onnx.TensorProto, o
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an exception says first."""
     text = str(error).strip().splitlines()
     return text[0][:300] if text else type(error).__name__

@@ -76,6 +76,23 @@ class TorchModels(Models):
     def kernel_noise(self, *about: Any) -> None:
         return None
 
+    def profile(self, batch: Batch, threads: int) -> Any:
+        """Latency of both modules with the threads that torch has; operators are not timed one by one."""
+        from quantmedic.collectors.latency import Profile, latency_facts
+
+        calls = []
+        for module in (self.float_module, self.quantized_module):
+            tensors = self.inputs.tensors(batch.inputs, module)
+            calls.append(lambda module=module, tensors=tensors: self._timed(module, tensors))
+        return Profile(latency_facts(*calls, threads=torch.get_num_threads(), batch=batch.samples))
+
+    def _timed(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+        """One run, until its result is there."""
+        with torch.no_grad():
+            self.inputs.call(module, tensors)
+        if next((tensor.is_cuda for tensor in tensors.values()), False):
+            torch.cuda.synchronize()
+
     def record(self, *about: Any) -> Any:
         from quantmedic.collectors.torch_record import torch_record
 

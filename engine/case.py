@@ -126,6 +126,8 @@ class OperatorRecord(Record):
     bias: BiasFacts
     attributes: dict[str, str] = Field(default_factory=dict)
     sources: tuple[int, ...] = ()
+    operations: int | None = None
+    time_ms: float | None = None
 
 
 class OutputRecord(Record):

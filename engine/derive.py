@@ -17,6 +17,7 @@ from quantmedic.engine.facts import (
     AffineFacts,
     CaseFacts,
     ErrorFacts,
+    KernelFacts,
     LayerFacts,
     MetricFacts,
     ModelFacts,
@@ -64,6 +65,7 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
     layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
+    layers = _timed(layers, case.record.model.kernels)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),
@@ -109,6 +111,8 @@ def _layer_facts(
         feeders=_feeders(op, writers),
         born=_is_born(here, carried, len(carried) < len(op.inputs)),
         reads_unsigned=_reads_unsigned(op, tensors),
+        operations=op.operations,
+        time_ms=op.time_ms,
         added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
     )
 
@@ -133,6 +137,17 @@ def _ranked(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
         layer.model_copy(update={"compute_index": places[id(layer)], "error_rank": ranks.get(id(layer))})
         if id(layer) in places
         else layer
+        for layer in layers
+    )
+
+
+def _timed(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> tuple[LayerFacts, ...]:
+    """The layers with their share of the time of all kernels, where that was measured."""
+    total = sum(kernel.time_ms or 0.0 for kernel in kernels)
+    if not total:
+        return layers
+    return tuple(
+        layer if layer.time_ms is None else layer.model_copy(update={"time_share": layer.time_ms / total})
         for layer in layers
     )
 

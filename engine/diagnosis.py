@@ -181,6 +181,9 @@ class LayerRow(Contract):
     representative: ErrorRow
     validation: ErrorRow
     groups: GroupRow | None = Field(default=None, description="where checkpoints were compared")
+    operations: int | None = None
+    time_ms: float | None = None
+    time_share: float | None = None
     findings: tuple[str, ...] = ()
 
 
@@ -720,6 +723,9 @@ def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, 
                 representative=_error_row(output, "representative"),
                 validation=_error_row(output, "validation"),
                 groups=_group_row(layer.weight),
+                operations=layer.operations,
+                time_ms=layer.time_ms,
+                time_share=layer.time_share,
                 findings=tuple(flagged.get(layer.name or "", ())),
             )
         )

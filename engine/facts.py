@@ -441,6 +441,11 @@ class LayerFacts(Facts):
     is_first: bool | None = fact("first compute operator")
     is_last: bool | None = fact("last compute operator")
     executed_as: Literal["integer", "float"] | None = fact("kernel in the optimized graph of the runtime")
+    operations: int | None = fact("multiply-adds of one sample")
+    time_ms: float | None = fact(
+        "median time of one run in the quantized model, the quantizers of its output included; from --profile", "ms"
+    )
+    time_share: float | None = fact("time_ms / that of all operators of the quantized model", "share")
     weight: WeightFacts = WeightFacts()
     weight_error: WeightErrorFacts = WeightErrorFacts()
     bias: BiasFacts = BiasFacts()
@@ -794,6 +799,15 @@ class SettingsFacts(Facts):
     edits: int | None = fact("edits of single layers: rules of the network editor and bit widths set by hand")
 
 
+class KernelFacts(Facts):
+    """All operators of one kind in the quantized model as the runtime executes it, from --profile."""
+
+    op_type: str | None = fact("kind of operator that the runtime executes, such as QLinearConv")
+    count: int | None = fact("operators of this kind")
+    time_ms: float | None = fact("median time of one run, summed over them", "ms")
+    time_share: float | None = fact("time_ms / that of all operators", "share")
+
+
 class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
@@ -814,6 +828,28 @@ class ModelFacts(Facts):
     bytes_float: int | None = fact("bytes of the float model with its external data", "bytes")
     bytes_quantized: int | None = fact("bytes of the quantized model with its external data", "bytes")
     size_ratio: float | None = fact("bytes_quantized / bytes_float", "ratio")
+    operations: int | None = fact(
+        "multiply-adds of one sample, over all layers; None where those of one layer are not known"
+    )
+    integer_operations_share: float | None = fact(
+        "share of these operations that the runtime executes with integers", "share"
+    )
+    latency_float_ms: float | None = fact(
+        "median time of one run of the float model as deployed, from --profile: both models in turn, after a warm-up",
+        "ms",
+    )
+    latency_float_low_ms: float | None = fact("lower quartile of these times", "ms")
+    latency_float_high_ms: float | None = fact("upper quartile of these times", "ms")
+    latency_quantized_ms: float | None = fact("the same of the quantized model", "ms")
+    latency_quantized_low_ms: float | None = fact("lower quartile of these times", "ms")
+    latency_quantized_high_ms: float | None = fact("upper quartile of these times", "ms")
+    latency_ratio: float | None = fact("latency_quantized_ms / latency_float_ms", "ratio")
+    latency_runs: int | None = fact("runs of each model that were timed")
+    latency_threads: int | None = fact("processor threads that they used")
+    latency_batch: int | None = fact("samples of one run")
+    kernels: tuple[KernelFacts, ...] = Field(
+        default=(), description="time by kind of operator of the quantized model, slowest first; from --profile"
+    )
     observed: Literal["deployed", "simulated"] | None = fact(
         "deployed: exposing tensors left the outputs bit-equal on the first batch; simulated: it changed them"
     )

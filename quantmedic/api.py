@@ -111,6 +111,7 @@ def collect(
     core_config: Any = None,
     mct_log: str | Path | None = None,
     thumbnails: bool = True,
+    profile: bool = False,
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -156,6 +157,8 @@ def collect(
         mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
             missing or belongs to another model is said in a notice.
         thumbnails: Keep small versions of a few samples where they are images, for reports to show.
+        profile: Also measure how long a run of each model takes, and each operator of a quantized ONNX model. Times
+            differ from run to run, so two cases of one input are no longer equal.
 
     Raises:
         OutputError: The repaired model cannot be written there.
@@ -229,6 +232,8 @@ def collect(
             case = _noted(case, told.notice)
         base = rules or load_rulebase()
         try:
+            if profile:
+                case = _profiled(case, models, datasets, settings.threads, progress)
             case = _simulated(case, models, datasets, settings, base, progress)
         except KeyboardInterrupt:
             # All samples are measured: what is lost is only what remedies recover.
@@ -245,6 +250,23 @@ def collect(
             return _noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
         save_model(proven.fixed, Path(write_fixed))
         return proven.case
+
+
+def _profiled(case: Case, models: Any, datasets: Mapping[Role, Any], threads: int, progress: Progress) -> Case:
+    """The case with the time of one run of both models on their first sample, and of each operator."""
+    progress("latency", 0, None)
+    dataset = datasets[main_role(case)]
+    try:
+        found = models.profile(next(dataset.batches(1)), threads)
+    except QuantmedicError as error:
+        return _noted(case, f"latency was not measured: {error.message}")
+    times = found.times or {}
+    record = case.record
+    changes = {
+        "model": record.model.model_copy(update={**found.facts, "kernels": found.kernels}),
+        "operators": tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
+    }
+    return replace(case, record=record.model_copy(update=changes))
 
 
 def _simulated(

@@ -127,6 +127,9 @@ _data_options = _options(
         help="Keep small pictures of a few samples in case and report. [default: where they are images]",
     ),
 )
+_profile = click.option(
+    "--profile", is_flag=True, help="Also time both models and their operators; such reports differ from run to run."
+)
 _resume = click.option("--resume", is_flag=True, help="Go on with the case that an interrupted run left in the output.")
 _rule_options = _options(
     click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat."),
@@ -172,11 +175,13 @@ _output = click.option(
 @cli.command(context_settings=_CONTEXT)
 @click.option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
 @_proof_options
+@_profile
 @_toolchain
 @_output
 @_report_options
 def demo(
     healthy: bool,
+    profile: bool,
     toolchain: str | None,
     output: Path,
     formats: Sequence[str],
@@ -195,7 +200,7 @@ def demo(
     from quantmedic.demo import patient
 
     (float_model, quantized), options = patient(healthy=healthy)
-    given: dict[str, Any] = {**_trials(trials), **options}
+    given: dict[str, Any] = {**_trials(trials), **options, "profile": profile}
     rules = _rule_base({}, toolchain)
     _diagnose(float_model, quantized, rules, output, formats, quiet, verbose, toolchain=toolchain, **given)
 
@@ -204,6 +209,7 @@ def demo(
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @_data_options
+@_profile
 @_resume
 @_proof_options
 @_rule_options
@@ -245,6 +251,7 @@ def diagnose(
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
 @_data_options
+@_profile
 @_resume
 @click.option("--output", "-o", type=click.Path(path_type=Path), default="quantmedic.case", show_default=True)
 def collect(float_model: Path, quantized_model: Path, output: Path, **options: Any) -> None:
@@ -826,7 +833,7 @@ def _compare_fixed(
     from quantmedic import judge
     from quantmedic.reports.fixed import fixed_lines
 
-    own = {**options, "prove": None, "write_fixed": None, "checkpoint": None, "resume": False}
+    own = {**options, "prove": None, "write_fixed": None, "checkpoint": None, "resume": False, "profile": False}
     if own.get("validation") is not None:
         own["representative"] = None  # It did not calibrate this model.
     after = judge(_collect(float_model, fixed, rules=rules, **own), rules)

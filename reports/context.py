@@ -16,6 +16,7 @@ from quantmedic.reports.charts import (
     error_charts,
     histogram_charts,
 )
+from quantmedic.reports.cost import CostBox, cost_box
 from quantmedic.reports.data_sets import SetsBox, sets_box
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
@@ -139,6 +140,7 @@ class ReportContext:
     sets: Annotated[SetsBox, "what both data sets look like, and what is wrong with them"]
     datasets: Annotated[DatasetTable, "both data sets side by side"]
     outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
+    cost: Annotated[CostBox, "what quantization gave for what it cost"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
     not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
     passed: Annotated[tuple[RuleLine, ...], "rules that found nothing"]
@@ -188,6 +190,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         sets=sets_box(diagnosis, samples),
         datasets=dataset_table(diagnosis.datasets),
         outputs=output_lines(diagnosis.outputs),
+        cost=cost_box(diagnosis),
         compared=comparison_lines(diagnosis),
         not_judged=rule_lines(diagnosis.not_judged, manuals),
         passed=rule_lines(diagnosis.passed, manuals),

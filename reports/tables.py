@@ -32,7 +32,7 @@ from quantmedic.reports.text import (
 #: Layers that a page lists where it is only read.
 LAYERS_SHOWN = 60
 #: Facts of the model that have a table of their own.
-OWN_TABLE = ("stages",)
+OWN_TABLE = ("stages", "kernels")
 #: Facts of a data set that matter first.
 FIRST_FACTS = (
     "samples",

@@ -1,10 +1,14 @@
 """The section about the data sets: samples that can be seen, and what is wrong with the sets."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import quantmedic
+from quantmedic.engine.facts import KernelFacts
 
 
 def test_samples_of_both_sets_are_pictures_with_words(opened: Callable[..., Any], demo: Path) -> None:
@@ -45,3 +49,36 @@ def test_it_is_readable_by_everyone(opened: Callable[..., Any], demo: Path, sche
     found = axe.run(page, context="#data")
     assert not found.response["violations"], found.generate_report()
     assert page.evaluate("document.getElementById('data').scrollWidth <= innerWidth")
+
+
+@pytest.fixture(scope="module")
+def profiled(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the demo's case with times of its operators."""
+    operators = [op.model_copy(update={"time_ms": 0.1 + op.index}) for op in demo_case.record.operators]
+    kernels = (KernelFacts(op_type="QLinearConv", count=20, time_ms=400.0, time_share=1.0),)
+    model = demo_case.record.model.model_copy(
+        update={"kernels": kernels, "latency_float_ms": 2.0, "latency_quantized_ms": 1.0, "latency_runs": 9}
+    )
+    record = demo_case.record.model_copy(update={"model": model, "operators": tuple(operators)})
+    case = replace(demo_case, record=record)
+    folder = tmp_path_factory.mktemp("profiled")
+    quantmedic.write_report(quantmedic.judge(case), folder, formats=("html",), case=case)
+    return folder
+
+
+def test_a_slow_layer_leads_to_the_layer(opened: Callable[..., Any], profiled: Path) -> None:
+    page = opened(profiled, "#cost")
+    link = page.locator("#cost a[href^='#layer=']").first
+    name = link.inner_text()
+    link.click()
+    assert page.evaluate("selected === null ? '' : layers.label(selected)") == name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_cost_is_readable_by_everyone(opened: Callable[..., Any], profiled: Path, scheme: str, width: int) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = opened(profiled, "#cost", color_scheme=scheme, viewport={"width": width, "height": 844})
+    found = axe.run(page, context="#cost")
+    assert not found.response["violations"], found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
