@@ -1,5 +1,6 @@
 """The case: everything measured of one pair of models, columnar, mergeable, independent of any framework."""
 
+import hashlib
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -465,6 +466,16 @@ class Case:
     record: CaseRecord
     statistics: dict[Role, SetStatistics]
     weights: dict[int, WeightArrays] = field(default_factory=dict)
+
+    def samples_sha256(self, role: Role) -> str:
+        """SHA-256 over the content hashes and labels of a data set's samples, in ascending order.
+
+        It says whether the same samples were read, in whatever order, from whatever file.
+        """
+        samples = self.statistics[role].samples
+        table = np.zeros(len(samples), [("hash", "<u8"), ("label", "<i4")])
+        table["hash"], table["label"] = samples["hash"], samples["label"]
+        return hashlib.sha256(np.sort(table).tobytes()).hexdigest()
 
     def merge(self, other: "Case") -> "Case":
         """The case that one pass over both shards' samples would have given.

@@ -228,6 +228,7 @@ def collect(
             checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
             extras=extras,
         )
+        case = _with_preprocessing(case, preprocessing or {})
         if told is not None and told.notice is not None:
             case = _noted(case, told.notice)
         base = rules or load_rulebase()
@@ -250,6 +251,17 @@ def collect(
             return _noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
         save_model(proven.fixed, Path(write_fixed))
         return proven.case
+
+
+def _with_preprocessing(case: Case, preprocessing: Mapping[Role, Any]) -> Case:
+    """The case with what was declared for the data that were read."""
+    declared = {
+        role: {key: value for key, value in vars(preprocessing[role]).items() if value is not None}
+        for role in case.record.datasets
+        if role in preprocessing
+    }
+    run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
+    return replace(case, record=case.record.model_copy(update={"run": run}))
 
 
 def _profiled(case: Case, models: Any, datasets: Mapping[Role, Any], threads: int, progress: Progress) -> Case:
@@ -561,5 +573,14 @@ def _warnings(case: Case) -> list[str]:
 
 
 def _run(case: Case) -> dict[str, Any]:
-    data = {role: {"origin": d.origin, "samples": d.seen} for role, d in case.record.datasets.items()}
-    return {**case.record.run, "data": data, "unmatched": list(case.record.unmatched)}
+    record = case.record
+    data = {
+        role: {
+            "origin": d.origin,
+            "samples": d.seen,
+            "labelled": d.labelled,
+            "samples_sha256": case.samples_sha256(role),
+        }
+        for role, d in record.datasets.items()
+    }
+    return {**record.run, "metric": record.metric, "data": data, "unmatched": list(record.unmatched)}

@@ -47,6 +47,7 @@ GENERAL = {
     "preprocessing",
     "sensitivity",
     "fallback",
+    "profile",
     "proof",
     "report",
     "compare",
