@@ -6,7 +6,7 @@ const GRAPH = { first: 40, most: 300, patience: 2500, height: 38, letter: 6.65 }
 /** What boxes are coloured by: the column, and the fixed limits of the ramp's steps from harmless to bad. */
 const GRAPH_COLOURS = [
   { name: "accumulated", column: "output.ROLE.accumulated.sqnr_db", says: "SQNR of all errors up to this layer" },
-  { name: "added", column: "output.ROLE.rounding.sqnr_db", says: "SQNR of rounding this output alone" },
+  { name: "local", column: "output.ROLE.rounding.sqnr_db", says: "SQNR of rounding this output alone" },
   { name: "worst channel", column: "output.ROLE.accumulated.worst_channel_sqnr_db", says: "SQNR of the worst channel" },
   { name: "bits", column: "output.quantizer.bits", says: "output", unit: "bits", stops: [16, 12, 8, 6, 4, 2] },
   { name: "time", column: "time_share", says: "share of the time", unit: "%", stops: [0.1, 0.5, 1, 2, 5, 10] },
@@ -550,24 +550,24 @@ class ModelGraph {
 
   build(root) {
     const button = (text, title, onclick) => element("button", { type: "button", title, onclick }, text);
-    const set = (name, ...parts) => element("div", { class: "graph-set", role: "group", "aria-label": name }, ...parts);
+    const set = (name, ...parts) => element("div", { class: "model-set", role: "group", "aria-label": name }, ...parts);
     this.colours = this.modes.map((mode) => button(mode.name, mode.says, () => this.colourBy(mode)));
     this.note = element("span", { class: "muted" });
     this.cancel = element("button", { type: "button", hidden: true, onclick: () => this.job.stop?.() }, "Cancel");
-    this.legend = element("div", { class: "graph-legend muted" });
-    this.tip = element("div", { class: "graph-tip", hidden: true, "aria-hidden": "true" });
-    this.canvas = drawn("g", { class: "graph-canvas" });
+    this.legend = element("div", { class: "model-legend muted" });
+    this.tip = element("div", { class: "model-tip", hidden: true, "aria-hidden": "true" });
+    this.canvas = drawn("g", { class: "model-canvas" });
     const size = { refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: "userSpaceOnUse" };
     const arrow = { id: "graph-arrow", viewBox: "0 0 8 8", orient: "auto", ...size };
     const head = drawn("defs", {}, drawn("marker", arrow, drawn("path", { d: "M0 0L8 4L0 8z" })));
-    const picture = { class: "graph-picture", role: "tree", "aria-label": "Graph of the model" };
+    const picture = { class: "model-picture", role: "tree", "aria-label": "Graph of the model" };
     this.svg = drawn("svg", picture, head, this.canvas);
     this.window = drawn("rect", { class: "window" });
-    this.map = drawn("svg", { class: "graph-map", "aria-hidden": "true" });
-    this.holder = element("div", { class: "graph-view" }, this.svg, this.map, this.tip);
+    this.map = drawn("svg", { class: "model-map", "aria-hidden": "true" });
+    this.holder = element("div", { class: "model-view" }, this.svg, this.map, this.tip);
     const bar = element(
       "div",
-      { class: "graph-bar" },
+      { class: "model-bar" },
       set("Colour by", element("span", { class: "muted" }, "Colour by"), ...this.colours),
       set(
         "Picture",
@@ -583,8 +583,8 @@ class ModelGraph {
       "Keys: arrows follow the edges, Enter selects or unfolds, Shift and arrows move, + − 0 zoom.";
     root.replaceChildren(
       element("p", { class: "lead" }, this.summary()),
-      element("div", { class: "graph-card" }, bar, this.holder, this.legend),
-      element("p", { class: "muted graph-help" }, help),
+      element("div", { class: "model-card" }, bar, this.holder, this.legend),
+      element("p", { class: "muted model-help" }, help),
     );
     this.drawLegend();
   }
