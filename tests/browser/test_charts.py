@@ -95,7 +95,10 @@ def test_a_flagged_layer_is_red_on_the_canvas(graphs: Callable[..., Any]) -> Non
         const graph = errorGraphs.list.find((graph) => graph.name === name);
         const { canvas } = graph.plot.ctx;
         const all = graph.plot.ctx.getImageData(0, 0, canvas.width, canvas.height).data;
-        const red = (x, y) => { const i = 4 * (y * canvas.width + x); return all[i] > 150 && all[i + 1] < 90 && all[i + 2] < 90; };
+        const red = (x, y) => {
+            const i = 4 * (y * canvas.width + x);
+            return all[i] > 150 && all[i + 1] < 90 && all[i + 2] < 90;
+        };
         return graph.flagged.map((rank) => {
             const x = Math.round(graph.plot.valToPos(rank, "x", true));
             const y = Math.round(graph.plot.valToPos(graph.heights.accumulated[rank], "y", true));
@@ -105,7 +108,7 @@ def test_a_flagged_layer_is_red_on_the_canvas(graphs: Callable[..., Any]) -> Non
     assert all(page.evaluate(reddish, "sqnr_db-validation"))
 
 
-def test_the_mouse_tells_layer_value_and_threshold_and_all_graphs_follow(graphs: Callable[..., Any], large: Path) -> None:
+def test_the_mouse_tells_layer_value_and_threshold_in_all_graphs(graphs: Callable[..., Any], large: Path) -> None:
     page = graphs()
     told: list[int | None] = []
     page.expose_function("told", lambda position: told.append(position))
@@ -187,16 +190,16 @@ def test_keys_go_from_layer_to_layer(graphs: Callable[..., Any]) -> None:
 def test_switches_keep_focus_and_change_what_is_drawn(graphs: Callable[..., Any]) -> None:
     page = graphs()
     flagged = marked(page, "mse-validation")
-    relative = page.get_by_role("button", name="NMSE", exact=True)
+    relative = page.locator("#errors").get_by_role("button", name="NMSE", exact=True)
     relative.focus()
     page.keyboard.press("Enter")
     assert page.get_by_role("img", name="NMSE validation:").count() == 1
     assert page.evaluate("document.activeElement.textContent") == "NMSE"
     assert relative.get_attribute("aria-pressed") == "true"
     assert marked(page, "mse-validation") == flagged
-    page.get_by_role("button", name="local only").click()
+    page.locator("#errors").get_by_role("button", name="local only").click()
     assert page.evaluate("errorGraphs.list.slice(1).every(({ plot }) => plot.series.length === 2)")
-    page.get_by_role("button", name="accumulated").click()
+    page.locator("#errors").get_by_role("button", name="accumulated").click()
     assert page.evaluate("errorGraphs.list.slice(1).every(({ plot }) => plot.series.length === 3)")
 
 
@@ -223,7 +226,8 @@ def test_exact_broken_and_missing_values(opened: Callable[..., Any], tmp_path: P
     tensors.tensor(8).errors["accumulated"]["count"][:] = 0
     page = in_view(opened(written(case, tmp_path)))
     drawn = "errorGraphs.list.find(({ name }) => name === 'sqnr_db-validation')"
-    heights, values, ends = (page.evaluate(f"{drawn}.{key}") for key in ("heights.accumulated", "values.accumulated", "ends"))
+    keys = ("heights.accumulated", "values.accumulated", "ends")
+    heights, values, ends = (page.evaluate(f"{drawn}.{key}") for key in keys)
     assert values[3] == math.inf and heights[3] == ends[1], "exact: at the foot"
     assert heights[5] is None and heights[7] is None, "no number: a gap"
     page.evaluate("pointAt(3, errorGraphs.list[6])")
@@ -263,7 +267,8 @@ def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:
     page = graphs(viewport={"width": 390, "height": 844})
     widths = page.evaluate("[...document.querySelectorAll('.plot-card')].map((g) => [g.clientWidth, g.scrollWidth])")
     assert all(inner <= 390 and scroll <= inner for inner, scroll in widths)
-    assert page.evaluate("new Set([...document.querySelectorAll('.plot-grid .plot-card')].map((g) => g.offsetLeft)).size") == 1
+    lefts = page.evaluate("[...document.querySelectorAll('.plot-grid .plot-card')].map((g) => g.offsetLeft)")
+    assert len(set(lefts)) == 1
 
 
 def test_graphs_of_large_networks_are_quick(opened: Callable[..., Any], tmp_path: Path) -> None:
