@@ -36,7 +36,7 @@ OTHER_VARIABLES = {
     "standalone": "graphs: drawn for a file of its own, not for a page",
     "theme": "index.html: the script that sets the theme before the first paint",
     "vendor_style": "index.html: styles of the libraries",
-    "worker": "index.html: the program of the graph's worker",
+    "worker": "index.html: the program of the graph's worker, compressed",
 }
 
 

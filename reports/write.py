@@ -21,7 +21,9 @@ from quantmedic.reports.samples import samples_of
 
 FORMATS = ("html", "markdown", "json", "png")
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
-OWN_GRAPH = re.compile(r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+|samples-\w+)\.(svg|png)")
+OWN_GRAPH = re.compile(
+    r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+|samples-\w+)\.(svg|png)"
+)
 INDEX = "index.html"
 
 

@@ -16,24 +16,37 @@ function graphCount(number, word) {
   return `${number} ${word}${number === 1 ? "" : "s"}`;
 }
 
+/** Address of the worker's program, which the page carries compressed. */
+async function layoutProgram() {
+  const packed = atob(document.getElementById("layout-worker").textContent);
+  const bytes = new Blob([Uint8Array.from(packed, (letter) => letter.charCodeAt(0))]);
+  return URL.createObjectURL(await new Response(bytes.stream().pipeThrough(new DecompressionStream("gzip"))).blob());
+}
+
 /** Let the worker place the boxes: a promise that fails where it cannot start, gives up or `stop` is called. */
 function placedByWorker(request) {
   const job = {};
   job.places = new Promise((resolve, reject) => {
-    const address = URL.createObjectURL(new Blob([document.getElementById("layout-worker").textContent]));
-    const worker = new Worker(address);
+    let worker, address;
     const end = (settle, value) => {
-      worker.terminate();
+      worker?.terminate();
       URL.revokeObjectURL(address);
       settle(value);
+      job.over = true;
     };
     job.stop = () => end(reject, new Error("cancelled"));
-    worker.onerror = (event) => {
-      event.preventDefault();
-      end(reject, new Error("this browser does not run the program that places them"));
+    const start = (program) => {
+      if (job.over) return URL.revokeObjectURL(program);
+      address = program;
+      worker = new Worker(address);
+      worker.onerror = (event) => {
+        event.preventDefault();
+        end(reject, new Error("this browser does not run the program that places them"));
+      };
+      worker.onmessage = ({ data }) => (data.failure ? end(reject, new Error(data.failure)) : end(resolve, data));
+      worker.postMessage(request);
     };
-    worker.onmessage = ({ data }) => (data.failure ? end(reject, new Error(data.failure)) : end(resolve, data));
-    worker.postMessage(request);
+    layoutProgram().then(start).catch((error) => end(reject, error));
   });
   return job;
 }

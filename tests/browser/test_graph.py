@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from quantmedic.reports.html import packed_program
+
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 #: Boxes that are placed at once, and those that are shown at first, besides the way to the worst layer.
 MOST, FIRST, TOGETHER = 300, 40, 40
@@ -89,7 +91,7 @@ def altered(folder: Path, to: Path, sections: Mapping[str, Any], worker: str | N
     text = (folder / "index.html").read_text(encoding="utf-8")
     replaced = {f"data-{name}": inert(content) for name, content in sections.items()}
     if worker is not None:
-        replaced["layout-worker"] = worker
+        replaced["layout-worker"] = packed_program(worker)
     for place, content in replaced.items():
         before, found, after = text.partition(f'id="{place}">')
         assert found
