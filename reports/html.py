@@ -39,7 +39,7 @@ SCRIPTS = (
 THEME = ("theme.js",)
 #: What the graph's worker runs.
 WORKER = ("vendor/dagre.min.js", "layout.js")
-STYLES = ("vendor/uPlot.min.css",)
+STYLES = ("vendor/uPlot.min.css", "page.css", "charts.css", "table.css", "drawer.css", "graph.css")
 LICENSES = ("vendor/LICENSES.txt",)
 #: A comment that has lines of its own.
 COMMENT_BLOCK = re.compile(r"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
@@ -68,7 +68,7 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
         program=Markup(program),
         worker=packed_program(program_of(WORKER)),
         licenses=program_of(LICENSES),
-        vendor_style=Markup(program_of(STYLES)),
+        tool_style=Markup(program_of(STYLES)),
         script_hashes=[script_hash(theme), script_hash(program)],
     )
 

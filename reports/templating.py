@@ -35,7 +35,7 @@ OTHER_VARIABLES = {
     "sections": "index.html: JSON text by section; empty where the page can only be read",
     "standalone": "graphs: drawn for a file of its own, not for a page",
     "theme": "index.html: the script that sets the theme before the first paint",
-    "vendor_style": "index.html: styles of the libraries",
+    "tool_style": "index.html: styles of the page's tools",
     "worker": "index.html: the program of the graph's worker, compressed",
 }
 
