@@ -406,11 +406,22 @@ def _facts(
 
 
 def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[SettingChange, ...]:
+    old, new = _flat(before), _flat(after)
     return tuple(
-        SettingChange(subject=key, before=before[key], after=after[key])
-        for key in after
-        if key in before and key not in _FILES and before[key] != after[key]
+        SettingChange(subject=key, before=old[key], after=new[key])
+        for key in new
+        if key in old and old[key] != new[key]
     )
+
+
+def _flat(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Entries of a run that are options, nested ones by their path."""
+    flat: dict[str, Any] = {}
+    for key, value in run.items():
+        if key in _FILES:
+            continue
+        flat |= _flat(value, f"{prefix}{key} ") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _thresholds(before: Diagnosis, after: Diagnosis) -> tuple[SettingChange, ...]:
