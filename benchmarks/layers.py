@@ -45,6 +45,7 @@ from quantmedic.engine.case import (
 )
 from quantmedic.engine.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.histogram import BINS, SHIFT
+from quantmedic.engine.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, kept
 
 Array = NDArray[Any]
 SEED = 7
@@ -131,6 +132,8 @@ def _operators(layers: int, rng: np.random.Generator) -> list[OperatorRecord]:
                 is_first=i == 0,
                 is_last=last,
                 executed_as="integer",
+                operations=1000 * (i + 1),
+                time_ms=0.01 * (i % 7 + 1),
                 weight=WeightFacts(),
                 bias=BiasFacts(),
                 attributes=CONV_ATTRIBUTES if kind == "Conv" else {},
@@ -260,7 +263,19 @@ def _fill_set(rng: np.random.Generator, into: SetStatistics, drop: float) -> Non
     into.samples, into.feature_count = samples, SAMPLES
     into.feature_sum, into.feature_outer = features.sum(axis=0), features.T @ features
     into.codes = [np.ones_like(codes) for codes in into.codes]
+    into.thumbnails = _thumbnails(samples, drop)
     into.tensor_samples[:] = SAMPLES
+
+
+def _thumbnails(samples: Array, drop: float) -> Thumbnails:
+    """Colour pictures as large and as rich in detail as they can be."""
+    table = np.zeros(len(samples), THUMBNAIL_DTYPE)
+    table["hash"], table["deviation"], table["scale"] = samples["hash"], samples["deviation"], 1.0
+    table = table[kept(table)]
+    rng = np.random.default_rng(SEED)
+    shades = np.add.outer(np.linspace(0, 1, SIDE), np.linspace(0, 2, SIDE))[..., np.newaxis] * (1.0, 0.7, 0.4)
+    noise = rng.normal(0, 0.1, (len(table), SIDE, SIDE, 3))
+    return Thumbnails(table, [(shades + drop + each).astype(np.float16) for each in noise])
 
 
 def _record(tensors: list[TensorRecord], operators: list[OperatorRecord]) -> CaseRecord:
