@@ -16,7 +16,7 @@ from quantmedic.reports.text import number, percent
 
 Pixels = NDArray[np.uint8]
 #: Bytes that all pictures of a page may take, as text.
-BUDGET = 56_000
+BUDGET = 40_000
 #: (squares of pixels made one, bits per channel), tried in this order until all pictures fit the budget.
 COARSENESS = ((1, 8), (1, 6), (1, 5), (1, 4), (2, 8), (2, 5))
 #: A picture is named for its values at the top from this share on.
