@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from quantmedic.engine.case import Case, SetStatistics
 from quantmedic.engine.datasets import blank_limit
 from quantmedic.engine.facts import ROLES, Role
-from quantmedic.reports.png import png
+from quantmedic.reports.png import fewer_colours, png
 from quantmedic.reports.text import number, percent
 
 Pixels = NDArray[np.uint8]
 #: Bytes that all pictures of a page may take, as text.
-BUDGET = 40_000
-#: (squares of pixels made one, bits per channel), tried in this order until all pictures fit the budget.
-COARSENESS = ((1, 8), (1, 6), (1, 5), (1, 4), (2, 8), (2, 5))
+BUDGET = 24_000
+#: (squares of pixels made one, colours at most), tried in this order until all pictures fit the budget.
+COARSENESS = ((1, None), (1, 48), (1, 24), (1, 12), (2, 24), (2, 12))
+#: Words for samples that no set should hold.
+BLANK, NOT_FINITE = "blank", "not finite"
 #: A picture is named for its values at the top from this share on.
 SATURATED = 0.01
 #: Pixels between the pictures of a strip, and by how much a strip is enlarged.
@@ -34,7 +36,8 @@ class Picture:
     uri: Annotated[str, "the picture as a data URI"]
     alt: Annotated[str, "what it is, for who cannot see it"]
     caption: Annotated[str, "class, or what is odd about it; may be empty"]
-    odd: Annotated[bool, "kept because of what is odd about it"]
+    odd: Annotated[bool, "kept because it is the extreme of its set"]
+    wrong: Annotated[bool, "blank, or not finite: no sample should be"]
     width: Annotated[int, "pixels across"]
     height: Annotated[int, "pixels down"]
 
@@ -56,6 +59,7 @@ class _Sample:
     values: NDArray[np.float32]
     caption: str
     odd: bool
+    wrong: bool
     told: str
     has_class: bool
 
@@ -93,8 +97,8 @@ class Samples:
 
     def strips(self) -> dict[Role, Strip]:
         """The pictures of each set, as coarse as their budget asks for."""
-        for square, bits in COARSENESS:
-            drawn = {role: [png(_coarse(p, square, bits)) for p in self._pixels(role)] for role in self.by_role}
+        for square, colours in COARSENESS:
+            drawn = {role: [png(_coarse(p, square, colours)) for p in self._pixels(role)] for role in self.by_role}
             if sum(len(file) * 4 // 3 for files in drawn.values() for file in files) <= BUDGET:
                 break
         return {role: self._strip(role, files) for role, files in drawn.items()}
@@ -116,6 +120,7 @@ class Samples:
                 alt=f"{role} sample {place}: {sample.told}",
                 caption=sample.caption,
                 odd=sample.odd,
+                wrong=sample.wrong,
                 width=sample.values.shape[1],
                 height=sample.values.shape[0],
             )
@@ -172,7 +177,7 @@ def _faint(case: Case, role: Role, kept: Any) -> str:
     """What is to be said of the sample with the least deviation."""
     if kept.faintest is None:
         return ""
-    return "blank" if kept.table["deviation"][kept.faintest] < blank_limit(case, role) else "least contrast"
+    return BLANK if kept.table["deviation"][kept.faintest] < blank_limit(case, role) else "least contrast"
 
 
 def _spoiled(kept: Any) -> str:
@@ -180,7 +185,7 @@ def _spoiled(kept: Any) -> str:
         return ""
     row = kept.table[kept.most_spoiled]
     if row["nonfinite"]:
-        return f"{row['nonfinite']} values not finite"
+        return f"{row['nonfinite']} values {NOT_FINITE}"
     share = float(row["saturated"])
     return f"{percent(share, 0)} at its largest value" if share >= SATURATED else ""
 
@@ -205,7 +210,8 @@ def _sample(statistics: SetStatistics, place: int, reason: str) -> _Sample:
     if reason:
         facts.insert(0, reason)
     text = ", ".join(facts) or "no label"
-    return _Sample(kept.values(place), reason or caption, bool(reason), text, bool(caption) and not reason)
+    wrong = BLANK in reason or NOT_FINITE in reason
+    return _Sample(kept.values(place), reason or caption, bool(reason), wrong, text, bool(caption) and not reason)
 
 
 def _shades(values: NDArray[np.float32], low: float, high: float) -> Pixels:
@@ -221,16 +227,22 @@ def _shades(values: NDArray[np.float32], low: float, high: float) -> Pixels:
     return pixels
 
 
-def _coarse(pixels: Pixels, square: int, bits: int) -> Pixels:
-    """The same with fewer pixels and shades."""
+def _coarse(pixels: Pixels, square: int, colours: int | None) -> Pixels:
+    """The same with fewer pixels and colours; what is not finite stays marked."""
     height, width, channels = pixels.shape
     if square > 1:
-        high, wide = max(height // square, 1) * square, max(width // square, 1) * square
-        padded = np.pad(pixels, ((0, max(high - height, 0)), (0, max(wide - width, 0)), (0, 0)), mode="edge")
-        blocks = padded[:high, :wide].reshape(high // square, square, wide // square, square, channels)
+        high, wide = -(-height // square) * square, -(-width // square) * square
+        padded = np.pad(pixels, ((0, high - height), (0, wide - width), (0, 0)), mode="edge")
+        blocks = padded.reshape(high // square, square, wide // square, square, channels)
+        spoiled = (blocks == _NOT_FINITE).all(axis=4).any(axis=(1, 3)) if channels == 3 else False
         pixels = np.rint(blocks.mean(axis=(1, 3))).astype(np.uint8)
-    top = 2**bits - 1
-    return np.rint(np.rint(pixels * (top / 255.0)) * (255.0 / top)).astype(np.uint8)
+    else:
+        spoiled = (pixels == _NOT_FINITE).all(axis=2) if channels == 3 else False
+    if colours is not None:
+        pixels = fewer_colours(pixels, colours)
+    if np.any(spoiled):
+        pixels[spoiled] = _NOT_FINITE
+    return pixels
 
 
 def _side_by_side(pictures: Sequence[Pixels]) -> Pixels:

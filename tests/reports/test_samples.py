@@ -12,14 +12,14 @@ from PIL import Image
 
 import quantmedic
 from quantmedic.engine.case import Case
-from quantmedic.reports.png import png
+from quantmedic.reports.png import fewer_colours, png
 from quantmedic.reports.samples import BUDGET, samples_of
 
 
 def decoded(file: bytes) -> np.ndarray:
     image = Image.open(io.BytesIO(file))
     assert image.format == "PNG"
-    return np.asarray(image)
+    return np.asarray(image.convert("RGB") if image.mode == "P" else image)
 
 
 @settings(deadline=None)
@@ -31,6 +31,20 @@ def test_a_png_holds_its_pixels(height: int, width: int, channels: int, kind: in
     pixels = [ramp % 256, noise, np.zeros_like(noise), (noise // 64 + ramp) % 256][kind].astype(np.uint8)
     found = decoded(png(pixels))
     assert np.array_equal(found.reshape(pixels.shape), pixels)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 24), st.sampled_from([1, 3]), st.integers(1, 40), st.integers(1, 300))
+def test_fewer_colours_are_few_and_near(size: int, channels: int, most: int, distinct: int) -> None:
+    rng = np.random.default_rng(size * 41 + most)
+    shades = rng.integers(0, 256, (distinct, channels))
+    pixels = shades[rng.integers(0, distinct, (size, size))].astype(np.uint8)
+    before, after = (len(np.unique(p.reshape(-1, channels), axis=0)) for p in (pixels, fewer_colours(pixels, most)))
+    assert after <= most
+    if before <= most:
+        assert np.array_equal(fewer_colours(pixels, 256), pixels)
+    grey = np.arange(256, dtype=np.uint8).reshape(16, 16, 1)
+    assert np.abs(fewer_colours(grey, most).astype(int) - grey).max() <= 256 / 2 ** (most.bit_length() - 1)
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +88,10 @@ def test_noise_of_full_size_stays_within_the_budget(demo_case: Case) -> None:
         kept.pixels[0][3, 4] = np.nan
     samples = samples_of(demo_case)
     strips = samples.strips()
-    assert sum(len(picture.uri) for strip in strips.values() for picture in strip.pictures) <= BUDGET + 1000
+    assert sum(len(picture.uri) for strip in strips.values() for picture in strip.pictures) <= BUDGET + 700
     assert "Magenta is no finite number" in samples.window and "red, green and blue" in samples.window
+    first = decoded(base64.b64decode(strips["validation"].pictures[0].uri.partition(",")[2]))
+    assert (first == (255, 0, 255)).all(axis=2).any()
     kinds = {decoded(base64.b64decode(p.uri.partition(",")[2])).shape for s in strips.values() for p in s.pictures}
     assert kinds == {(24, 24, 3)}
 
@@ -90,3 +106,17 @@ def test_a_case_without_thumbnails_shows_none(demo_case: Case, tmp_path: Path) -
     quantmedic.write_report(quantmedic.judge(demo_case), tmp_path, case=demo_case)
     assert "<img" not in (tmp_path / "index.html").read_text()
     assert not list((tmp_path / "graphs").glob("samples-*"))
+
+
+def test_blank_and_spoiled_samples_are_marked_and_the_rest_is_not(demo_case: Case) -> None:
+    from quantmedic.engine.thumbnails import THUMBNAIL_DTYPE, Thumbnails
+
+    table = np.zeros(3, THUMBNAIL_DTYPE)
+    table["hash"], table["deviation"], table["scale"] = (1, 2, 3), (0.0, 1.0, 0.9), 1.0
+    table["nonfinite"][2] = 4
+    pixels = [np.full((4, 4, 1), value, np.float16) for value in (0.5, 0.25, np.nan)]
+    demo_case.statistics["validation"].thumbnails = Thumbnails(table, pixels)
+    demo_case.statistics["representative"].thumbnails = Thumbnails()
+    pictures = samples_of(demo_case).strips()["validation"].pictures
+    told = [(picture.caption, picture.wrong) for picture in pictures]
+    assert told == [("", False), ("blank", True), ("4 values not finite", True)]
