@@ -67,7 +67,7 @@ def tensor_spreads(
         clipped: Share of the elements outside the quantizer's range, by tensor.
     """
     statistics = case.statistics[role]
-    counted = getattr(statistics, "quantized_histograms", {})
+    counted = statistics.quantized_histograms
     seen = set(seen_tensors(statistics))
     found = {}
     for part, floats in bin_tables(case, role, [index for index in indices if index in seen]):

@@ -1,6 +1,7 @@
 """The page as a whole."""
 
 import json
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,31 @@ def test_print_shows_every_card_and_snippet(opened: Callable[..., Any], demo: Pa
         assert snippet.is_visible()
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("details:not([open])").count() > 0
+
+
+def test_a_printed_page_holds_every_card_and_snippet(opened: Callable[..., Any], demo: Path, tmp_path: Path) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    page = opened(demo, color_scheme="dark")
+    (tmp_path / "report.pdf").write_bytes(page.pdf())
+    text = letters("".join(sheet.extract_text() for sheet in pypdf.PdfReader(tmp_path / "report.pdf").pages))
+    for cause in report_of(demo)["causes"]:
+        assert letters(cause["cause"]) in text
+        for remedy in cause["remedies"]:
+            assert letters(remedy["title"]) in text
+            for snippet in remedy["snippets"]:
+                assert letters(snippet["code"].splitlines()[-1]) in text
+
+
+def letters(text: str) -> str:
+    """Text as it can be told from a printed page: without spaces, capitals and ligatures."""
+    return "".join(unicodedata.normalize("NFKC", text).split()).lower()
+
+
+def test_nothing_of_the_machine_is_in_a_report(demo: Path) -> None:
+    for file in (demo / "index.html", demo / "report.json"):
+        text = file.read_text(encoding="utf-8")
+        assert str(demo) not in text and str(Path(__file__).parents[2]) not in text
+        assert str(Path.home()) + "/" not in text
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
