@@ -89,4 +89,5 @@ def test_golden_files_are_all_in_use() -> None:
     names = {path.name for path in (Path(__file__).parent / "golden").iterdir()}
     console = {f"console{name}.txt" for name in ("", "-verbose", "-quiet", "-healthy", "-proven")}
     sensitivity = {f"sensitivity.{suffix}" for suffix in ("md", "svg", "txt")}
-    assert names == console | sensitivity | {"report.md", "report-proven.md"}
+    compare = {f"compare.{suffix}" for suffix in ("json", "md", "txt")}
+    assert names == console | sensitivity | compare | {"report.md", "report-proven.md", "report-healthy.json"}

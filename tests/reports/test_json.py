@@ -1,6 +1,7 @@
 """The JSON report and its schema."""
 
 import json
+from collections.abc import Callable
 from importlib.resources import files
 
 import jsonschema
@@ -22,6 +23,10 @@ def test_a_dump_is_valid_and_stable(name: str, request: pytest.FixtureRequest) -
     text = render_json(diagnosis)
     assert text == render_json(diagnosis)
     jsonschema.Draft202012Validator(json.loads(render_schema())).validate(json.loads(text))
+
+
+def test_a_report_reads_as_it_did(healthy: Diagnosis, golden: Callable[[str, str], None]) -> None:
+    golden("report-healthy.json", render_json(healthy))
 
 
 def test_what_json_cannot_say_is_null(diagnosis: Diagnosis) -> None:
