@@ -256,7 +256,8 @@ def collect(
 def _with_preprocessing(case: Case, preprocessing: Mapping[Role, Any]) -> Case:
     """The case with what was declared for the data that were read."""
     declared = {
-        role: {key: value for key, value in vars(preprocessing[role]).items() if value is not None}
+        # As a case file gives it back, which knows lists and no tuples.
+        role: {k: list(v) if isinstance(v, tuple) else v for k, v in vars(preprocessing[role]).items() if v is not None}
         for role in case.record.datasets
         if role in preprocessing
     }
