@@ -18,7 +18,7 @@ from quantmedic.engine.spreads import SPREAD_BINS, Channels, Spread
 from quantmedic.reports.packing import pack_counts, pack_levels, pack_places, pack_reals
 
 #: Bytes of the section: for small networks, per layer, and at most.
-LEAST_BYTES, LAYER_BYTES, MOST_BYTES = 52_000, 1_000, 3_600_000
+LEAST_BYTES, LAYER_BYTES, MOST_BYTES = 52_000, 1_000, 3_300_000
 #: Bins and channels that a layer can be granted, from poor to rich; what does not fit at the poorest has neither.
 GRANTS = ((32, 16), (64, 16), (64, 64), (64, 256))
 #: Bytes per bin of one distribution, per channel of activations and of weights, and of what stands around them.

@@ -18,6 +18,7 @@ def test_causes_are_seen_at_once(
     opened: Callable[..., Any], made: Callable[..., Any], report: Callable[[Any], Path]
 ) -> None:
     page = opened(report(made(1000)))
+    page.wait_for_function("performance.getEntriesByType('paint').length")
     seen = page.evaluate("performance.getEntriesByType('paint')[0].startTime")
     assert page.locator(".cause").first.is_visible()
     # A second on a quiet machine; others may keep this one busy.
