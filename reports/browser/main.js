@@ -105,7 +105,6 @@ function start() {
   listenToKeys();
   addEventListener("popstate", followAddress);
   addEventListener("hashchange", followAddress);
-  if (!document.getElementById("data-layers")) return;
   followAddress();
   mountWhenSeen();
 }

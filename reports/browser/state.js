@@ -50,7 +50,8 @@ function hover(position) {
 /** The layer that the address names, else null. */
 function layerOfAddress() {
   const now = place.read();
-  if (!now.has("layer")) return null;
+  // A report that was written without its case has no layers to open.
+  if (!now.has("layer") || !document.getElementById("data-layers")) return null;
   const at = Number(now.get("at") ?? -1);
   if (at >= 0 && at < layers.count && layers.label(at) === now.get("layer")) return at;
   const found = layers.find(now.get("layer"));

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import quantmedic
+
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
 
@@ -58,6 +60,18 @@ def test_keys_are_shown_and_lead_to_causes(opened: Callable[..., Any], demo: Pat
 def test_a_link_to_a_cause_leads_there(opened: Callable[..., Any], demo: Path) -> None:
     page = opened(demo, "#cause=D005")
     assert page.locator("#cause-D005").evaluate("node => Math.abs(node.getBoundingClientRect().top) < 200")
+
+
+def test_a_report_without_its_case_is_a_page_to_read(
+    opened: Callable[..., Any], demo_case: Any, tmp_path: Path
+) -> None:
+    quantmedic.write_report(quantmedic.judge(demo_case), tmp_path, formats=("html",))
+    page = opened(tmp_path, "#layer=nothing&cause=D005")
+    assert page.locator("#cause-D005").evaluate("node => Math.abs(node.getBoundingClientRect().top) < 200")
+    assert page.locator("#errors svg").count() == 7 and page.locator("#layers tbody tr").count() == 27
+    page.keyboard.press("j")
+    page.click("#theme")
+    assert not page.locator("#graph").count() and not page.locator("#drawer").is_visible()
 
 
 def test_a_snippet_is_copied(opened: Callable[..., Any], demo: Path) -> None:
