@@ -15,6 +15,7 @@ from quantmedic.demo import patient
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import layers
+from pages import written
 
 CHROMIUM = shutil.which("chromium")
 
@@ -61,12 +62,6 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens a report: ``opened(folder, "#layer=conv")``; fails if the page complains or asks for anything."""
     with _opener(browser) as opener:
         yield opener
-
-
-def written(case: Any, folder: Path) -> Path:
-    """The report of a case, in a folder."""
-    quantmedic.write_report(quantmedic.judge(case), folder, formats=("html", "json"), case=case)
-    return folder
 
 
 @contextmanager

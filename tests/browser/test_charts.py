@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layers import build
+from pages import written
 
 import quantmedic
-from benchmarks.layers import build
 from quantmedic.demo import patient
-from tests.browser.conftest import written
 
 SIX = [f"{metric}-{role}" for role in ("representative", "validation") for metric in ("mse", "cosine", "sqnr_db")]
 READY = "document.querySelectorAll('.plot-card .uplot').length"
