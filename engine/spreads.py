@@ -77,7 +77,10 @@ def tensor_spreads(
         stored = None
         if places:
             bins = _stored_bins([counted[part[place]] for place in places])
-            stored = _on_steps(bins, [quantizers[place].scale for place in places])
+            stored = _within(
+                _on_steps(bins, [quantizers[place].scale for place in places]),
+                [quantizers[place] for place in places],
+            )
             start, stop = start.copy(), stop.copy()
             start[places] = np.minimum(start[places], stored.lowest)
             stop[places] = np.maximum(stop[places], stored.highest)
@@ -150,6 +153,22 @@ def _on_steps(bins: BinTable, scales: Sequence[float | None]) -> BinTable:
     far = np.where(on_grid, (last + 0.5) * step, outer)
     negative = bins.low < 0
     return BinTable(np.where(negative, -far, near), np.where(negative, -near, far), bins.count, bins.start)
+
+
+def _within(bins: BinTable, quantizers: Sequence[QuantizerFacts]) -> BinTable:
+    """Bins of deployed values, none of which lies beyond the range of its quantizer and half a step around it."""
+    ends = np.array(
+        [(-np.inf, np.inf) if None in (q.low, q.high) else _reach(q) for q in quantizers], np.float64
+    ).reshape(-1, 2)[bins.owner]
+    # Where a bin has no part inside, the record does not fit the values: they are shown where they are.
+    inside = (bins.low < ends[:, 1]) & (bins.high > ends[:, 0])
+    low, high = np.maximum(bins.low, ends[:, 0]), np.minimum(bins.high, ends[:, 1])
+    return BinTable(np.where(inside, low, bins.low), np.where(inside, high, bins.high), bins.count, bins.start)
+
+
+def _reach(quantizer: QuantizerFacts) -> tuple[float, float]:
+    around = (quantizer.scale or 0.0) / 2
+    return (quantizer.low or 0.0) - around, (quantizer.high or 0.0) + around
 
 
 def tensor_channels(statistics: SetStatistics, indices: Sequence[int]) -> dict[int, Channels]:

@@ -486,6 +486,8 @@ def show(case: Path, limit: int, layer: str | None, data_sets: bool, csv_file: s
     from quantmedic.reports import show as tables
     from quantmedic.reports.console import terminal_text
 
+    if csv_file is not None and (layer is not None or data_sets):
+        raise click.UsageError("--csv writes the table of layers; leave out --layer and --data")
     inspection = inspect(load_case(case), _rule_base(options))
     if layer is not None or data_sets:
         lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)

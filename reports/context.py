@@ -228,9 +228,16 @@ def _fired(diagnosis: Diagnosis) -> list[str]:
 
 
 def _verdict_text(diagnosis: Diagnosis) -> str:
+    if diagnosis.verdict == "degraded" and diagnosis.causes and _unmeasured_drop(diagnosis):
+        return "Quantization harms the outputs."
     if diagnosis.verdict == "degraded" and not diagnosis.causes:
         return "Quantization costs accuracy, and no rule found out why."
     return (WEIGHT_VERDICTS if _weights_only(diagnosis) else VERDICTS)[diagnosis.verdict]
+
+
+def _unmeasured_drop(diagnosis: Diagnosis) -> bool:
+    """Both models were run, and no metric tells what that cost."""
+    return diagnosis.metrics.drop is None and not _weights_only(diagnosis)
 
 
 def _strength_text(diagnosis: Diagnosis) -> str:
@@ -346,10 +353,10 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
 
 
 def _counts(diagnosis: Diagnosis) -> tuple[str, ...]:
-    flagged = sum(row.degraded is True for row in diagnosis.layers)
+    degraded = sum(row.degraded is True for row in diagnosis.layers)
     return (
         count(len(diagnosis.layers), "layer"),
-        f"{flagged} flagged",
+        f"{degraded} degraded",
         count(len(diagnosis.causes), "cause"),
         f"{len(diagnosis.passed)} passed",
         f"{len(diagnosis.not_judged)} not judged",

@@ -272,9 +272,15 @@ function distributions(detail) {
 
 // Words
 
+function bitsText(output, weights) {
+  if (output !== null) return `${output} bits`;
+  return weights === null ? "not quantized" : `weights in ${weights} bits`;
+}
+
 function flagText() {
   if (drawerFact("degraded") === null) return "Its error was not measured.";
-  if (!layers.isDegraded(selected)) return "Its error is within the thresholds.";
+  const within = "Its error is within the thresholds";
+  if (!layers.isDegraded(selected)) return drawerFlagged(selected) ? `${within}, yet a rule fired.` : `${within}.`;
   const born = { true: "It is born here: no input is degraded.", false: "An input is degraded already." };
   return `Degraded: its error is over a threshold. ${born[drawerFact("born")] ?? ""}`;
 }
@@ -394,7 +400,7 @@ function drawLayer() {
   const executed = drawerFact("executed_as");
   const chips = [
     drawerFact("op_type"),
-    bits === null ? "not quantized" : `${bits} bits`,
+    bitsText(bits, layers.value("weight.quantizer.bits", selected)),
     executed && `executed as ${executed}`,
     `layer ${selected + 1} of ${layers.count}`,
   ].flatMap((text) => (text ? element("span", { class: "chip" }, text) : []));
@@ -449,11 +455,15 @@ function closeDrawer() {
   const inside = drawer.root.contains(document.activeElement);
   drawer.root.hidden = true;
   drawer.root.replaceChildren();
-  if (inside && drawer.from?.isConnected) drawer.from.focus({ preventScroll: true });
+  // Going back takes the focus from what it closes before this is told.
+  const lost = document.activeElement === document.body;
+  if ((inside || lost) && drawer.from?.isConnected) drawer.from.focus({ preventScroll: true });
 }
 
 on("select", (position) => (position === null ? closeDrawer() : openDrawer()));
 drawer.root?.setAttribute("aria-labelledby", "drawer-title");
 addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && selected !== null && !document.querySelector("dialog[open]")) select(null);
+  // In a search, Escape empties the search.
+  if (event.key !== "Escape" || (event.target.type === "search" && event.target.value)) return;
+  if (selected !== null && !document.querySelector("dialog[open]")) select(null);
 });

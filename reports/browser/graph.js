@@ -169,7 +169,7 @@ class ModelGraph {
   describe(node) {
     if (node === this.input) return [node.label, "input of the network"];
     if (node.kids) {
-      const flagged = node.flagged ? `● ${node.flagged} past a threshold` : "none past a threshold";
+      const flagged = node.flagged ? `● ${node.flagged} with accumulated error past a threshold` : "none past a threshold";
       const size = `group of ${graphCount(node.count, "layer")}, ${flagged}`;
       return [node.label, size, `${this.mode.unit === "%" ? "" : "worst "}${this.mode.name}: ${this.valueText(node)}`];
     }
@@ -177,7 +177,7 @@ class ModelGraph {
     const attributes = Object.entries(this.data.attributes?.[position] ?? {});
     return [
       layers.label(position),
-      `${layers.value("op_type", position) ?? "?"}${node.flagged ? ", ● past a threshold" : ""}`,
+      `${layers.value("op_type", position) ?? "?"}${node.flagged ? ", ● accumulated error past a threshold" : ""}`,
       ...this.modes.map((mode) => `${mode.name}: ${this.valueText(node, mode)}`),
       ...attributes.slice(0, 8).map(([key, value]) => `${key} = ${Array.isArray(value) ? value.join(", ") : value}`),
     ].map((line) => graphShort(line, 200));
@@ -623,7 +623,7 @@ class ModelGraph {
       element("b", {}, `${says}, ${unit}`),
       ...shown.map(([tone, text]) => swatch(tone, text)),
       swatch("tone-none", NOT_MEASURED),
-      swatch("flagged", "● past a threshold"),
+      swatch("flagged", "● accumulated error past a threshold"),
       swatch("share", "share of these in a group"),
     );
     this.colours.forEach((shape, i) => shape.setAttribute("aria-pressed", this.modes[i] === this.mode));

@@ -31,6 +31,7 @@ function showKeys() {
 function toCause(rank) {
   const card = document.querySelectorAll(".cause")[rank - 1];
   if (!card) return;
+  if (selected !== null) select(null);
   card.scrollIntoView();
   card.querySelector("h3").focus({ preventScroll: true });
 }

@@ -38,10 +38,28 @@ function reveal(name) {
 }
 
 function followAddress() {
+  // A link to a place of the page closes the layer, and leaves filters and order as they are.
+  if (place.isAnchor()) return select(null, { remember: false });
   const cause = place.read().get("cause");
   if (cause) document.getElementById(`cause-${cause}`)?.scrollIntoView();
   select(layerOfAddress(), { remember: false });
   emit("view");
+}
+
+/** Go where the address leads at first, or say that it leads to nothing. */
+function arrive() {
+  followAddress();
+  const now = place.read();
+  const [layer, cause] = [now.get("layer"), now.get("cause")];
+  const lost = [
+    layer !== null && layerOfAddress() === null ? `layer ${layer}` : null,
+    cause !== null && !document.getElementById(`cause-${cause}`) ? `cause ${cause}` : null,
+  ].filter(Boolean);
+  if (lost.length) {
+    const text = `The link asks for what this report does not have: ${lost.join(", ")}.`;
+    document.querySelector("header.top").append(element("p", { class: "notice", role: "alert" }, text));
+  }
+  if (layer === null && ["sort", "filter", "columns", "where", "type", "flagged"].some((key) => now.has(key))) reveal("table")?.scrollIntoView();
 }
 
 function switchTheme() {
@@ -105,7 +123,7 @@ function start() {
   listenToKeys();
   addEventListener("popstate", followAddress);
   addEventListener("hashchange", followAddress);
-  followAddress();
+  arrive();
   mountWhenSeen();
 }
 

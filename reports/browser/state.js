@@ -13,9 +13,18 @@ function emit(kind, ...details) {
 
 /** The address: `#layer=conv1&sort=name:desc&filter=conv&flagged=1`; `at` tells layers of one name apart. */
 const place = {
+  last: new URLSearchParams(),
+
+  /** Whether it is a plain link to a place of the page, such as `#graph`. */
+  isAnchor() {
+    return location.hash.length > 1 && !location.hash.includes("=");
+  },
+
+  /** The keys; behind a plain link those before it, but for what was open. */
   read() {
-    const text = location.hash.slice(1);
-    return text.includes("=") ? new URLSearchParams(text.replaceAll("+", "%2B")) : new URLSearchParams();
+    if (this.isAnchor()) for (const key of ["layer", "at", "cause"]) this.last.delete(key);
+    else this.last = new URLSearchParams(location.hash.slice(1).replaceAll("+", "%2B"));
+    return new URLSearchParams(this.last);
   },
 
   /** Change some keys; null removes one. `replace` leaves no entry in the history. */

@@ -62,6 +62,35 @@ def test_a_link_to_a_cause_leads_there(opened: Callable[..., Any], demo: Path) -
     assert page.locator("#cause-D005").evaluate("node => Math.abs(node.getBoundingClientRect().top) < 200")
 
 
+def test_a_link_within_the_page_leaves_the_table_as_it_is(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, "#filter=conv")
+    rows = page.locator("[data-section=table] [aria-rowcount]")
+    shown = rows.get_attribute("aria-rowcount")
+    page.evaluate("select(3)")
+    page.evaluate("location.hash = '#graph'")
+    page.wait_for_function("document.getElementById('drawer').hidden")
+    assert rows.get_attribute("aria-rowcount") == shown
+    page.evaluate("select(4)")
+    page.go_back()
+    page.wait_for_function("document.getElementById('drawer').hidden")
+    page.go_forward()
+    page.wait_for_function("!document.getElementById('drawer').hidden")
+    assert page.evaluate("selected") == 4 and rows.get_attribute("aria-rowcount") == shown
+
+
+def test_a_link_that_leads_nowhere_says_so(opened: Callable[..., Any], demo: Path) -> None:
+    page = opened(demo, "#layer=nope&cause=X999")
+    assert "layer nope, cause X999" in page.locator("[role=alert]").inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_does_not_scroll_sideways(opened: Callable[..., Any], demo: Path, width: int) -> None:
+    page = opened(demo, viewport={"width": width, "height": 800})
+    for name in ("charts", "table", "graph"):
+        page.evaluate(f"reveal('{name}')")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_a_report_without_its_case_is_a_page_to_read(
     opened: Callable[..., Any], demo_case: Any, tmp_path: Path
 ) -> None:
