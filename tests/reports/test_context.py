@@ -66,7 +66,7 @@ def test_headline_equals_the_diagnosis(diagnosis: Diagnosis, manuals: Mapping[st
     assert context.drop_text.startswith("More than 4 points are lost")
     assert context.first.title == "Per-channel weights" and context.first.code == "W001"
     assert context.first.gain.text == "+6.90 of 7.76 points"
-    assert context.counts[:3] == ("53 layers", "4 flagged", "2 causes")
+    assert context.counts[:3] == ("53 layers", "4 degraded", "2 causes")
 
 
 def test_a_healthy_network_needs_nothing(healthy: Diagnosis, manuals: Mapping[str, str]) -> None:
