@@ -9,6 +9,7 @@ from pydantic import Field
 from quantmedic.engine.advice import Advice, Recovery, Withheld, advise
 from quantmedic.engine.case import SimulationRecord
 from quantmedic.engine.change import Change
+from quantmedic.engine.check_record import CheckReport
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.evaluate import Evidence, Finding, RuleResult, evaluate
 from quantmedic.engine.facts import (
@@ -224,7 +225,8 @@ class Diagnosis(Contract):
     schema_version: str = SCHEMA_VERSION
     quantmedic_version: str
     verdict: Verdict
-    gate: str | None = None
+    gate: str | None = Field(default=None, description="verdict of quantmedic check; None where none was asked for")
+    check: CheckReport | None = Field(default=None, description="every gate that this verdict rests on")
     drop_class: DropClass | None
     evidence_strength: EvidenceStrength
     causes: tuple[CauseReport, ...]

@@ -1,0 +1,160 @@
+"""Diagnoses with the verdict of a gate, for whatever shows one."""
+
+from quantmedic.engine.check_record import (
+    BaselineUse,
+    CheckedFinding,
+    CheckReport,
+    ExemptionUse,
+    GateLine,
+    GoneFinding,
+    SampleSizes,
+)
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.history import Figure, HistoryRun, Trend
+
+
+def regression(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with a failed gate: one line of every status, and findings of every kind on its own causes."""
+    return _with(diagnosis, _regression(diagnosis))
+
+
+def accepted(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with an ACCEPT, no policy file and no findings that count."""
+    gate = GateLine(kind="findings", name="findings", status="pass", message="none of severity high or above")
+    report = CheckReport(verdict="ACCEPT", exit_code=0, model=diagnosis.model.name or "?", gates=(gate,), findings=())
+    return _with(diagnosis, report)
+
+
+def _with(diagnosis: Diagnosis, report: CheckReport) -> Diagnosis:
+    return diagnosis.model_copy(update={"gate": report.verdict, "check": report})
+
+
+def _regression(diagnosis: Diagnosis) -> CheckReport:
+    findings = [
+        CheckedFinding(
+            rule=cause.rules[0],
+            name=cause.cause,
+            cause=cause.cause,
+            severity=cause.severity,
+            subject=subject,
+            message=cause.message,
+            fact="weight.channel_range_ratio",
+            unit="ratio",
+            comparison="gt",
+            value=148.0 if place == 0 else 41.0,
+            threshold=16.0,
+            before=None if place == 0 else 22.0,
+            status="new" if place == 0 else "worse" if place == 1 else "known",
+            gated=place < 2 and cause.severity == "high",
+            exemption=0 if place == 2 else None,
+        )
+        for cause in diagnosis.causes
+        for place, subject in enumerate(cause.subjects)
+    ]
+    gates = (
+        GateLine(
+            kind="accuracy",
+            name="accuracy top1",
+            status="fail",
+            message="drop 7.76 points (6.91 … 8.60), limit 1.00",
+            value=7.76,
+            low=6.91,
+            high=8.60,
+            limit=1.0,
+            unit="points",
+            confidence=0.95,
+            samples=SampleSizes(now=5000, at_twice=3100, at_measured=90),
+            mcnemar_p=1e-9,
+            line=5,
+        ),
+        GateLine(
+            kind="sqnr",
+            name="sqnr boxes",
+            status="pass",
+            message="31.2 dB, required 20 dB",
+            value=31.2,
+            limit=20.0,
+            unit="dB",
+            line=10,
+        ),
+        GateLine(
+            kind="agreement",
+            name="agreement",
+            status="undecided",
+            message="98.8 % (97.9 … 99.4), required 99.0 %",
+            value=98.8,
+            low=97.9,
+            high=99.4,
+            limit=99.0,
+            unit="%",
+            confidence=0.95,
+            samples=SampleSizes(now=1000),
+            line=14,
+        ),
+        GateLine(
+            kind="findings", name="findings", status="fail", message="2 of severity high or above", value=2, line=2
+        ),
+        GateLine(
+            kind="coverage",
+            name="coverage",
+            status="not-judged",
+            message="the share of quantized operators is not known",
+            line=4,
+        ),
+    )
+    exemptions = (
+        ExemptionUse(
+            rule="A004",
+            layers=("head/*",),
+            reason="swish is fixed in the accelerator, VIS-214",
+            expires="2026-11-30",
+            status="expires-soon",
+            days=9,
+            findings=1,
+            line=20,
+        ),
+        ExemptionUse(
+            rule="W009", layers=("*",), reason="old", expires="2026-01-01", status="expired", days=-314, line=25
+        ),
+        ExemptionUse(rule="W010", layers=("stem/*",), reason="none left", expires="never", status="unused", line=30),
+    )
+    runs = tuple(
+        HistoryRun(
+            number=number,
+            time=f"2026-11-{number:02}T03:00:00Z",
+            label=f"abc{number:03}",
+            verdict="ACCEPT" if number < 5 else "REGRESSION",
+            quantized_sha256=f"{number:064x}",
+            figures=(
+                Figure(
+                    name="drop top1",
+                    unit="points",
+                    value=0.4 + number,
+                    low=0.2 + number,
+                    high=0.6 + number,
+                    limit=1.0,
+                    better="lower",
+                ),
+                Figure(name="sqnr_db", unit="dB", value=33.0 - number, better="higher"),
+            ),
+        )
+        for number in range(1, 7)
+    )
+    return CheckReport(
+        verdict="REGRESSION",
+        exit_code=1,
+        model=diagnosis.model.name or "?",
+        policy="ci/quantmedic.toml",
+        location="ci/quantmedic.toml",
+        gates=gates,
+        findings=tuple(findings),
+        exemptions=exemptions,
+        baseline=BaselineUse(
+            origin="quantmedic-baseline.json",
+            known=10,
+            worse=1,
+            new=1,
+            gone=(GoneFinding(rule="W003", subject="features.9.conv"),),
+        ),
+        trend=Trend(model=diagnosis.model.name or "?", runs=runs),
+    )
