@@ -1,4 +1,4 @@
-"""Makes ``models``, ``checkpoints``, ``checked``, ``compared``, ``pages`` and ``torch_models`` importable from every test folder.
+"""Makes the modules beside this file importable from every test folder.
 
 The tests' own folder must stay off ``sys.path``: its sub-folder ``quantmedic`` would hide the package.
 """
