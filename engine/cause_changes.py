@@ -1,6 +1,5 @@
 """What became of the causes between two cases: healed, new, better, worse, as they were."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,15 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis
-from quantmedic.engine.evaluate import COMPARE, RuleResult, look_up, subject_name, subjects
-from quantmedic.engine.facts import CaseFacts, Facts, fact_paths
+from quantmedic.engine.evaluate import RuleResult, look_up, subject_name, subjects
+from quantmedic.engine.facts import CaseFacts, Facts
+from quantmedic.engine.headline import Headline, headline_of, is_number
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity
 
-#: Least change of a headline fact that counts: in dB, and else as a share of the smaller of both values.
-SHIFT_DB, SHIFT_SHARE = 0.5, 0.1
-#: Operators that say on which side of the threshold the worse values lie.
-UPWARD, DOWNWARD = ("gt", "ge"), ("lt", "le")
 #: ``explained``: still found, and another cause explains it now or did; ``not-judged``: one of the two could not judge
 #: it; ``gone``: the other model has no such subject; ``mixed``: on some subjects better, on others worse.
 Status = Literal["new", "worse", "mixed", "healed", "better", "unchanged", "explained", "not-judged", "gone"]
@@ -170,68 +166,16 @@ def _missing(cause: str, findings: Findings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fact for facts in findings.unknown.get(cause, {}).values() for fact in facts))
 
 
-# --- The headline fact -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The fact that a cause is known by."""
-
-    fact: str
-    unit: str | None
-    comparison: str
-    threshold: float
-
-    def worst(self, values: Iterable[float]) -> float | None:
-        """The value furthest on the wrong side."""
-        return (max if self.comparison in UPWARD else min)(values, default=None)
-
-    def status(self, before: float | None, after: float | None) -> Status:
-        """``better`` and ``worse`` only beyond SHIFT_DB, or SHIFT_SHARE of the smaller value."""
-        if before is None or after is None or not _shifted(before, after, self.unit):
-            return "unchanged"
-        return "worse" if (after > before) is (self.comparison in UPWARD) else "better"
-
-
-def _shifted(before: float, after: float, unit: str | None) -> bool:
-    if before == after or math.isnan(before) or math.isnan(after):
-        return False
-    margin = SHIFT_DB if unit == "dB" else SHIFT_SHARE * min(abs(before), abs(after))
-    return abs(after - before) > margin
-
-
-def is_beyond(value: Any, comparison: str | None, threshold: Any) -> bool:
-    """A value still meets the condition that the headline fact is compared by."""
-    if comparison not in (*UPWARD, *DOWNWARD) or not _is_number(value) or not _is_number(threshold):
-        return False
-    return bool(COMPARE[comparison](value, threshold))
-
-
 def _headline(old: CauseReport | None, new: CauseReport | None) -> Headline | None:
-    """The first numeric evidence, of those that both causes have if there are any."""
-    rows = [[row for row in cause.evidence if _is_ordered(row)] if cause is not None else [] for cause in (new, old)]
+    """The first numeric evidence, of that which both causes have if there is any."""
+    rows = [_headlines(cause) if cause is not None else [] for cause in (new, old)]
     both = {row.fact for row in rows[0]} & {row.fact for row in rows[1]}
-    lead = next((r for r in (*rows[0], *rows[1]) if not both or r.fact in both), None)
-    if lead is None:
-        return None
-    return Headline(lead.fact, _unit(lead.fact), lead.comparison, float(lead.threshold))
+    return next((row for row in (*rows[0], *rows[1]) if not both or row.fact in both), None)
 
 
-def _is_ordered(row: Any) -> bool:
-    return row.comparison in (*UPWARD, *DOWNWARD) and _is_number(row.value) and _is_number(row.threshold)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _unit(path: str) -> str | None:
-    for scope in ("layer", "tensor", "operand", "dataset", "output", "model"):
-        field = fact_paths(scope).get(path)
-        if field is not None:
-            unit = (field.json_schema_extra or {}).get("unit")
-            return unit if isinstance(unit, str) else None
-    return None
+def _headlines(cause: CauseReport) -> list[Headline]:
+    rows = (headline_of(row.fact, row.comparison, row.value, row.threshold) for row in cause.evidence)
+    return [row for row in rows if row is not None]
 
 
 # --- Subjects --------------------------------------------------------------------------------------------------------
@@ -260,7 +204,7 @@ def _rows(
             for view, findings in ((old_views.get(then), before), (new_views.get(subject), after))
         )
         if subject in old_names and subject in new_names:
-            status: Status = headline.status(*values) if headline is not None else "unchanged"
+            status: Status = headline.trend(*values) if headline is not None else "unchanged"
         elif subject in new_names:
             status = _one_sided(name, then, before, then in old_views, "new")
         else:
@@ -300,7 +244,7 @@ def _value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> f
         value = look_up(headline.fact, view, facts.model)
     except AttributeError:  # another scope of the same cause
         return None
-    return value if _is_number(value) else None
+    return value if is_number(value) else None
 
 
 def _joined(statuses: Iterable[Status], was: bool, is_: bool) -> Status:

@@ -43,3 +43,7 @@ class CaseError(QuantmedicError):
 
 class OutputError(QuantmedicError):
     """A report cannot be written where the user asked for it."""
+
+
+class BaselineError(QuantmedicError):
+    """A baseline of known findings cannot be read."""

@@ -1,7 +1,8 @@
 """Which layers of two cases are the same: by the float model's names, and by place and kind where names shifted."""
 
+import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from quantmedic.engine.facts import LayerFacts
 How = Literal["name", "position"]
 #: Layers between two that match by name are aligned in full up to this many pairs, else from both ends only.
 ALIGNED = 1_000_000
+_OPERAND = re.compile(r"(.*)(\[\d+\])", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,29 @@ def match_layers(before: Sequence[LayerFacts], after: Sequence[LayerFacts]) -> M
         only_before=tuple(place for place in range(len(before)) if place not in matched),
         only_after=tuple(place for place in range(len(after)) if place not in pairs),
     )
+
+
+def new_names(matching: Matching, before: Sequence[LayerFacts], after: Sequence[LayerFacts]) -> dict[str, str]:
+    """Names of layers in the first case with those in the second, where they differ."""
+    names: dict[str, str] = {}
+    for pair in matching.pairs:
+        old, new = before[pair.before], after[pair.after]
+        for was, is_ in ((old.name, new.name), (old.float_name, new.float_name)):
+            if was is not None and is_ is not None and was != is_:
+                names.setdefault(was, is_)
+    return names
+
+
+def renamer(names: Mapping[str, str]) -> Callable[[str], str]:
+    """Gives the name in the second case of a subject of the first; an operand is called after its layer."""
+
+    def renamed(subject: str) -> str:
+        operand = _OPERAND.fullmatch(subject)
+        if subject in names or operand is None:
+            return names.get(subject, subject)
+        return names.get(operand[1], operand[1]) + operand[2]
+
+    return renamed
 
 
 def _by_name(before: Sequence[LayerFacts], after: Sequence[LayerFacts]) -> list[Pair]:

@@ -384,15 +384,15 @@ class RuleBase(Data):
         """
         select, ignore = tuple(select), tuple(ignore)
         for selector in (*select, *ignore):
-            if not any(_matches(rule, selector) for rule in self.rules):
+            if not any(matches(rule, selector) for rule in self.rules):
                 known = [rule.id for rule in self.rules] + [rule.name for rule in self.rules]
                 raise RuleError(
                     f"no rule matches {selector!r}{_suggest(selector, known)}",
                     help="list the rules with: quantmedic rules",
                 )
-        kept = [r for r in self.rules if not select or any(_matches(r, s) for s in select)]
-        ignored = [r for r in kept if any(_matches(r, s) for s in ignore)]
-        return self.model_copy(update={"rules": tuple(r for r in kept if r not in ignored), "ignored": tuple(ignored)})
+        kept = [r for r in self.rules if not select or any(matches(r, s) for s in select)]
+        ignored = [r for r in kept if any(matches(r, s) for s in ignore)]
+        return self.model_copy(update={"rules": tuple(r for r in kept if r not in ignored), "ignored": (*self.ignored, *ignored)})
 
 
 def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = None) -> RuleBase:
@@ -750,7 +750,8 @@ def _leaves(node: Any) -> Iterable[Condition]:
         yield from _leaves(part)
 
 
-def _matches(rule: Rule, selector: str) -> bool:
+def matches(rule: Rule, selector: str) -> bool:
+    """A selector means this rule: its id or the beginning of it, its name, cause or family."""
     return rule.id.startswith(selector) or selector in (rule.name, rule.cause, rule.family)
 
 

@@ -13,7 +13,7 @@ from quantmedic.engine.collector import uncollected
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, DropClass, LayerRow, Verdict
 from quantmedic.engine.evaluate import evaluate, look_up
 from quantmedic.engine.facts import CaseFacts, LayerFacts, MetricFacts, ModelFacts, Role, TensorFacts, fact_paths
-from quantmedic.engine.matching import How, Matching, match_layers
+from quantmedic.engine.matching import How, Matching, match_layers, new_names, renamer
 from quantmedic.engine.outcome import (
     Direction,
     MetricChange,
@@ -41,7 +41,6 @@ _SETTING = re.compile(
 _COST = re.compile(r"bytes_.*|size_ratio|(integer_)?operations(_share)?|latency_((float|quantized)_ms|ratio)")
 #: What a run says of files rather than of options.
 _FILES = frozenset({"float_model", "quantized_model", "float_sha256", "quantized_sha256", "data", "unmatched"})
-_OPERAND = re.compile(r"(.*)(\[\d+\])", re.DOTALL)
 
 
 class Side(Contract):
@@ -162,14 +161,7 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         version: Version of quantmedic.
     """
     matching = match_layers(before.facts.layers, after.facts.layers)
-    names = _new_names(matching, before.facts, after.facts)
-
-    def renamed(subject: str) -> str:
-        operand = _OPERAND.fullmatch(subject)
-        if subject in names or operand is None:
-            return names.get(subject, subject)
-        return names.get(operand[1], operand[1]) + operand[2]
-
+    renamed = renamer(new_names(matching, before.facts.layers, after.facts.layers))
     past = _renamed_case(before, after, renamed)
     asked = _rules_of_causes(before.diagnosis, after.diagnosis, base)
     old, new = (findings_of(j.diagnosis, j.facts, evaluate(asked, j.facts)) for j in (before, after))
@@ -301,17 +293,6 @@ def _common_role(before: Case, after: Case) -> Role | None:
 
 
 # --- Layers ----------------------------------------------------------------------------------------------------------
-
-
-def _new_names(matching: Matching, before: CaseFacts, after: CaseFacts) -> dict[str, str]:
-    """Names of layers in the first case with those in the second, where they differ."""
-    names: dict[str, str] = {}
-    for pair in matching.pairs:
-        old, new = before.layers[pair.before], after.layers[pair.after]
-        for was, is_ in ((old.name, new.name), (old.float_name, new.float_name)):
-            if was is not None and is_ is not None and was != is_:
-                names.setdefault(was, is_)
-    return names
 
 
 def _renamed_case(before: Judged, after: Judged, renamed: Callable[[str], str]) -> Before:

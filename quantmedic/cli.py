@@ -1,25 +1,47 @@
 """The command line: parses options, calls the API, prints. Exit codes: 0 done, 2 could not do its job, 130 Ctrl-C."""
 
 import os
-import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from quantmedic.cli_options import (
+    CONTEXT,
+    FORMATS,
+    data_options,
+    output_option,
+    parse_data,
+    parse_preprocessing_options,
+    parse_rules,
+    parse_trials,
+    previous_option,
+    profile_option,
+    proof_options,
+    report_options,
+    resume_option,
+    rule_options,
+    toolchain_option,
+    validation_options,
+)
+from quantmedic.cli_terminal import (
+    ascii_only,
+    fail,
+    interrupted_by_termination,
+    print_markdown,
+    progress_bars,
+    size_text,
+)
+
 if TYPE_CHECKING:
     from quantmedic.engine.diagnosis import Diagnosis
     from quantmedic.engine.rule import RuleBase
 
-_FORMATS = ("html", "markdown", "json", "png")
 _COMPARE_FORMATS = ("html", "markdown", "json", "text")
-_PREPARE = ("mean", "std", "scale", "layout", "channel-order", "resize")
 _SENSITIVITY_MODES = ("one", "all-but-one", "cumulative")
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class _Group(click.Group):
@@ -29,7 +51,7 @@ class _Group(click.Group):
         return list(self.commands)
 
 
-@click.group(cls=_Group, context_settings=_CONTEXT)
+@click.group(cls=_Group, context_settings=CONTEXT)
 @click.version_option(package_name="quantmedic", message="%(prog)s %(version)s")
 def cli() -> None:
     """Find out why a quantized network lost accuracy, from measurements.
@@ -42,143 +64,13 @@ def cli() -> None:
     """
 
 
-class _Seconds(click.ParamType):
-    """A time: ``90``, ``90s`` or ``5m``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", str(value).strip())
-        seconds = float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"] if found else 0.0
-        if seconds <= 0:
-            self.fail(f"{value!r} is no time; write 90s or 5m", param, ctx)
-        return seconds
-
-
-class _Bytes(click.ParamType):
-    """A size: ``2GB``, ``500MB`` or bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(k|m|g|)b?", str(value).strip().lower())
-        size = int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}[found[2]]) if found else 0
-        if size <= 0:
-            self.fail(f"{value!r} is no size; write 2GB or 500MB", param, ctx)
-        return size
-
-
-def _options(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def apply(function: Any) -> Any:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return apply
-
-
-_validation_options = _options(
-    click.option("--validation", "-v", metavar="DATA", help="Evaluation data: .npz, folder, or module:function."),
-    click.option("--labels", type=click.Path(path_type=Path), help="Labels of the evaluation data (.npy, .txt, .csv)."),
-    click.option("--metric", metavar="NAME", help="top1, top5, mae, rmse or module:function. [default: top1]"),
-    click.option("--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."),
-    click.option("--metric-output", metavar="NAME", help="Output that the metric reads. [default: the first]"),
-    click.option("--mean", multiple=True, metavar="[ROLE=]M,…", help="Subtract; ROLE: representative or validation."),
-    click.option("--std", multiple=True, metavar="[ROLE=]S,…", help="Divide by, after the mean."),
-    click.option("--scale", multiple=True, metavar="[ROLE=]X", help="Divide stored values by X first (255: 0…1)."),
-    click.option("--layout", multiple=True, metavar="[ROLE=]NCHW|NHWC", help="Layout of the stored arrays."),
-    click.option("--channel-order", multiple=True, metavar="[ROLE=]RGB|BGR", help="Channel order the network wants."),
-    click.option("--resize", multiple=True, metavar="[ROLE=]H,W", help="Resize image files."),
-)
-_data_options = _options(
-    click.option("--representative", "-r", metavar="DATA", help="Calibration data: .npz, folder, or module:function."),
-    _validation_options,
-    click.option("--samples", type=click.IntRange(1), help="At most this many samples of each set."),
-    click.option(
-        "--mode",
-        type=click.Choice(["exact", "fast"]),
-        default="exact",
-        show_default=True,
-        help="fast measures each tensor on a random slice of the samples, at little more than the cost of inference.",
-    ),
-    click.option("--batch-size", type=click.IntRange(1), help="Samples per run. [default: what suits the cache]"),
-    click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]"),
-    click.option(
-        "--memory",
-        type=_Bytes(),
-        metavar="SIZE",
-        help="Torch modules: observe as many layers at a time as fit in SIZE.",
-    ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the bootstrapped intervals."),
-    click.option("--reference-outputs", metavar="FILE", help="Framework's outputs on the evaluation data: .npz, .npy."),
-    click.option("--device-outputs", metavar="FILE", help="The device's outputs on the evaluation data: .npz, .npy."),
-    click.option("--expected-float-metric", type=float, metavar="X", help="Float metric that you know from training."),
-    click.option(
-        "--stage", "stages", multiple=True, metavar="NAME=FILE", help="Model on the way to int8, in order; repeat."
-    ),
-    click.option(
-        "--toolchain-log", "toolchain_logs", multiple=True, metavar="FILE", help="What the toolchain printed; repeat."
-    ),
-    click.option("--mct-log", metavar="FOLDER", help="What Sony's toolkit logged: the folder of mct.set_log_folder."),
-    click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
-    click.option(
-        "--thumbnails/--no-thumbnails",
-        default=True,
-        help="Keep small pictures of a few samples in case and report. [default: where they are images]",
-    ),
-)
-_profile = click.option(
-    "--profile", is_flag=True, help="Also time both models and their operators; such reports differ from run to run."
-)
-_resume = click.option("--resume", is_flag=True, help="Go on with the case that an interrupted run left in the output.")
-_rule_options = _options(
-    click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat."),
-    click.option("--select", multiple=True, metavar="RULE", help="Judge only these: id, prefix, name or family."),
-    click.option("--ignore", multiple=True, metavar="RULE", help="Leave these out; they are listed as ignored."),
-    click.option("--threshold", multiple=True, metavar="NAME=VALUE", help="Override a threshold; repeat."),
-    click.option("--thresholds", "threshold_file", type=click.Path(path_type=Path), help="The same from a YAML file."),
-)
-_report_options = _options(
-    click.option(
-        "--format", "formats", multiple=True, type=click.Choice(_FORMATS), help="Repeat. [default: html markdown json]"
-    ),
-    click.option("--quiet", "-q", is_flag=True, help="Print the verdict only."),
-    click.option("--verbose", is_flag=True, help="Print all layers."),
-)
-_toolchain = click.option(
-    "--toolchain",
-    metavar="NAME",
-    help="Write the prescription for: ort, mct, litert, tflite, inc, nncf, torchao, aimet, modelopt, horizon. "
-    "[default: what the model carries marks of]",
-)
-_previous = click.option(
-    "--previous",
-    metavar="CASE",
-    type=click.Path(path_type=Path),
-    help="Case file from before a remedy was applied: says what it brought, and ranks down what was in vain.",
-)
-_proof_options = _options(
-    click.option("--prove", is_flag=True, help="Carry out remedies on copies of the model: measure what they recover."),
-    click.option("--budget", type=_Seconds(), metavar="TIME", help="Time for --prove: 90, 90s or 5m. [default: 60s]"),
-    click.option(
-        "--write-fixed",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help="Write the model with all proven remedies, and diagnose it; implies --prove.",
-    ),
-)
-_output = click.option(
-    "--output", "-o", type=click.Path(path_type=Path), default="report", show_default=True, help="Folder of the report."
-)
-
-
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
-@_proof_options
-@_profile
-@_toolchain
-@_output
-@_report_options
+@proof_options
+@profile_option
+@toolchain_option
+@output_option
+@report_options
 def demo(
     healthy: bool,
     profile: bool,
@@ -200,23 +92,23 @@ def demo(
     from quantmedic.demo import patient
 
     (float_model, quantized), options = patient(healthy=healthy)
-    given: dict[str, Any] = {**_trials(trials), **options, "profile": profile}
-    rules = _rule_base({}, toolchain)
+    given: dict[str, Any] = {**parse_trials(trials), **options, "profile": profile}
+    rules = parse_rules({}, toolchain)
     _diagnose(float_model, quantized, rules, output, formats, quiet, verbose, toolchain=toolchain, **given)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@_data_options
-@_profile
-@_resume
-@_proof_options
-@_rule_options
-@_previous
-@_toolchain
-@_output
-@_report_options
+@data_options
+@profile_option
+@resume_option
+@proof_options
+@rule_options
+@previous_option
+@toolchain_option
+@output_option
+@report_options
 def diagnose(
     float_model: Path,
     quantized_model: Path,
@@ -241,18 +133,18 @@ def diagnose(
       quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
       quantmedic diagnose mynet:float_model mynet:int8_model -r mynet:calibration -v mynet:validation
     """
-    rules = _rule_base(options, toolchain)
+    rules = parse_rules(options, toolchain)
     before = _previous_case(previous)
-    given = {**_trials(options), **_data(options), "checkpoint": output / "quantmedic.case"}
+    given = {**parse_trials(options), **parse_data(options), "checkpoint": output / "quantmedic.case"}
     _diagnose(float_model, quantized_model, rules, output, formats, quiet, verbose, before, toolchain, **given)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@_data_options
-@_profile
-@_resume
+@data_options
+@profile_option
+@resume_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), default="quantmedic.case", show_default=True)
 def collect(float_model: Path, quantized_model: Path, output: Path, **options: Any) -> None:
     """Measure only: write a case file that `report` judges later, without the models.
@@ -265,18 +157,18 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
     """
     from quantmedic import save_case
 
-    case = _collect(float_model, quantized_model, checkpoint=output, **_data(options))
+    case = _collect(float_model, quantized_model, checkpoint=output, **parse_data(options))
     save_case(case, output)
-    click.echo(f"wrote {output} ({_size(output.stat().st_size)})")
+    click.echo(f"wrote {output} ({size_text(output.stat().st_size)})")
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("float_weights", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
 @click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores, up to 8]")
-@_rule_options
-@_output
-@_report_options
+@rule_options
+@output_option
+@report_options
 def weights(
     float_weights: Path,
     quantized_weights: Path,
@@ -299,19 +191,19 @@ def weights(
     """
     from quantmedic import collect_weights
 
-    rules = _rule_base(options)
-    with _progress() as progress:
+    rules = parse_rules(options)
+    with progress_bars() as progress:
         case = collect_weights(float_weights, quantized_weights, threads=threads, progress=progress)
     _judge_and_write(case, rules, output, formats, quiet, verbose)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("cases", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="CASE…")
-@_rule_options
-@_previous
-@_toolchain
-@_output
-@_report_options
+@rule_options
+@previous_option
+@toolchain_option
+@output_option
+@report_options
 def report(
     cases: Sequence[Path],
     previous: Path | None,
@@ -330,15 +222,15 @@ def report(
     """
     from quantmedic import load_case
 
-    rules = _rule_base(options, toolchain)
+    rules = parse_rules(options, toolchain)
     before = _previous_case(previous)
     _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, before, toolchain)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("before", type=click.Path(path_type=Path), metavar="BEFORE")
 @click.argument("after", type=click.Path(path_type=Path), metavar="AFTER")
-@_rule_options
+@rule_options
 @click.option("--format", "formats", multiple=True, type=click.Choice(_COMPARE_FORMATS), help="Repeat with --output.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Folder for compare.html, .md and .json.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the answer only.")
@@ -369,22 +261,22 @@ def compare(
 
     if output is None and len(formats) > 1:
         raise click.UsageError("several formats need a folder: add --output")
-    record = quantmedic.compare(before, after, _rule_base(options))
+    record = quantmedic.compare(before, after, parse_rules(options))
     shown: Any = "quiet" if quiet else "verbose" if verbose else "normal"
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     form = formats[0] if formats and output is None else "text"
-    settings = {"verbosity": shown, "color": color, "ascii_only": _ascii_only()} if form == "text" else {}
+    settings = {"verbosity": shown, "color": color, "ascii_only": ascii_only()} if form == "text" else {}
     click.echo(render(record, form, **settings), nl=False)
     if output is not None:
         written = quantmedic.write_comparison(record, output, formats=formats or _COMPARE_FORMATS[:3])
         click.echo("" if quiet else "\n", nl=False)
-        click.echo("wrote " + ", ".join(f"{file.path} ({_size(file.size)})" for file in written))
+        click.echo("wrote " + ", ".join(f"{file.path} ({size_text(file.size)})" for file in written))
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@_validation_options
+@validation_options
 @click.option(
     "--mode",
     type=click.Choice([*_SENSITIVITY_MODES, "all"]),
@@ -397,7 +289,7 @@ def compare(
 @click.option("--threads", type=click.IntRange(1), help="Processor threads. [default: all cores]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples and intervals.")
 @click.option("--resume", is_flag=True, help="Go on with what an interrupted run left in the output.")
-@_output
+@output_option
 @click.option("--verbose", is_flag=True, help="Print all layers.")
 def sensitivity(
     float_model: Path, quantized_model: Path, mode: str, output: Path, verbose: bool, **options: Any
@@ -418,15 +310,15 @@ def sensitivity(
     options["modes"] = _SENSITIVITY_MODES if mode == "all" else (mode,)
     record = _sensitivity(float_model, quantized_model, output / "sensitivity.json", options)
     written = write_sensitivity(record, output)
-    click.echo(render_sensitivity(record, verbose=verbose, ascii_only=_ascii_only()), nl=False)
+    click.echo(render_sensitivity(record, verbose=verbose, ascii_only=ascii_only()), nl=False)
     click.echo("")
-    click.echo("wrote " + ", ".join(f"{path} ({_size(size)})" for path, size in written))
+    click.echo("wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in written))
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
 @click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
-@_validation_options
+@validation_options
 @click.option("--max-drop", type=float, metavar="X", help="Goal: the metric drops by X at most; 1.0 is 1 % of a share.")
 @click.option("--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Or: the output has so many dB at least.")
 @click.option("--samples", type=click.IntRange(1), help="Samples of one evaluation. [default: 64 to 256, by its cost]")
@@ -447,17 +339,17 @@ def fallback(float_model: Path, quantized_model: Path, form: str, **options: Any
     import quantmedic
     from quantmedic.reports.fallback import render_fallback, render_json
 
-    options["preprocessing"] = _prepared(options)
-    with _progress() as progress, _interrupted_by_termination():
+    options["preprocessing"] = parse_preprocessing_options(options)
+    with progress_bars() as progress, interrupted_by_termination():
         record = quantmedic.fallback(float_model, quantized_model, progress=progress, **options)
-    click.echo(render_json(record) if form == "json" else render_fallback(record, ascii_only=_ascii_only()), nl=False)
+    click.echo(render_json(record) if form == "json" else render_fallback(record, ascii_only=ascii_only()), nl=False)
     if record.interrupted:
         click.echo("interrupted", err=True)
         sys.exit(130)
     sys.exit(0 if record.verdict in ("met", "unsure") else 1)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
 @click.option(
     "--table", metavar="NAME", help="activations, weights, errors, quantizers or all. [default: the main facts]"
@@ -470,7 +362,7 @@ def fallback(float_model: Path, quantized_model: Path, form: str, **options: Any
 @click.option("--layer", metavar="NAME", help="All facts of one layer instead.")
 @click.option("--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
-@_rule_options
+@rule_options
 def show(case: Path, limit: int, layer: str | None, data_sets: bool, csv_file: str | None, **options: Any) -> None:
     """Print the tables of a case: layers by any of their facts, one layer, or the data sets.
 
@@ -488,10 +380,10 @@ def show(case: Path, limit: int, layer: str | None, data_sets: bool, csv_file: s
 
     if csv_file is not None and (layer is not None or data_sets):
         raise click.UsageError("--csv writes the table of layers; leave out --layer and --data")
-    inspection = inspect(load_case(case), _rule_base(options))
+    inspection = inspect(load_case(case), parse_rules(options))
     if layer is not None or data_sets:
         lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)
-        click.echo(terminal_text(lines, ascii_only=_ascii_only()), nl=False)
+        click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
         return
     keys = [key for key in (options.pop("columns") or "").split(",") if key.strip()]
     table = tables.layer_table(inspection, columns=keys, table=options.pop("table") or "default", **options)
@@ -500,7 +392,7 @@ def show(case: Path, limit: int, layer: str | None, data_sets: bool, csv_file: s
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else tables.WIDTH
     lines = tables.table_lines(table, limit=limit, width=max(width, tables.WIDTH))
-    click.echo(terminal_text(lines, ascii_only=_ascii_only()), nl=False)
+    click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
 
 
 def _write_csv(text: str, target: str, rows: int) -> None:
@@ -517,7 +409,7 @@ def _write_csv(text: str, target: str, rows: int) -> None:
     click.echo(f"wrote {target} ({rows} layers)")
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("code")
 @click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
 def explain(code: str, rule_folders: Sequence[Path]) -> None:
@@ -532,10 +424,10 @@ def explain(code: str, rule_folders: Sequence[Path]) -> None:
     """
     from quantmedic.explain import explanation
 
-    _print_markdown(explanation(code, rule_folders))
+    print_markdown(explanation(code, rule_folders))
 
 
-@cli.group(cls=_Group, invoke_without_command=True, context_settings=_CONTEXT)
+@cli.group(cls=_Group, invoke_without_command=True, context_settings=CONTEXT)
 @click.option("--thresholds", "show_thresholds", is_flag=True, help="List the thresholds instead.")
 @click.option("--rules", "rule_folders", multiple=True, type=click.Path(path_type=Path), help="Your rules; repeat.")
 @click.pass_context
@@ -566,7 +458,7 @@ def rules(context: click.Context, show_thresholds: bool, rule_folders: Sequence[
 _scope = click.Choice(["model", "dataset", "layer", "tensor", "operand", "output"])
 
 
-@rules.command("new", context_settings=_CONTEXT)
+@rules.command("new", context_settings=CONTEXT)
 @click.argument("name")
 @click.option("--id", "code", metavar="U001", help="Id of the rule. [default: the next free one]")
 @click.option("--scope", type=_scope, default="layer", show_default=True, help="What the rule ranges over.")
@@ -587,7 +479,7 @@ def rules_new(name: str, code: str | None, scope: Any, output: Path) -> None:
     click.echo(f"next: quantmedic rules test {output}")
 
 
-@rules.command("facts", context_settings=_CONTEXT)
+@rules.command("facts", context_settings=CONTEXT)
 @click.argument("word", default="")
 @click.option("--scope", type=_scope, help="Only those of one scope.")
 def rules_facts(word: str, scope: Any) -> None:
@@ -604,7 +496,7 @@ def rules_facts(word: str, scope: Any) -> None:
         click.echo(line)
 
 
-@rules.command("lint", context_settings=_CONTEXT)
+@rules.command("lint", context_settings=CONTEXT)
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
 def rules_lint(folders: Sequence[Path]) -> None:
     """Say what is wrong with your rules, without running their examples.
@@ -618,7 +510,7 @@ def rules_lint(folders: Sequence[Path]) -> None:
     _check_rules(folders, with_examples=False)
 
 
-@rules.command("test", context_settings=_CONTEXT)
+@rules.command("test", context_settings=CONTEXT)
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
 def rules_test(folders: Sequence[Path]) -> None:
     """Say what is wrong with your rules, and run the examples on their pages.
@@ -652,7 +544,7 @@ def _check_rules(folders: Sequence[Path], *, with_examples: bool) -> None:
     sys.exit(1 if refused else 0)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 def doctor() -> None:
     """Show versions, optional packages and the CPU features that matter for integer kernels."""
     from quantmedic.environment import environment_lines
@@ -661,7 +553,7 @@ def doctor() -> None:
         click.echo(line)
 
 
-@cli.command(context_settings=_CONTEXT)
+@cli.command(context_settings=CONTEXT)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion script for your shell.
@@ -677,57 +569,11 @@ def completion(shell: str) -> None:
     click.echo(found(cli, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source())
 
 
-def _data(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of ``quantmedic.collect``: the preprocessing ones are parsed into one value per role."""
-    prepared = _prepared(options)
-    stages = [_stage(text) for text in options.pop("stages")]
-    return {**options, "preprocessing": prepared, "stages": stages}
-
-
-def _prepared(options: dict[str, Any]) -> Any:
-    """Preprocessing per role; takes its options out of the mapping."""
-    from quantmedic.collectors.preprocessing import parse_preprocessing
-
-    declared = {name: options.pop(name.replace("-", "_")) for name in _PREPARE}
-    return parse_preprocessing({name: values for name, values in declared.items() if values})
-
-
-def _trials(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of ``quantmedic.collect`` for trials; takes them out of the mapping."""
-    wanted, budget, fixed = (options.pop(name) for name in ("prove", "budget", "write_fixed"))
-    if budget is not None and not wanted and fixed is None:
-        raise click.UsageError("--budget is the time for --prove, which is missing")
-    from quantmedic.api import DEFAULT_BUDGET
-
-    return {"prove": budget or DEFAULT_BUDGET if wanted or fixed is not None else None, "write_fixed": fixed}
-
-
-def _stage(text: str) -> tuple[str, str]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise click.BadParameter(f"{text!r} is not NAME=FILE", param_hint="--stage")
-    return name, path
-
-
-def _rule_base(options: dict[str, Any], toolchain: str | None = None) -> "RuleBase":
-    """The rules in force; takes the options of ``_rule_options`` out of the mapping. Refuses an unknown toolchain."""
-    from quantmedic import load_rulebase
-    from quantmedic.settings import apply_thresholds
-
-    base = load_rulebase(options.pop("rule_folders", ()))
-    if toolchain is not None:
-        from quantmedic.engine.toolchain import named
-
-        named(toolchain, base.toolchains)
-    base = apply_thresholds(base, options.pop("threshold_file", None), options.pop("threshold", ()))
-    return base.choose(options.pop("select", ()), options.pop("ignore", ()))
-
-
 def _collect(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
     import quantmedic
 
     try:
-        with _progress() as progress, _interrupted_by_termination():
+        with progress_bars() as progress, interrupted_by_termination():
             return quantmedic.collect(float_model, quantized_model, progress=progress, checkpoint=checkpoint, **options)
     except KeyboardInterrupt as interrupt:
         case = getattr(interrupt, "case", None)
@@ -742,9 +588,9 @@ def _collect(float_model: Path, quantized_model: Path, checkpoint: Path | None =
 def _sensitivity(float_model: Path, quantized_model: Path, checkpoint: Path, options: dict[str, Any]) -> Any:
     import quantmedic
 
-    options["preprocessing"] = _prepared(options)
+    options["preprocessing"] = parse_preprocessing_options(options)
     try:
-        with _progress() as progress, _interrupted_by_termination():
+        with progress_bars() as progress, interrupted_by_termination():
             return quantmedic.sensitivity(
                 float_model, quantized_model, checkpoint=checkpoint, progress=progress, **options
             )
@@ -755,42 +601,6 @@ def _sensitivity(float_model: Path, quantized_model: Path, checkpoint: Path, opt
         click.echo(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
         click.echo("help: add --resume to go on", err=True)
         sys.exit(130)
-
-
-@contextmanager
-def _interrupted_by_termination() -> Iterator[None]:
-    """SIGTERM, which batch systems send before they kill, is like Ctrl-C: what was measured is kept."""
-    import signal
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A bar per data set on a terminal's stderr, with the time left."""
-    if not sys.stderr.isatty():
-        yield lambda stage, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task("trials (s)" if stage == "trials" else stage, total=total)
-            bars.update(tasks[stage], completed=done)
-
-        yield show
 
 
 def _previous_case(path: Path | None) -> Any:
@@ -821,7 +631,7 @@ def _diagnose(
         click.echo(f"there is nothing to repair, so {fixed} was not written")
         return
     if diagnosis.proof is None or not diagnosis.proof.chain:
-        _fail(
+        fail(
             f"no remedy was proven, so {fixed} was not written\n"
             "help: the report tells what was tried; more samples or a larger --budget may decide"
         )
@@ -857,10 +667,10 @@ def _judge_and_write(
 
     opened = inspect(case, rules)
     diagnosis = judge(opened, rules, previous=previous, toolchain=toolchain)
-    written = write_report(diagnosis, output, formats=formats or _FORMATS[:3], rules=rules, case=opened)
+    written = write_report(diagnosis, output, formats=formats or FORMATS[:3], rules=rules, case=opened)
     _show(diagnosis, quiet, verbose)
     main_files = [(path, size) for path, size in written if path.parent == output]
-    click.echo("wrote " + ", ".join(f"{path} ({_size(size)})" for path, size in main_files))
+    click.echo("wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in main_files))
     return diagnosis
 
 
@@ -874,29 +684,11 @@ def _show(diagnosis: "Diagnosis", quiet: bool, verbose: bool) -> None:
         diagnosis,
         verbosity="quiet" if quiet else "verbose" if verbose else "normal",
         color=color,
-        ascii_only=_ascii_only(),
+        ascii_only=ascii_only(),
     )
     click.echo(text, nl=False)
     if not quiet:
         click.echo("")
-
-
-def _ascii_only() -> bool:
-    return not (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
-
-
-def _print_markdown(text: str) -> None:
-    if not sys.stdout.isatty():
-        click.echo(text)
-        return
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    Console(width=100).print(Markdown(text))
-
-
-def _size(size: int) -> str:
-    return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -906,7 +698,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         cli.main(args=arguments, prog_name="quantmedic", standalone_mode=False)
     except QuantmedicError as error:
-        _fail(str(error))
+        fail(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(2)
@@ -922,19 +714,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except Exception as error:
         if os.environ.get("QUANTMEDIC_DEBUG"):
             raise
-        _fail(
+        fail(
             f"internal error: {type(error).__name__}: {error}\n"
             "help: this is a defect of quantmedic; QUANTMEDIC_DEBUG=1 shows where, please report it"
         )
     sys.exit(0)
-
-
-def _fail(text: str) -> NoReturn:
-    head, _, rest = text.partition("\n")
-    click.echo(click.style("error: ", fg="red", bold=True) + head, err=True)
-    if rest:
-        click.echo(rest, err=True)
-    sys.exit(2)
 
 
 if __name__ == "__main__":

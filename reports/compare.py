@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from markupsafe import Markup
 
-from quantmedic.engine.cause_changes import SHIFT_DB, CauseChange, Status, SubjectChange, is_beyond
+from quantmedic.engine.cause_changes import CauseChange, Status, SubjectChange
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.facts import Role
+from quantmedic.engine.headline import SHIFT_DB, is_beyond
 from quantmedic.engine.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.previous import Changed, SettingChange, Tried
 from quantmedic.engine.side_by_side import ComparisonReport, FactChange, LayerChange, Side

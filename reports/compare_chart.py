@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.cause_changes import SHIFT_DB
+from quantmedic.engine.headline import SHIFT_DB
 from quantmedic.engine.side_by_side import ComparisonReport, LayerChange
 from quantmedic.reports.charts import ALL_LABELS, LABEL_LIMIT, LABEL_STEP, PALETTE, POINTS_SHOWN, Tick, spread, ticks
 from quantmedic.reports.text import NAME_LIMIT, count, decibels, level, visible
