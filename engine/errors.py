@@ -37,6 +37,10 @@ class RuleError(QuantmedicError):
     """A rule, threshold or manual page cannot be used."""
 
 
+class PolicyError(QuantmedicError):
+    """A policy of ``quantmedic check`` cannot be read, or asks for what does not exist."""
+
+
 class CaseError(QuantmedicError):
     """A case file cannot be read, written or merged."""
 

@@ -392,7 +392,8 @@ class RuleBase(Data):
                 )
         kept = [r for r in self.rules if not select or any(matches(r, s) for s in select)]
         ignored = [r for r in kept if any(matches(r, s) for s in ignore)]
-        return self.model_copy(update={"rules": tuple(r for r in kept if r not in ignored), "ignored": (*self.ignored, *ignored)})
+        left = tuple(rule for rule in kept if rule not in ignored)
+        return self.model_copy(update={"rules": left, "ignored": (*self.ignored, *ignored)})
 
 
 def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = None) -> RuleBase:
@@ -751,7 +752,7 @@ def _leaves(node: Any) -> Iterable[Condition]:
 
 
 def matches(rule: Rule, selector: str) -> bool:
-    """A selector means this rule: its id or the beginning of it, its name, cause or family."""
+    """The selector is the rule's id, the beginning of it, its name, its cause or its family."""
     return rule.id.startswith(selector) or selector in (rule.name, rule.cause, rule.family)
 
 
