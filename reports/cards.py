@@ -11,6 +11,7 @@ from quantmedic.engine.proof import TrialRecord
 from quantmedic.engine.rule import COMPARISONS, SHOWN
 from quantmedic.engine.snippets import render_snippets
 from quantmedic.engine.toolchain import Chosen
+from quantmedic.reports.gate import exempted_of
 from quantmedic.reports.prescription import MARKS
 from quantmedic.reports.previous import tried_text
 from quantmedic.reports.proof import gain_text, integer_text, judged_text, metric_text, signed, trial_text
@@ -124,6 +125,8 @@ class CauseCard:
     explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
     explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
     tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
+    exempted: Annotated[str, "how much of it the policy of the gate exempts, and why; empty where it does not"]
+    struck: Annotated[bool, "all of it is exempted"]
     manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
 
 
@@ -136,6 +139,7 @@ def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, 
 def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) -> CauseCard:
     first, rest = _split(cause)
     code = cause.rules[0] if cause.rules else cause.manual.rpartition("/")[2]
+    exempted = exempted_of(cause, diagnosis.check)
     return CauseCard(
         rank=rank,
         code=visible(code),
@@ -155,6 +159,8 @@ def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) 
         explains=tuple(_explained(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
         tried=tried_text(cause.tried),
+        exempted=exempted.text if exempted is not None else "",
+        struck=exempted is not None and exempted.whole,
         manual=f"manual/{code}" if code in pages else "",
     )
 

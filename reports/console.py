@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.reports.cards import CauseCard, EvidenceLine, RemedyCard
+from quantmedic.reports.cards import CauseCard, EvidenceLine, Gain, RemedyCard
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.prescription import PrescriptionBox
 from quantmedic.reports.previous import PreviousBox
@@ -70,6 +70,15 @@ def warning_lines(diagnosis: Diagnosis) -> list[str]:
     ]
 
 
+def brings(gain: Gain | None) -> str:
+    """What a remedy brings, to stand behind its name; empty where nothing measured or predicted it."""
+    return f", {_gained(gain)}" if gain is not None else ""
+
+
+def _gained(gain: Gain) -> str:
+    return f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}"
+
+
 def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     context = build_context(diagnosis, {})
     yield from _headline(context, paint)
@@ -77,9 +86,7 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
         return
     yield from _wrapped(context.drop_text)
     if context.first is not None and context.proof is not None:
-        gain = context.first.gain
-        brings = f", {gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}" if gain is not None else ""
-        yield from _wrapped(f"do this first: {context.first.title}{brings}")
+        yield from _wrapped(f"do this first: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from _wrapped(f"warning: {notice}", indent=2)
     if context.previous is not None:
@@ -110,7 +117,8 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
 
 def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
     verdict = paint(context.verdict.upper(), context.verdict)
-    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {paint(context.gate, 'bold')}".rstrip()
+    gate = f"  {paint(context.gate.verdict, 'bold')}" if context.gate is not None else ""
+    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}{gate}"
     yield paint(f"{context.model_text}   {context.samples_text}", "dim")
     yield ""
     if drop := context.drop:
@@ -170,13 +178,14 @@ def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str
 
 def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
-    parts += [f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}" for gain in card.gains]
+    parts += [_gained(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
     if not fits:
         yield from _wrapped("; ".join(parts[3:]), indent=3, hang=0)
     yield from _wrapped(card.message, indent=3, hang=0)
+    yield from _wrapped(card.exempted, indent=3, hang=2)
     yield from _wrapped(card.tried, indent=3, hang=2)
     verbose = verbosity == "verbose"
     worst, others = _worst(card)

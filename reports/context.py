@@ -18,6 +18,7 @@ from quantmedic.reports.charts import (
 )
 from quantmedic.reports.cost import CostBox, cost_box
 from quantmedic.reports.data_sets import SetsBox, sets_box
+from quantmedic.reports.gate import GateBox, gate_box
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
@@ -119,7 +120,7 @@ class ReportContext:
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, degraded or not-comparable"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
-    gate: Annotated[str, "verdict of the gate; empty where none was asked for"]
+    gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
     drop_text: Annotated[str, "what its size advises, as a sentence; empty where it was not measured"]
@@ -169,7 +170,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
         verdict_text=_verdict_text(diagnosis),
-        gate=visible(diagnosis.gate or ""),
+        gate=gate_box(diagnosis),
         drop=_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
         drop_text=_drop_text(diagnosis),
@@ -321,10 +322,11 @@ def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Pa
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
         return _first_link(diagnosis.proof)
     if causes and not (causes[0].tried and advice):
-        remedy = next(iter(causes[0].remedies), None)
-        gain = _first_gain(diagnosis, causes[0])
-        title, detail = (remedy.title, remedy.changes) if remedy else (causes[0].cause, causes[0].message)
-        return FirstStep(title, detail, gain, causes[0].code)
+        card = next((card for card in causes if not card.struck), causes[0])
+        remedy = next(iter(card.remedies), None)
+        gain = _first_gain(diagnosis, card)
+        title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
+        return FirstStep(title, detail, gain, card.code)
     if advice:
         why = "the causes named were tried without effect" if causes else "no rule names the cause"
         return FirstStep(advice[0].title, f"{why}; this page says where to look first", None, "")
@@ -344,7 +346,7 @@ def _first_link(proof: Proof) -> FirstStep:
 def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
     """What the first remedy brings; of a measured gain of the task metric, how much of the drop that is."""
     gain, drop = next(iter(card.gains), None), diagnosis.metrics.drop
-    measured = diagnosis.causes[0].measured_gain_metric
+    measured = diagnosis.causes[card.rank - 1].measured_gain_metric
     if gain is None or gain.kind != "measured" or measured is None or drop is None:
         return gain
     unit = " points" if diagnosis.metrics.name in SHARE_METRICS else ""

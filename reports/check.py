@@ -1,0 +1,159 @@
+"""What ``quantmedic check`` prints: one line per gate, what it rests on, what to do first, and last the verdict."""
+
+from collections.abc import Iterator, Sequence
+
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.reports.console import (
+    NAME_LIMIT,
+    WIDTH,
+    Paint,
+    Verbosity,
+    _paint,
+    _plain,
+    _wrapped,
+    brings,
+    terminal_text,
+)
+from quantmedic.reports.context import FirstStep, ReportContext, build_context
+from quantmedic.reports.gate import ExemptionRow, FoundRow, GateBox, GateRow
+from quantmedic.reports.text import NOT_MEASURED, visible
+
+FINDINGS_SHOWN = 10
+GATE_NAME_LIMIT = 32
+#: Columns of a gate's status and of what stands between columns.
+WORD, GAP = 4, 2
+FIGURE_LEAST = 24
+STATUS_STYLES = {
+    "pass": "healthy",
+    "fail": "degraded",
+    "open": "not-comparable",
+    "odd": "not-comparable",
+    "skip": "dim",
+    "note": "dim",
+    "warn": "medium",
+}
+
+
+def render_check(diagnosis: Diagnosis, *, verbosity: Verbosity, color: bool = False, ascii_only: bool = False) -> str:
+    """The gate for the terminal, the same bytes for the same diagnosis; its last line is the verdict.
+
+    Args:
+        diagnosis: A diagnosis with the verdict of a gate.
+        verbosity: ``quiet`` prints the last line alone, ``verbose`` every finding and exemption.
+        color: Use the colours of the terminal.
+        ascii_only: Write no character beyond ASCII.
+
+    Raises:
+        QuantmedicError: No gate was asked for.
+    """
+    context = build_context(diagnosis, {})
+    box = checked(context)
+    paint = _paint if color else _plain
+    lines = [] if verbosity == "quiet" else list(_lines(context, box, verbosity, paint))
+    return terminal_text([*lines, _verdict(box, paint)], ascii_only=ascii_only)
+
+
+def checked(context: ReportContext) -> GateBox:
+    """The gate of a context.
+
+    Raises:
+        QuantmedicError: No gate was asked for.
+    """
+    if context.gate is None:
+        raise QuantmedicError("this diagnosis has no verdict of a gate", help="make one with quantmedic check")
+    return context.gate
+
+
+def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    verbose = verbosity == "verbose"
+    width = max(len("baseline"), *(len(row.name[:GATE_NAME_LIMIT]) for row in box.gates))
+    if box.static:
+        yield from _wrapped(f"static: {box.static}")
+    for row in box.gates:
+        yield from _line(row.word, visible(row.name, GATE_NAME_LIMIT), row.message, width, paint)
+        yield from _beside(row, verbose)
+        if row.kind == "findings":
+            yield from _findings(box, verbose)
+    if not any(row.kind == "findings" for row in box.gates):
+        yield from _findings(box, verbose)
+    if box.baseline is not None:
+        prune = f": {box.baseline.prune}" if box.baseline.prune else ""
+        yield from _line("note", "baseline", f"{box.baseline.text}{prune}", width, paint)
+        if verbose:
+            yield from _indented(f"gone {what}" for what in box.baseline.gone)
+            yield from _indented(f"not judged {what}" for what in box.baseline.not_judged)
+    for exemption in box.exemptions:
+        if exemption.care or verbose:
+            word = "warn" if exemption.care else "note"
+            yield from _line(word, "ignore", _exemption(exemption), width, paint)
+    if not box.policy:
+        yield from _line("note", "policy", "no policy file: the defaults apply", width, paint)
+    if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
+        yield from _first(context, context.first)
+
+
+def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterator[str]:
+    """Status, what it is about, and what there is to say."""
+    start = f"{word:<{WORD}}{' ' * GAP}{label:<{width}}{' ' * GAP}"
+    first, *rest = _wrapped(f"{start}{text}", hang=len(start))
+    yield f"{paint(word, STATUS_STYLES[word])}{first[len(word) :]}"
+    yield from rest
+
+
+def _beside(row: GateRow, verbose: bool) -> Iterator[str]:
+    """What a gate has beyond its line."""
+    yield from _indented([row.needed] if row.needed else [])
+    if not verbose:
+        return
+    facts = [f"n {row.samples}"] if row.samples != NOT_MEASURED and not row.needed else []
+    facts += [f"{row.confidence} interval"] if row.confidence else []
+    facts += [f"p of McNemar's test {row.mcnemar}, not used"] if row.mcnemar else []
+    yield from _indented([", ".join(facts)] if facts else [])
+
+
+def _indented(texts: Iterator[str] | Sequence[str]) -> Iterator[str]:
+    for text in texts:
+        yield from _wrapped(text, indent=8)
+
+
+def _findings(box: GateBox, verbose: bool) -> Iterator[str]:
+    """Those that count; of the others how many there are."""
+    shown = box.counted if verbose else box.counted[:FINDINGS_SHOWN]
+    yield from _table(shown)
+    if hidden := len(box.counted) - len(shown):
+        yield f"        {hidden} more (--verbose)"
+    if box.others_text:
+        yield from _wrapped(f"not counted: {box.others_text}", indent=8)
+    if verbose:
+        yield from _table(box.others, indent=10)
+
+
+def _table(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
+    """Findings in columns as wide as they need to be; what stands in a column is cut before the line breaks."""
+    cells = [(row.rule, visible(row.subject, NAME_LIMIT), row.standing or row.before) for row in rows]
+    rule, subject, state = (max((len(row[column]) for row in cells), default=0) for column in range(3))
+    room = max(WIDTH - indent - rule - subject - state - 3 * GAP, FIGURE_LEAST)
+    figures = [visible(row.figure, room) for row in rows]
+    wide = max(map(len, figures), default=0)
+    for row, (code, where, how), figure in zip(rows, cells, figures, strict=True):
+        line = f"{code:<{rule}} {where:<{subject}}  {figure:<{wide}}  {how}"
+        yield from _wrapped(line.rstrip(), indent=indent)
+        yield from _wrapped(row.exempted, indent=indent + GAP)
+
+
+def _exemption(row: ExemptionRow) -> str:
+    until = "" if row.expires == "never" else f" ({row.expires})"
+    return f"{row.rule} {row.layers} {row.state}{until}: {row.reason}"
+
+
+def _first(context: ReportContext, first: FirstStep) -> Iterator[str]:
+    """What to do first, with the cause that it is for and what it brings."""
+    cause = next((card for card in context.causes if card.code == first.code), None)
+    about = f" for {cause.code} {cause.cause}" if cause is not None else ""
+    yield from _wrapped(f"do this first: {first.title}{about}{brings(first.gain)}")
+
+
+def _verdict(box: GateBox, paint: Paint) -> str:
+    lenient = f"; {box.exit_text}" if box.lenient else ""
+    return f"{paint(box.verdict, box.look)}  {box.summary}{lenient}"
