@@ -17,7 +17,7 @@ from quantmedic.reports.console import (
 )
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
 from quantmedic.reports.gate import ExemptionRow, FoundRow, GateBox, GateRow
-from quantmedic.reports.text import NOT_MEASURED, visible
+from quantmedic.reports.text import visible
 
 FINDINGS_SHOWN = 10
 GATE_NAME_LIMIT = 32
@@ -103,10 +103,10 @@ def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterato
 
 def _beside(row: GateRow, verbose: bool) -> Iterator[str]:
     """What a gate has beyond its line."""
-    yield from _indented([row.needed] if row.needed else [])
+    yield from _indented([f"{row.needed} (now {row.samples})"] if row.needed else [])
     if not verbose:
         return
-    facts = [f"n {row.samples}"] if row.samples != NOT_MEASURED and not row.needed else []
+    facts = [f"n {row.samples}"] if row.samples and not row.needed else []
     facts += [f"{row.confidence} interval"] if row.confidence else []
     facts += [f"p of McNemar's test {row.mcnemar}, not used"] if row.mcnemar else []
     yield from _indented([", ".join(facts)] if facts else [])

@@ -17,7 +17,7 @@ from quantmedic.engine.check_record import (
 )
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, RuleNote
 from quantmedic.engine.rule import COMPARISONS
-from quantmedic.reports.text import NOT_MEASURED, count, decibels, measure, name, number, visible
+from quantmedic.reports.text import count, decibels, measure, name, number, visible
 
 MESSAGE_LIMIT = 300
 GATES_NAMED = 3
@@ -51,16 +51,17 @@ class GateRow:
 
     status: Annotated[str, "pass, fail, undecided, anomalous or not-judged"]
     word: Annotated[str, "the same in at most four letters: pass, fail, open, odd or skip"]
+    label: Annotated[str, "the same as it stands in tables: not judged instead of skip"]
     mark: Annotated[str, "the same as a sign"]
     kind: Annotated[str, "accuracy, agreement, sqnr, findings, coverage, gain or exemptions"]
     name: Annotated[str, "name of the gate"]
     message: Annotated[str, "figure, interval and limit, or why it was not judged"]
     figures: Annotated[bool, "value and limit are known, so that they tell what the message says"]
     value: Annotated[str, "what was measured, with its unit"]
-    interval: Annotated[str, "both ends of its interval; not measured where it has none"]
+    interval: Annotated[str, "both ends of its interval; empty where it has none"]
     confidence: Annotated[str, "coverage of the interval as percent; empty where it has none"]
-    limit: Annotated[str, "what the policy allows, with its unit"]
-    samples: Annotated[str, "samples that were measured"]
+    limit: Annotated[str, "what the policy allows, with its unit; empty where that is no number"]
+    samples: Annotated[str, "samples that were measured; empty where it is not about samples"]
     needed: Annotated[str, "samples that would decide; empty where they are not known"]
     mcnemar: Annotated[str, "p of McNemar's test, which is not used; empty where it was not computed"]
 
@@ -196,9 +197,10 @@ def _summary(check: CheckReport) -> str:
         case "REGRESSION":
             return f"{len(failed)} of {count(len(check.gates), 'gate')} failed ({_named(failed)}){rest}"
         case "INSUFFICIENT_DATA" if undecided:
-            needed = f"; {_needed(undecided[0])}" if undecided[0].samples is not None else ""
+            first = undecided[0]
+            needed = f"; {_needed(first)} (now {first.samples.now})" if first.samples is not None else ""
             more = f"; {count(len(undecided) - 1, 'more gate')} open" if len(undecided) > 1 else ""
-            return f"{_told(undecided[0])}{needed}{more}"
+            return f"{_told(first)}{needed}{more}"
         case "ANOMALOUS" if odd:
             return _told(odd[0])
     passed = len(by_status["pass"])
@@ -218,12 +220,11 @@ def _needed(gate: GateLine) -> str:
     """Samples that would decide, as far as they are known."""
     if (samples := gate.samples) is None:
         return ""
-    now = f"now {samples.now}"
     if samples.at_measured is not None:
-        return f"about {samples.at_measured} samples would decide ({now})"
+        return f"about {samples.at_measured} samples would decide"
     if samples.at_twice is not None:
-        return f"{samples.at_twice} samples would find twice the limit in 9 of 10 runs ({now})"
-    return f"how many samples would decide is not known ({now})"
+        return f"{samples.at_twice} samples would find twice the limit in 9 of 10 runs"
+    return "how many samples would decide is not known"
 
 
 def _lenient(check: CheckReport) -> bool:
@@ -252,16 +253,17 @@ def _gate(gate: GateLine) -> GateRow:
     return GateRow(
         status=gate.status,
         word=WORDS[gate.status],
+        label="not judged" if gate.status == "not-judged" else WORDS[gate.status],
         mark=MARKS[gate.status],
         kind=gate.kind,
         name=name(gate.name),
         message=visible(gate.message, MESSAGE_LIMIT),
         figures=gate.value is not None and gate.limit is not None,
         value=_figure(gate.value, gate.unit),
-        interval=" … ".join(_figure(end, gate.unit, bare=True) for end in ends) if has_interval else NOT_MEASURED,
+        interval=" … ".join(_figure(end, gate.unit, bare=True) for end in ends) if has_interval else "",
         confidence=f"{100 * gate.confidence:.4g} %" if has_interval and gate.confidence is not None else "",
-        limit=f"{bound} {_figure(gate.limit, gate.unit)}" if gate.limit is not None else NOT_MEASURED,
-        samples=number(samples.now) if samples is not None else NOT_MEASURED,
+        limit=f"{bound} {_figure(gate.limit, gate.unit)}" if gate.limit is not None else "",
+        samples=number(samples.now) if samples is not None else "",
         needed=_needed(gate) if gate.status == "undecided" else "",
         mcnemar=number(gate.mcnemar_p, 2) if gate.mcnemar_p is not None else "",
     )
