@@ -11,7 +11,7 @@ from markdown.extensions import Extension
 from markdown.treeprocessors import Treeprocessor
 
 from quantmedic.engine.facts import SCOPES, fact_paths
-from quantmedic.reports.text import field_info, visible
+from quantmedic.reports.text import field_info, printable
 
 EXTENSIONS = ("tables", "fenced_code", "footnotes", "def_list", "abbr", "sane_lists")
 SAFE_SCHEMES = ("", "http", "https", "mailto")
@@ -35,7 +35,7 @@ def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str
         extensions=[*EXTENSIONS, safety],
         output_format="html",
     )
-    html = converter.convert(EXAMPLE_FENCE.sub(_name_example, _printable(text)))
+    html = converter.convert(EXAMPLE_FENCE.sub(_name_example, printable(text)))
     # A block that scrolls must be within reach of the keyboard. Text of the page holds no "<" that is not escaped.
     return html.replace("<pre>", '<pre tabindex="0">')
 
@@ -74,11 +74,6 @@ def _glossary_rows(scope: str) -> Iterable[str]:
         fact = field_info(info)
         description = fact.description.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
         yield f"| `{path}` | {description} | {fact.unit or ''} |"
-
-
-def _printable(text: str) -> str:
-    """Every line without control and bidi characters."""
-    return "\n".join(visible(line.expandtabs(4)) for line in text.splitlines())
 
 
 def _name_example(fence: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Names, numbers and facts as people read them: one way for every format."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
@@ -13,6 +14,12 @@ from quantmedic.engine.text import escaped
 NOT_MEASURED = "not measured"
 NAME_LIMIT = 120
 UNITS_SHOWN = ("bits", "levels", "steps", "codes", "σ", "bytes")
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+#: Code in a line, which holds no links, or a link to a file beside the page or to a place in it.
+RELATIVE_LINK = re.compile(
+    r"(?P<code>(?<!`)(`+)(?!`).*?(?<!`)\2(?!`))"
+    r"|(?<!\\)(?P<picture>!?)\[(?P<text>(?:\\.|[^\]\\])*)\]\((?!https?:|mailto:)[^()\s]*\)"
+)
 METRIC_LABELS = {"top1": "top-1", "top5": "top-5", "mae": "MAE", "rmse": "RMSE"}
 SHARE_METRICS = ("top1", "top5")
 
@@ -32,6 +39,30 @@ def visible(text: str, limit: int | None = None) -> str:
         return shown
     head = (limit - 1) // 2
     return f"{shown[:head]}…{shown[len(shown) - (limit - 1 - head) :]}"
+
+
+def printable(text: str) -> str:
+    """Every line without control and bidi characters."""
+    return "\n".join(visible(line.expandtabs(4)) for line in text.splitlines())
+
+
+def unlinked(text: str) -> str:
+    """Markdown for a place where the files beside it are missing: relative links become plain text, pictures go."""
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        mark = FENCE.match(line)
+        if mark is not None and not fence:
+            fence = mark[1]
+        elif mark is not None and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            fence = ""
+        lines.append(line if fence else RELATIVE_LINK.sub(_unlinked, line))
+    return "\n".join(lines)
+
+
+def _unlinked(match: re.Match[str]) -> str:
+    if match["code"] is not None:
+        return match[0]
+    return "" if match["picture"] else match["text"]
 
 
 def name(text: str | None) -> str:

@@ -19,7 +19,9 @@ from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.prescription import prescription_files
 from quantmedic.reports.samples import samples_of
 
-FORMATS = ("html", "markdown", "json", "png")
+FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
+#: What a gate's verdict is written to, by format.
+CHECK_FILES = {"markdown": "check.md", "sarif": "check.sarif", "junit": "check.xml"}
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
 OWN_GRAPH = re.compile(
     r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+|samples-\w+)\.(svg|png)"
@@ -45,14 +47,15 @@ def write_report(
 ) -> list[Written]:
     """Write the report in the formats asked for, and the manual pages that it links to.
 
-    Files that are not part of a report stay where they are. A graph or prescription of an earlier report that this
-    one does not have is removed, since it would be taken for part of this one.
+    Files that are not part of a report stay where they are. A graph, prescription or verdict of an earlier report that
+    this one does not have is removed, since it would be taken for part of this one.
 
     Args:
         diagnosis: What to report.
         manuals: Manual pages in Markdown by their path without suffix: ``W001``, ``general/preprocessing``.
         folder: Where to write; made if it does not exist.
-        formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures).
+        formats: Any of ``html``, ``markdown``, ``json``, ``png`` (the graphs as pictures) and, of the verdict of a
+            gate, ``sarif`` and ``junit``.
         inspection: The case behind the diagnosis, for the tools of the page; without it the page can only be read.
 
     Returns:
@@ -60,14 +63,15 @@ def write_report(
 
     Raises:
         OutputError: The folder cannot be written; nothing is left half-written.
-        QuantmedicError: A format is unknown, or ``png`` needs a package that is not installed.
+        QuantmedicError: A format is unknown, shows the verdict of a gate where there is none, or ``png`` needs a
+            package that is not installed.
     """
     wanted = list(dict.fromkeys(formats))
     files = dict(_files(diagnosis, manuals, wanted, inspection))
     with _into(folder):
         written = _place(files, folder)
         _remove_stale_graphs(folder / "graphs", files)
-        for name in set(FILES.values()) - files.keys():  # of an earlier report
+        for name in {*FILES.values(), *CHECK_FILES.values()} - files.keys():  # of an earlier report
             (folder / name).unlink(missing_ok=True)
     return written
 
@@ -105,7 +109,7 @@ def _files(
     from quantmedic.reports.json import render_json
     from quantmedic.reports.markdown import render_markdown
 
-    _check(formats, manuals)
+    _check(formats, manuals, diagnosis)
     samples = samples_of(inspection.case) if inspection is not None else None
     context = build_context(diagnosis, manuals, samples)
     if "html" in formats:
@@ -114,6 +118,7 @@ def _files(
         yield "report.md", render_markdown(context).encode()
     if "json" in formats:
         yield "report.json", render_json(diagnosis).encode()
+    yield from _checked(diagnosis, manuals, formats)
     if set(formats) - {"png"}:
         yield from prescription_files(diagnosis)
     if samples is not None and "markdown" in formats:
@@ -122,9 +127,25 @@ def _files(
     yield from _manual(manuals, INDEX if "html" in formats else None)
 
 
-def _check(formats: list[str], manuals: Mapping[str, str]) -> None:
+def _checked(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The verdict of a gate, where one was asked for."""
+    from quantmedic.reports.junit import render_junit
+    from quantmedic.reports.sarif import render_sarif
+
+    if "sarif" in formats:
+        yield CHECK_FILES["sarif"], render_sarif(diagnosis, manuals).encode()
+    if "junit" in formats:
+        yield CHECK_FILES["junit"], render_junit(diagnosis).encode()
+
+
+def _check(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis) -> None:
     for unknown in set(formats) - set(FORMATS):
         raise QuantmedicError(f"unknown report format {unknown!r}", help=f"known formats: {', '.join(FORMATS)}")
+    if diagnosis.check is None and (wanted := [form for form in formats if form in ("sarif", "junit")]):
+        raise QuantmedicError(
+            f"{' and '.join(wanted)} show the verdict of a gate, and this diagnosis has none",
+            help="use quantmedic check instead of quantmedic diagnose",
+        )
     for code in manuals:
         if not PAGE_NAME.fullmatch(code):
             raise RuleError(f"manual page {code!r} cannot be a file name", help="use letters, digits and hyphens")
