@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
     from quantmedic.comparisons import compare, write_comparison
     from quantmedic.fallbacks import fallback
+    from quantmedic.histories import load_history as trend
+    from quantmedic.histories import write_trend
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.weights import collect_weights, compare_weights
 
@@ -39,9 +41,11 @@ __all__ = [
     "load_sensitivity",
     "save_case",
     "sensitivity",
+    "trend",
     "write_comparison",
     "write_report",
     "write_sensitivity",
+    "write_trend",
 ]
 
 
@@ -53,6 +57,10 @@ def __getattr__(name: str) -> Any:
         from quantmedic import weights
 
         return getattr(weights, name)
+    if name.endswith("trend"):
+        from quantmedic import histories
+
+        return histories.load_history if name == "trend" else histories.write_trend
     from quantmedic import api, comparisons, fallbacks, sensitivities
 
     if name in ("compare", "write_comparison"):
