@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import onnx
 import onnx.shape_inference
@@ -24,7 +25,7 @@ _REDUCTIONS = frozenset({"ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "R
 _OPAQUE = frozenset({"Shape", "Size", "Gather", "ArgMax", "ArgMin", "TopK", "NonZero", "Einsum", "LSTM", "GRU", "RNN"})
 
 
-def channel_axes(graph: Graph, shapes: Mapping[str, tuple[int, ...]], static: Shapes | None = None) -> dict[str, int]:
+def channel_axes(graph: Graph, shapes: Shapes, static: Shapes | None = None) -> dict[str, int]:
     """Axis of the channels of every measured root where it is known.
 
     Args:
@@ -68,15 +69,47 @@ def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def static_shapes(graph: Graph) -> dict[str, tuple[int | None, ...]]:
     """Shapes that hold for every batch, by shape inference; None for an axis that depends on the data."""
+    return {name: found.shape for name, found in static_types(graph.model).items() if found.shape is not None}
+
+
+class StaticType(NamedTuple):
+    """What type inference tells of a tensor: its type in ONNX's numbers, and its shape where the rank is known."""
+
+    kind: int
+    shape: tuple[int | None, ...] | None
+
+
+def static_types(model: onnx.ModelProto, samples: int | None = None) -> dict[str, StaticType]:
+    """Types and shapes of a model's tensors by inference; empty where that fails.
+
+    Args:
+        model: The model.
+        samples: Samples of a batch, for inputs whose first axis is left open: shapes that are computed from it become
+            known. None leaves it open.
+    """
+    skeleton = without_weights(model)
+    if samples is not None:
+        _fix_batch(skeleton.graph, samples)
     try:
-        inferred = onnx.shape_inference.infer_shapes(without_weights(graph.model)).graph
+        inferred = onnx.shape_inference.infer_shapes(skeleton, data_prop=samples is not None).graph
     except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):  # The runtime says what is wrong.
         return {}
-    return {
-        value.name: tuple(d.dim_value if d.dim_value > 0 else None for d in value.type.tensor_type.shape.dim)
-        for value in (*inferred.input, *inferred.value_info, *inferred.output)
-        if value.type.tensor_type.HasField("shape")
-    }
+    values = (*inferred.input, *inferred.value_info, *inferred.output)
+    return {value.name: _static_type(value.type.tensor_type) for value in values}
+
+
+def _fix_batch(graph: onnx.GraphProto, samples: int) -> None:
+    weights = {tensor.name for tensor in graph.initializer}
+    for value in graph.input:
+        axes = value.type.tensor_type.shape.dim
+        if value.name not in weights and axes and axes[0].dim_value <= 0:
+            axes[0].dim_value = samples
+
+
+def _static_type(tensor: onnx.TypeProto.Tensor) -> StaticType:
+    known = tensor.HasField("shape")
+    shape = tuple(d.dim_value if d.dim_value > 0 else None for d in tensor.shape.dim) if known else None
+    return StaticType(tensor.elem_type, shape)
 
 
 def _require_input(op: Operator, graph: Graph, axes: dict[str, int]) -> None:

@@ -17,7 +17,6 @@ from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_observer import Observer, Options
 from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_record import observed_facts
 from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.references import References
 from quantmedic.collectors.stages import STAGE_SAMPLES, Stage, compare_stages
@@ -359,7 +358,7 @@ class _Run:
             "datasets": records,
             "notices": tuple(dict.fromkeys(notices)),
             "tensors": tuple(tensor.model_copy(update={"bucketed": bucketed}) for tensor, bucketed in buckets),
-            "model": record.model.model_copy(update=observed_facts(observer)),
+            "model": record.model.model_copy(update=observer.facts),
         }
         return Case(record.model_copy(update=changes), statistics, self._weights)
 

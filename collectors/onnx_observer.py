@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,17 @@ class Observer:
                 if alone and i in view.taps:
                     found.append(i)
         return found
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Fields of ``ModelFacts`` that say how faithfully the models were observed, and how they compute."""
+        return {
+            "observed": "simulated" if self.simulated else "deployed",
+            "observed_difference": self.difference,
+            "dropped_taps": len(self.plan.pairs) - len(self.tapped),
+            "integer_kernel_noise": self.kernel_noise,
+            "float_rerun_difference": self.rerun_difference,
+        }
 
     @property
     def notices(self) -> list[str]:

@@ -8,7 +8,7 @@ import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes
+from quantmedic.collectors.channels import MAX_CHANNELS, channel_axes, static_types
 from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Tap
 from quantmedic.collectors.onnx_pair import Models, Pair, graph_inputs, input_spec
 from quantmedic.collectors.onnx_quantizer import Quantizer
@@ -16,6 +16,9 @@ from quantmedic.collectors.reference import Rounding
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
+Shape = tuple[int | None, ...]
+#: Samples of a batch that is thought of, not run: a number that few other axes have.
+SAMPLES = 2
 #: Output columns whose codes are counted one by one.
 MAX_COLUMNS = 1024
 
@@ -110,10 +113,62 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
             "no tensor of the two models can be compared",
             where=[str(models.float_graph.path), str(models.quantized.path)],
         )
-    plan.output_grids = _output_grids(plan, codes)
-    plan.input_pair = next((i for i, p in enumerate(plan.pairs) if p.root in models.quantized.inputs), None)
-    plan.image = _image_axis(models, first, axes)
+    plan.output_grids = _output_grids(plan, {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes})
+    plan.input_pair = _input_pair(plan)
+    plan.image = _image_axis(models, {name: array.shape for name, array in first.inputs.items()}, axes)
     return plan
+
+
+def foresee(models: Models) -> Plan:
+    """The same as far as types and shapes tell it: what ``settle`` would keep of most batches, without one.
+
+    A tensor of unknown type is kept where it is quantized, for only floats are. ``rounding`` and ``elements`` are left
+    empty: they serve those who measure.
+    """
+    plan = Plan(models, feature=feature_of(models.float_graph))
+    floats, codes = (static_types(graph.model, SAMPLES) for graph in (models.float_graph, models.quantized))
+    shapes = {name: found.shape for name, found in floats.items() if found.shape is not None}
+    twins = {pair.twin for pair in models.pairs}
+    fixed = models.shapes
+    axes = channel_axes(models.float_graph, {name: shape for name, shape in shapes.items() if name in twins}, fixed)
+    for number, pair in enumerate(models.pairs):
+        kind = floats[pair.twin].kind if pair.twin in floats else onnx.TensorProto.UNDEFINED
+        quantized = kind == onnx.TensorProto.UNDEFINED and pair.tap.quantizer is not None
+        shape = shapes.get(pair.twin)
+        if not (kind == onnx.TensorProto.FLOAT or quantized) or shape == ():
+            continue
+        code = codes[pair.tap.tensor].shape if pair.tap.tensor in codes else None
+        if shape is not None and code is not None and not _may_be_equal(shape, code):
+            plan.strangers.append(f"{pair.root} {_dimensions(code)} against {pair.twin} {_dimensions(shape)}")
+            continue
+        axis = axes.get(pair.twin)
+        if axis is not None and (shape is None or not _is_channel_axis(axis, shape, fixed.get(pair.twin))):
+            axis = None
+        grid = fixed_grid(pair.tap.quantizer)
+        if grid is not None and grid.scale.size > 1:
+            axis = (grid.axis or 0) % len(shape) if shape else grid.axis or 0
+        size = shape[axis] if axis is not None and shape else None
+        plan.numbers.append(number)
+        plan.pairs.append(pair)
+        plan.axes.append(axis)
+        plan.channels.append(size or (grid.scale.size if grid is not None else 1))
+        plan.bucketed.append(False)
+    plan.output_grids = _output_grids(plan, dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs)))
+    plan.input_pair = _input_pair(plan)
+    plan.image = _image_axis(models, {spec.name: spec.shape for spec in models.input_specs}, axes)
+    return plan
+
+
+def _may_be_equal(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) and all(x is None or y is None or x == y for x, y in zip(a, b, strict=True))
+
+
+def _dimensions(shape: Shape) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def _input_pair(plan: Plan) -> int | None:
+    return next((i for i, pair in enumerate(plan.pairs) if pair.root in plan.models.quantized.inputs), None)
 
 
 def fixed_grid(quantizer: Quantizer | None) -> Quantizer | None:
@@ -155,31 +210,34 @@ def _rounding(grid: Quantizer, channels: int) -> Rounding:
     return Rounding(per_channel(grid.scale, channels), grid.qmin - zero, grid.qmax - zero)
 
 
-def _is_channel_axis(axis: int, shape: tuple[int, ...], static: tuple[int | None, ...] | None) -> bool:
+def _is_channel_axis(axis: int, shape: Shape, static: Shape | None) -> bool:
     """The axis can be measured channel by channel: few enough, and as many in every batch."""
-    known = static is not None and len(static) == len(shape) and static[axis] == shape[axis]
-    return axis > 0 and known and shape[axis] <= MAX_CHANNELS
+    size = shape[axis]
+    known = static is not None and len(static) == len(shape) and size is not None and static[axis] == size
+    return axis > 0 and known and size is not None and size <= MAX_CHANNELS
 
 
-def _output_grids(plan: Plan, codes: Mapping[int, Array]) -> list[tuple[int, Quantizer, int]]:
+def _output_grids(plan: Plan, shapes: Mapping[int, Shape | None]) -> list[tuple[int, Quantizer, int]]:
+    """``shapes`` are those of the codes that are seen, by tensor."""
     found = []
     for root in plan.models.quantized.output_roots:
         i = next((k for k, pair in enumerate(plan.pairs) if pair.root == root), None)
         grid = fixed_grid(plan.pairs[i].tap.quantizer) if i is not None and is_coded(plan.pairs[i].tap) else None
-        code = codes.get(plan.numbers[i]) if i is not None else None
-        if i is None or grid is None or code is None or grid.bits > 8:
+        shape = shapes.get(i) if i is not None else None
+        if i is None or grid is None or shape is None or grid.bits > 8:
             continue
-        columns = code.shape[-1] if code.ndim > 1 and code.shape[-1] <= MAX_COLUMNS else 1
-        found.append((i, grid, columns))
+        width = shape[-1] if len(shape) > 1 else None
+        found.append((i, grid, width if width is not None and width <= MAX_COLUMNS else 1))
     return found
 
 
-def _image_axis(models: Models, batch: Batch, axes: Mapping[str, int]) -> tuple[str, int] | None:
+def _image_axis(models: Models, shapes: Mapping[str, Shape], axes: Mapping[str, int]) -> tuple[str, int] | None:
     name = next((s.name for s in models.input_specs if s.dtype == np.float32), None)
     if name is None:
         return None
-    shape = batch.inputs[name].shape
+    shape = shapes[name]
     axis = axes.get(name)
     if axis is None and len(shape) == 4:
         axis = next((i for i in (1, 3) if shape[i] in (1, 3, 4)), None)
-    return (name, axis) if axis is not None and axis > 0 and shape[axis] <= 16 else (name, 0)
+    size = shape[axis] if axis is not None and axis > 0 else None
+    return (name, axis) if axis is not None and size is not None and size <= 16 else (name, 0)

@@ -4,7 +4,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import onnx
@@ -16,13 +16,12 @@ from quantmedic.collectors.host import has_vnni
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_file import external_files
 from quantmedic.collectors.onnx_graph import COMPUTE, Graph, Operator
-from quantmedic.collectors.onnx_observer import Observer, Options
+from quantmedic.collectors.onnx_observer import Options
 from quantmedic.collectors.onnx_operations import operations_of
 from quantmedic.collectors.onnx_pair import Models, visible
 from quantmedic.collectors.onnx_patterns import feeds_softmax, float_clip, gate_of, is_clip_lost
-from quantmedic.collectors.onnx_session import (
-    executed_types,
-)
+from quantmedic.collectors.onnx_plan import Plan
+from quantmedic.collectors.onnx_session import executed_types
 from quantmedic.collectors.onnx_traits import (
     half_tensors,
     required_opset,
@@ -47,9 +46,25 @@ Progress = Callable[[str, int, int | None], None]
 _MOVING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity"})
 
 
+class Observed(Protocol):
+    """What a record says of how two models were observed; of an ``Observer``, or of nobody."""
+
+    @property
+    def plan(self) -> Plan:
+        """What is measured."""
+
+    @property
+    def spatial(self) -> bool | None:
+        """Samples are images, of which neighbouring pixels are compared; None where that is not known."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Fields of ``ModelFacts`` that running the models told."""
+
+
 def model_record(
     models: Models,
-    observer: Observer,
+    observer: Observed,
     options: Options,
     version: str,
     metric: Metric | None,
@@ -58,19 +73,43 @@ def model_record(
 
     Data sets and notices are left empty.
     """
-    files = [[graph.path, *external_files(graph.path)] for graph in (models.float_graph, models.quantized)]
+    given = ("samples", "batch_size", "mode", "operator_error", "seed")
+    how = {name: getattr(options, name) for name in given}
     executed = executed_types(models.quantized, options.session_threads)
+    return file_record(models, observer, version, metric, executed=executed, how=how)
+
+
+def file_record(
+    models: Models,
+    observer: Observed,
+    version: str,
+    metric: Metric | None,
+    *,
+    executed: Mapping[str, str],
+    how: Mapping[str, Any],
+) -> tuple[CaseRecord, dict[int, WeightArrays]]:
+    """The same of two files.
+
+    Args:
+        models: Both models.
+        observer: What is measured of them.
+        version: Version of quantmedic.
+        metric: Task metric.
+        executed: What ``executed_types`` returns; empty where that is not known.
+        how: How the case came about, for the record of the run.
+    """
+    files = [[graph.path, *external_files(graph.path)] for graph in (models.float_graph, models.quantized)]
     record, arrays = case_record(
         models, observer, version, metric, executed=executed, half=half_tensors(models.quantized)
     )
     facts = _model_facts(models, observer, record.operators, files)
-    run = record.run | _run_record(models, options, files)
+    run = record.run | _run_record(models, how, files)
     return record.model_copy(update={"model": facts, "run": run}), arrays
 
 
 def case_record(
     models: Models,
-    observer: Observer,
+    observer: Observed,
     version: str,
     metric: Metric | None,
     *,
@@ -121,7 +160,7 @@ class _Traits(NamedTuple):
     squared: frozenset[str]
 
 
-def _tensor(i: int, observer: Observer, models: Models, index: Mapping[str, int], traits: "_Traits") -> TensorRecord:
+def _tensor(i: int, observer: Observed, models: Models, index: Mapping[str, int], traits: "_Traits") -> TensorRecord:
     pair = observer.plan.pairs[i]
     producer = models.quantized.producers.get(pair.root)
     twin = models.match.operators.get(producer.index) if producer is not None else None
@@ -251,7 +290,7 @@ def is_integer_kernel(kind: str) -> bool:
     )
 
 
-def _outputs(models: Models, observer: Observer, index: Mapping[str, int]) -> tuple[OutputRecord, ...]:
+def _outputs(models: Models, observer: Observed, index: Mapping[str, int]) -> tuple[OutputRecord, ...]:
     grids = {i: columns for i, _, columns in observer.plan.output_grids}
     records = []
     for position, twin in models.match.outputs:
@@ -275,7 +314,7 @@ def _is_integer(graph: Graph, position: int) -> bool:
 
 
 def _model_facts(
-    models: Models, observer: Observer, operators: Sequence[OperatorRecord], files: Sequence[Sequence[Path]]
+    models: Models, observer: Observed, operators: Sequence[OperatorRecord], files: Sequence[Sequence[Path]]
 ) -> ModelFacts:
     graph = models.quantized
     sizes = [sum(file.stat().st_size for file in own) for own in files]
@@ -298,7 +337,7 @@ def _model_facts(
     )
 
 
-def pair_facts(models: Models, observer: Observer, operators: Sequence[OperatorRecord]) -> dict[str, Any]:
+def pair_facts(models: Models, observer: Observed, operators: Sequence[OperatorRecord]) -> dict[str, Any]:
     """Fields of ``ModelFacts`` that every framework tells in the same way."""
     graph = models.quantized
     compute = [op for op in operators if op.is_compute]
@@ -307,7 +346,7 @@ def pair_facts(models: Models, observer: Observer, operators: Sequence[OperatorR
     known = sum(len(op.outputs) for op in graph.operators)
     matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
     return {
-        **observed_facts(observer),
+        **observer.facts,
         "format": graph.format,
         "operators": len(operators),
         "compute_operators": len(compute),
@@ -317,8 +356,6 @@ def pair_facts(models: Models, observer: Observer, operators: Sequence[OperatorR
         **_operation_facts(operators),
         "float_is_quantized": models.float_graph.is_quantized,
         "cpu_vnni": has_vnni(),
-        "integer_kernel_noise": observer.kernel_noise,
-        "float_rerun_difference": observer.rerun_difference,
     }
 
 
@@ -334,15 +371,6 @@ def _operation_facts(operators: Sequence[OperatorRecord]) -> dict[str, Any]:
     return {"operations": total, "integer_operations_share": integer / total if told else None}
 
 
-def observed_facts(observer: Observer) -> dict[str, Any]:
-    """Fields of ``ModelFacts`` that say how faithfully the quantized model was observed."""
-    return {
-        "observed": "simulated" if observer.simulated else "deployed",
-        "observed_difference": observer.difference,
-        "dropped_taps": len(observer.plan.pairs) - len(observer.tapped),
-    }
-
-
 def _is_quantized(op: Operator, graph: Graph) -> bool:
     return any(
         name in graph.quantizers or (name in graph.constants and graph.constants[name].quantizer is not None)
@@ -350,18 +378,14 @@ def _is_quantized(op: Operator, graph: Graph) -> bool:
     )
 
 
-def _run_record(models: Models, options: Options, files: Sequence[Sequence[Path]]) -> dict[str, Any]:
+def _run_record(models: Models, how: Mapping[str, Any], files: Sequence[Sequence[Path]]) -> dict[str, Any]:
     hashes = [_sha256(own) for own in files]
     return {
         "float_model": models.float_graph.path.name,
         "float_sha256": hashes[0],
         "quantized_model": models.quantized.path.name,
         "quantized_sha256": hashes[1],
-        "samples": options.samples,
-        "batch_size": options.batch_size,
-        "mode": options.mode,
-        "operator_error": options.operator_error,
-        "seed": options.seed,
+        **how,
         "onnxruntime": ort.__version__,
         "onnx": onnx.__version__,
         "numpy": np.__version__,

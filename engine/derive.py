@@ -241,8 +241,16 @@ def _width(tensor: TensorFacts) -> float | None:
 def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -> OutputFacts:
     record = case.record.outputs[position]
     tensor = tensors[record.tensor] if record.tensor is not None else TensorFacts()
-    role = main_role(case)
-    statistics = case.statistics[role]
+    known: dict[str, Any] = {
+        "name": record.name,
+        "tensor": tensor,
+        "is_integer": tensor.quantizer.scale is not None,
+        "step": tensor.quantizer.scale,
+        "is_codes": record.is_codes,
+    }
+    statistics = case.statistics.get(main_role(case))
+    if statistics is None:
+        return OutputFacts(**known)
     slots = [r.tensor for r in case.record.outputs if r.columns]
     used = statistics.codes[slots.index(record.tensor)] if record.columns else None
     step = tensor.quantizer.scale
@@ -252,17 +260,13 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
     margin = float(np.median(margins)) if margins.size else None
     compared = statistics.comparisons.get(f"output.{position}")
     return OutputFacts(
-        name=record.name,
-        tensor=tensor,
-        is_integer=step is not None,
-        step=step,
+        **known,
         distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
         distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
         levels=ratio(_width(tensor), step),
         margin_median=margin,
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
-        is_codes=record.is_codes,
         affine=affine_facts(compared) if compared is not None else AffineFacts(),
     )
 

@@ -51,5 +51,7 @@ class OutputError(QuantmedicError):
 
 class BaselineError(QuantmedicError):
     """A baseline of known findings cannot be read."""
+
+
 class HistoryError(QuantmedicError):
     """A history cannot be read or written, or does not hold what is asked for."""

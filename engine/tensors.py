@@ -118,9 +118,9 @@ def seen_tensors(statistics: SetStatistics) -> list[int]:
 def tensor_facts(case: Case) -> tuple[TensorFacts, ...]:
     """Facts of all tensors, as measured."""
     found = {role: _data_facts(case, role) for role in case.statistics}
-    main = main_role(case)
+    best = found[main_role(case)][1] if found else {}
     return tuple(
-        _tensor_facts(case, i, {role: data[i] for role, (data, _) in found.items()}, found[main][1].get(i))
+        _tensor_facts(case, i, {role: data[i] for role, (data, _) in found.items()}, best.get(i))
         for i in range(len(case.record.tensors))
     )
 
@@ -561,7 +561,7 @@ def _tensor_facts(
     case: Case, index: int, data: Mapping[Role, TensorDataFacts], best: tuple[float, float | None] | None
 ) -> TensorFacts:
     record, main_set = case.record.tensors[index], main_role(case)
-    main, quantizer = data[main_set], record.quantizer
+    main, quantizer = data.get(main_set, TensorDataFacts()), record.quantizer
     best_sqnr_db, zero_point_gain_db = best or (None, None)
     return TensorFacts(
         name=record.name,

@@ -8,6 +8,7 @@
 'preprocessing-mismatch'
 """
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
     from quantmedic.comparisons import compare, write_comparison
     from quantmedic.fallbacks import fallback
-    from quantmedic.histories import load_history as trend
-    from quantmedic.histories import write_trend
+    from quantmedic.histories import load_history, write_trend
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
+    from quantmedic.static import collect_static
     from quantmedic.weights import collect_weights, compare_weights
 
 try:
@@ -29,6 +30,7 @@ except PackageNotFoundError:  # a checkout that was never installed
 __all__ = [
     "__version__",
     "collect",
+    "collect_static",
     "collect_weights",
     "compare",
     "compare_weights",
@@ -37,11 +39,11 @@ __all__ = [
     "inspect",
     "judge",
     "load_case",
+    "load_history",
     "load_rulebase",
     "load_sensitivity",
     "save_case",
     "sensitivity",
-    "trend",
     "write_comparison",
     "write_report",
     "write_sensitivity",
@@ -49,22 +51,25 @@ __all__ = [
 ]
 
 
+#: The module of each name that is not in ``api``.
+_HOMES = {
+    "check": "checks",
+    "collect_static": "static",
+    "collect_weights": "weights",
+    "compare": "comparisons",
+    "compare_weights": "weights",
+    "fallback": "fallbacks",
+    "load_history": "histories",
+    "load_sensitivity": "sensitivities",
+    "sensitivity": "sensitivities",
+    "write_comparison": "comparisons",
+    "write_sensitivity": "sensitivities",
+    "write_trend": "histories",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in __all__:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    if name.endswith("_weights"):
-        from quantmedic import weights
-
-        return getattr(weights, name)
-    if name.endswith("trend"):
-        from quantmedic import histories
-
-        return histories.load_history if name == "trend" else histories.write_trend
-    from quantmedic import api, comparisons, fallbacks, sensitivities
-
-    if name in ("compare", "write_comparison"):
-        return getattr(comparisons, name)
-    if name == "fallback":
-        return fallbacks.fallback
-    return getattr(sensitivities if name.endswith("sensitivity") else api, name)
+    return getattr(import_module(f"quantmedic.{_HOMES.get(name, 'api')}"), name)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import quantmedic
 from quantmedic.engine.case import Case, RunRecord
@@ -15,7 +15,7 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis import diagnose as _diagnose
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.evaluate import evaluate
-from quantmedic.engine.facts import Role, SearchFacts
+from quantmedic.engine.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.inspection import Inspection
 from quantmedic.engine.prescription import prescribe
 from quantmedic.engine.previous import Before, before, refuse_other_float
@@ -170,12 +170,10 @@ def collect(
     from quantmedic.collectors.from_onnx import Interrupted
     from quantmedic.collectors.from_onnx import collect as _collect
     from quantmedic.collectors.host import available_threads
-    from quantmedic.collectors.mct_settings import read_told
     from quantmedic.collectors.metrics import load_metric
     from quantmedic.collectors.onnx_file import require_writable, save_model
     from quantmedic.collectors.onnx_observer import Options
     from quantmedic.collectors.stages import open_stages
-    from quantmedic.collectors.toolchain_log import read_logs
 
     given: dict[Role, Any] = {}
     if representative is not None:
@@ -196,16 +194,10 @@ def collect(
     with models.as_deployed():
         name = metric or default_metric(datasets.values())
     extras = _extras(models, datasets.get("validation"), samples, reference_outputs, device_outputs)
-    told = None
-    if core_config is not None or mct_log is not None:
-        told = read_told(getattr(models, "quantized_module", None), core_config, mct_log)
-    logs = [*toolchain_logs, *(told.logs if told is not None else ())]
-    if logs:
-        extras = replace(extras, search=read_logs(logs, (rules or load_rulebase()).logs))
-    if told is not None:
-        known = told.search.model_dump(exclude_none=True)
-        search = (extras.search or SearchFacts()).model_copy(update=known)
-        extras = replace(extras, search=search, settings=told.settings)
+    told = toolchain_facts(
+        getattr(models, "quantized_module", None), rules, toolchain_logs, core_config=core_config, mct_log=mct_log
+    )
+    extras = replace(extras, search=told.search, settings=told.settings)
     if stages:
         pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
         extras = replace(extras, stages=open_stages(pairs, models.float_graph))
@@ -229,8 +221,8 @@ def collect(
             extras=extras,
         )
         case = _with_preprocessing(case, preprocessing or {})
-        if told is not None and told.notice is not None:
-            case = _noted(case, told.notice)
+        if told.notice is not None:
+            case = noted(case, told.notice)
         base = rules or load_rulebase()
         try:
             if profile:
@@ -248,9 +240,39 @@ def collect(
         if write_fixed is None:
             return proven.case
         if proven.fixed is None:
-            return _noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
+            return noted(proven.case, f"no remedy was proven, so {Path(write_fixed).name} was not written")
         save_model(proven.fixed, Path(write_fixed))
         return proven.case
+
+
+class ToolchainFacts(NamedTuple):
+    """What the toolchain printed and was told, None where nothing tells it; ``notice`` says what was of no use."""
+
+    search: SearchFacts | None
+    settings: SettingsFacts | None
+    notice: str | None
+
+
+def toolchain_facts(
+    module: Any, rules: RuleBase | None, logs: Sequence[str | Path], *, core_config: Any, mct_log: str | Path | None
+) -> ToolchainFacts:
+    """What ``collect``'s options of these names tell; ``module`` is the quantized torch module, if there is one.
+
+    Raises:
+        DataError: A log cannot be read, or it is no ``CoreConfig``.
+    """
+    from quantmedic.collectors.mct_settings import read_told
+    from quantmedic.collectors.toolchain_log import read_logs
+
+    told = None
+    if core_config is not None or mct_log is not None:
+        told = read_told(module, core_config, mct_log)
+    files = [*logs, *(told.logs if told is not None else ())]
+    search = read_logs(files, (rules or load_rulebase()).logs) if files else None
+    if told is None:
+        return ToolchainFacts(search, None, None)
+    known = told.search.model_dump(exclude_none=True)
+    return ToolchainFacts((search or SearchFacts()).model_copy(update=known), told.settings, told.notice)
 
 
 def _with_preprocessing(case: Case, preprocessing: Mapping[Role, Any]) -> Case:
@@ -272,7 +294,7 @@ def _profiled(case: Case, models: Any, datasets: Mapping[Role, Any], threads: in
     try:
         found = models.profile(next(dataset.batches(1)), threads)
     except QuantmedicError as error:
-        return _noted(case, f"latency was not measured: {error.message}")
+        return noted(case, f"latency was not measured: {error.message}")
     times = found.times or {}
     record = case.record
     changes = {
@@ -310,7 +332,7 @@ def _simulated(
 
         found = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
-        return _noted(case, f"what remedies recover was not simulated: {error.message}")
+        return noted(case, f"what remedies recover was not simulated: {error.message}")
     return replace(case, record=case.record.model_copy(update={"simulation": found}))
 
 
@@ -349,7 +371,7 @@ def _proven(
 
     facts = derive(case, base)
     if not facts.model.harmed:
-        return _Proven(_noted(case, "no remedy was tried: the outputs of both models agree"))
+        return _Proven(noted(case, "no remedy was tried: the outputs of both models agree"))
     ranked = [cause.cause for cause in judge(case, base).causes]
     suspects = suspects_of(evaluate(base, facts), lambda findings: repairs_of(findings, base, case, facts))
     suspects = sorted(
@@ -361,11 +383,12 @@ def _proven(
         )
     except QuantmedicError as error:
         said = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
-        return _Proven(_noted(case, f"no remedy was tried: {said}"))
+        return _Proven(noted(case, f"no remedy was tried: {said}"))
     return _Proven(replace(case, record=case.record.model_copy(update={"proof": found.record})), found.fixed)
 
 
-def _noted(case: Case, notice: str) -> Case:
+def noted(case: Case, notice: str) -> Case:
+    """The case with one more thing that the user should know."""
     return replace(case, record=case.record.model_copy(update={"notices": (*case.record.notices, notice)}))
 
 

@@ -114,6 +114,24 @@ def open_pair(
     return models, datasets
 
 
+def open_files(float_model: Any, quantized_model: Any) -> "Models":
+    """Open two ONNX files, given by path or by ``module:function``, without data.
+
+    Raises:
+        ModelError: One is no file or cannot be read, or the two do not belong together.
+    """
+    from quantmedic.collectors.onnx_pair import open_models
+
+    made = _made(float_model), _made(quantized_model)
+    if not all(isinstance(model, str | Path) for model in made):
+        raise ModelError(
+            "torch modules cannot be judged without data: what they compute is found out by running them",
+            where=[f"float     {_kind(made[0])}", f"quantized {_kind(made[1])}"],
+            help="leave --static out and pass the calibration data with --representative",
+        )
+    return open_models(Path(made[0]), Path(made[1]))
+
+
 def _made(model: Any) -> Any:
     """What ``module:function`` returns, where a model is given so; else the model as it is."""
     from quantmedic.collectors.functions import FUNCTION, import_function
