@@ -127,7 +127,7 @@ def findings_line(check: CheckReport) -> int:
 def location(check: CheckReport) -> str:
     """The file that alarms point at, never an absolute path: that tells of the machine, and is in no repository."""
     path = check.location
-    if PurePosixPath(path).is_absolute() or PureWindowsPath(path).drive:
+    if PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute():
         path = PureWindowsPath(path).name
     return path or "quantmedic.toml"
 

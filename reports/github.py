@@ -22,7 +22,7 @@ from quantmedic.reports.alarms import (
     gate_text,
     location,
 )
-from quantmedic.reports.text import FENCE, count, name, sentence, unlinked, visible
+from quantmedic.reports.text import count, fenced, name, sentence, unlinked, visible
 
 Command = Literal["error", "warning", "notice"]
 COMMANDS: dict[Level, Command] = {"error": "error", "warning": "warning", "note": "notice"}
@@ -146,17 +146,12 @@ def append_summary(path: Path, text: str) -> None:
 
 def _sections(markdown: str) -> list[str]:
     """What stands before the first heading of the second level, and each such section; headings in code are none."""
-    parts, fence = [""], ""
-    for line in markdown.splitlines(keepends=True):
-        mark = FENCE.match(line)
-        if mark is not None and not fence:
-            fence = mark[1]
-        elif mark is not None and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-            fence = ""
-        elif line.startswith(SECTION) and not fence:
-            parts.append("")
-        parts[-1] += line
-    return parts
+    parts: list[list[str]] = [[]]
+    for line, is_code in fenced(markdown):
+        if line.startswith(SECTION) and not is_code:
+            parts.append([])
+        parts[-1].append(line)
+    return ["".join(part) for part in parts]
 
 
 def _left_out(titles: Sequence[str]) -> str:

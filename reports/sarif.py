@@ -36,7 +36,7 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 #: Results that GitHub shows, and characters of a description that it takes.
 RESULTS_SHOWN, DESCRIPTION_LIMIT = 5000, 1024
 #: Layers named in ``logicalLocations``: more would only make the file large.
-LAYERS_NAMED = 50
+LAYERS_NAMED, UNIT_LIMIT = 50, 24
 #: Words for the probability that a rule is right, from the lowest probability that they stand for.
 PRECISIONS = ((0.9, "very-high"), (0.75, "high"), (0.5, "medium"), (0.0, "low"))
 #: Gates by kind: what they ask for, and what to do where they do not pass.
@@ -195,11 +195,11 @@ def _finding(finding: CheckedFinding, check: CheckReport) -> dict[str, Any]:
     return {
         "rule": visible(finding.rule, 40),
         "subject": name(finding.subject),
-        "fact": visible(finding.fact) if finding.fact is not None else None,
+        "fact": name(finding.fact or ""),
         "value": finding.value,
-        "comparison": finding.comparison,
+        "comparison": name(finding.comparison or ""),
         "threshold": finding.threshold,
-        "unit": finding.unit,
+        "unit": visible(finding.unit or "", UNIT_LIMIT),
         "before": finding.before,
         "status": finding.status if check.baseline is not None else None,
         "gated": finding.gated,
@@ -215,7 +215,7 @@ def _gate_result(gate: GateLine, check: CheckReport) -> dict[str, Any]:
         "low": gate.low,
         "high": gate.high,
         "limit": gate.limit,
-        "unit": gate.unit,
+        "unit": visible(gate.unit or "", UNIT_LIMIT),
         "confidence": gate.confidence,
         "samples": gate.samples.now if gate.samples is not None else None,
     }

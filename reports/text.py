@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
@@ -18,7 +19,8 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 #: Code in a line, which holds no links, or a link to a file beside the page or to a place in it.
 RELATIVE_LINK = re.compile(
     r"(?P<code>(?<!`)(`+)(?!`).*?(?<!`)\2(?!`))"
-    r"|(?<!\\)(?P<picture>!?)\[(?P<text>(?:\\.|[^\]\\])*)\]\((?!https?:|mailto:)[^()\s]*\)"
+    r"|(?<!\\)(?P<picture>!?)\[(?P<text>(?:\\.|[^\]\\])*)\]"
+    r"\((?!https?:|mailto:)(?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)"
 )
 METRIC_LABELS = {"top1": "top-1", "top5": "top-5", "mae": "MAE", "rmse": "RMSE"}
 SHARE_METRICS = ("top1", "top5")
@@ -48,15 +50,20 @@ def printable(text: str) -> str:
 
 def unlinked(text: str) -> str:
     """Markdown for a place where the files beside it are missing: relative links become plain text, pictures go."""
-    lines, fence = [], ""
-    for line in text.split("\n"):
+    lines = (line if code else RELATIVE_LINK.sub(_unlinked, line) for line, code in fenced(text))
+    return "".join(lines)
+
+
+def fenced(text: str) -> Iterator[tuple[str, bool]]:
+    """Lines of Markdown with their ends, and whether each belongs to a block of code between fences."""
+    fence = ""
+    for line in text.splitlines(keepends=True):
         mark = FENCE.match(line)
+        yield line, bool(mark or fence)
         if mark is not None and not fence:
             fence = mark[1]
         elif mark is not None and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
             fence = ""
-        lines.append(line if fence else RELATIVE_LINK.sub(_unlinked, line))
-    return "\n".join(lines)
 
 
 def _unlinked(match: re.Match[str]) -> str:

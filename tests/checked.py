@@ -1,5 +1,8 @@
 """Diagnoses with the verdict of a gate, for whatever shows one."""
 
+from collections.abc import Sequence
+from itertools import cycle
+
 from quantmedic.engine.check_record import (
     BaselineUse,
     CheckedFinding,
@@ -23,6 +26,35 @@ def accepted(diagnosis: Diagnosis) -> Diagnosis:
     gate = GateLine(kind="findings", name="findings", status="pass", message="none of severity high or above")
     report = CheckReport(verdict="ACCEPT", exit_code=0, model=diagnosis.model.name or "?", gates=(gate,), findings=())
     return _with(diagnosis, report)
+
+
+def hostile_check(diagnosis: Diagnosis, names: Sequence[str]) -> Diagnosis:
+    """The same verdict with these names wherever a model, a policy or a rule gives one."""
+    report = _regression(diagnosis)
+    text = cycle(names)
+    gates = [
+        GateLine(kind=kind, name=f"{name} {place}", status=status, message=next(text), line=place + 1)
+        for place, name in enumerate(names)
+        for kind, status in (("sqnr", "fail"), ("accuracy", "undecided"), ("gain", "anomalous"), ("coverage", "pass"))
+    ]
+    findings = [
+        finding.model_copy(
+            update={"subject": next(text), "message": next(text), "name": next(text), "fact": next(text)}
+            | {"unit": next(text), "comparison": next(text)}
+        )
+        for finding in report.findings
+    ]
+    exemptions = [
+        ExemptionUse(rule=name, layers=tuple(names), reason=next(text), expires=next(text), status="unused", line=3)
+        for name in names
+    ]
+    gone = tuple(GoneFinding(rule=name, subject=name) for name in names)
+    check = report.model_copy(
+        update={"model": names[1], "policy": names[2], "location": next(text), "gates": tuple(gates)}
+        | {"findings": tuple(findings), "exemptions": tuple(exemptions)}
+        | {"baseline": BaselineUse(origin=names[0], known=1, worse=1, new=1, gone=gone)}
+    )
+    return _with(diagnosis, check)
 
 
 def _with(diagnosis: Diagnosis, report: CheckReport) -> Diagnosis:

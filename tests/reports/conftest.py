@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from checked import hostile_check, regression
 
 from quantmedic.api import load_rulebase
 from quantmedic.engine.change import Change, Targets
@@ -536,6 +537,18 @@ def hostile_proven(hostile: Diagnosis) -> Diagnosis:
         chain=chain,
     )
     return prescribe(hostile.model_copy(update={"proof": proof}), rule_base())
+
+
+@pytest.fixture(scope="session")
+def checked(diagnosis: Diagnosis) -> Diagnosis:
+    """The network of 53 layers after a gate refused it."""
+    return regression(diagnosis)
+
+
+@pytest.fixture(scope="session")
+def hostile_checked(hostile: Diagnosis) -> Diagnosis:
+    """The hostile network judged by a gate whose policy, layers and rules have such names too."""
+    return hostile_check(hostile, HOSTILE_NAMES)
 
 
 @pytest.fixture(scope="session")

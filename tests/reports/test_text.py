@@ -77,3 +77,16 @@ def test_every_fact_has_a_description() -> None:
         for path in fact_paths(scope):
             assert text.fact_info(path).description, f"{path} needs a description in engine/facts.py"
     assert text.fact_info("no.such.fact").description == ""
+
+
+def test_links_to_files_beside_a_page_become_text_where_the_page_stands_alone() -> None:
+    page = (
+        'See [W003](W003.md#why), [the "start"](../README.md "title"), [top](#top) and ![a chart](graphs/mse.svg).\n'
+        "Stay: [paper](https://arxiv.org/abs/1), [mail](mailto:a@example.org), `[x](y)` and \\[f\\](z).\n"
+        "```python\nrow[0](x)\n```\n[after](x.md) [f](javascript:alert(1))\n"
+    )
+    assert text.unlinked(page) == (
+        'See W003, the "start", top and .\n'
+        "Stay: [paper](https://arxiv.org/abs/1), [mail](mailto:a@example.org), `[x](y)` and \\[f\\](z).\n"
+        "```python\nrow[0](x)\n```\nafter f\n"
+    )

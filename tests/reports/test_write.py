@@ -157,3 +157,30 @@ def test_nothing_of_the_author_s_machine_is_in_a_report(
         text = file.path.read_text(encoding="utf-8")
         assert "canary-value-4711" not in text
         assert str(tmp_path) not in text and str(Path(__file__).parents[2]) not in text
+
+
+def test_the_verdict_of_a_gate_goes_beside_the_report(
+    checked: Diagnosis, manuals: Mapping[str, str], tmp_path: Path
+) -> None:
+    written = write_report(checked, manuals, tmp_path, ("html", "json", "sarif", "junit"))
+    names = [file.path.name for file in written[:4]]
+    assert names == ["index.html", "report.json", "check.sarif", "check.xml"]
+    assert json.loads((tmp_path / "check.sarif").read_text())["version"] == "2.1.0"
+    assert (tmp_path / "check.xml").read_text(encoding="utf-8").startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
+
+
+def test_a_verdict_of_an_earlier_report_goes(checked: Diagnosis, diagnosis: Diagnosis, tmp_path: Path) -> None:
+    (tmp_path / "check.md").write_text("earlier")
+    (tmp_path / "check.txt").write_text("mine")
+    write_report(checked, {}, tmp_path, ("sarif", "junit"))
+    assert {"check.sarif", "check.xml", "check.txt"} <= tree(tmp_path) and "check.md" not in tree(tmp_path)
+    write_report(diagnosis, {}, tmp_path, ("json",))
+    assert {name for name in tree(tmp_path) if name.startswith("check.")} == {"check.txt"}
+
+
+@pytest.mark.parametrize("form", ["sarif", "junit"])
+def test_a_verdict_that_was_not_asked_for_cannot_be_written(form: str, diagnosis: Diagnosis, tmp_path: Path) -> None:
+    with pytest.raises(QuantmedicError, match=f"{form} show the verdict of a gate") as caught:
+        write_report(diagnosis, {}, tmp_path / "report", ("html", form))
+    assert "quantmedic check" in (caught.value.help or "")
+    assert not (tmp_path / "report").exists()
