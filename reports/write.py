@@ -143,7 +143,7 @@ def _check(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis)
         raise QuantmedicError(f"unknown report format {unknown!r}", help=f"known formats: {', '.join(FORMATS)}")
     if diagnosis.check is None and (wanted := [form for form in formats if form in ("sarif", "junit")]):
         raise QuantmedicError(
-            f"{' and '.join(wanted)} show the verdict of a gate, and this diagnosis has none",
+            f"there is no verdict of a gate to write as {' and '.join(wanted)}",
             help="use quantmedic check instead of quantmedic diagnose",
         )
     for code in manuals:

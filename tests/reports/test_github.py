@@ -156,7 +156,7 @@ def test_a_report_is_its_own_summary_without_links_to_files(checked: Diagnosis) 
 def test_a_long_summary_loses_whole_sections_from_the_end(tmp_path: Path) -> None:
     row = "| é | `" + "x" * 90 + "` |\n"
     fenced = "```text\n## not a heading\n```\n"
-    layers, run = f"## Layers\n\n{row * 9_000}\n", "## Run\n\nversions\n"
+    layers, run = f"## Layers\n\n{fenced}{row * 9_000}\n", "## Run\n\nversions\n"
     text = job_summary(f"# Report\n\n## Causes\n\n{fenced}\n{layers}{run}")
     assert text == (
         f"# Report\n\n## Causes\n\n{fenced}\n"

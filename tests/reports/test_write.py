@@ -180,7 +180,7 @@ def test_a_verdict_of_an_earlier_report_goes(checked: Diagnosis, diagnosis: Diag
 
 @pytest.mark.parametrize("form", ["sarif", "junit"])
 def test_a_verdict_that_was_not_asked_for_cannot_be_written(form: str, diagnosis: Diagnosis, tmp_path: Path) -> None:
-    with pytest.raises(QuantmedicError, match=f"{form} show the verdict of a gate") as caught:
+    with pytest.raises(QuantmedicError, match=f"no verdict of a gate to write as {form}") as caught:
         write_report(diagnosis, {}, tmp_path / "report", ("html", form))
     assert "quantmedic check" in (caught.value.help or "")
     assert not (tmp_path / "report").exists()
