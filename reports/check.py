@@ -1,6 +1,6 @@
 """What ``quantmedic check`` prints: one line per gate, what it rests on, what to do first, and last the verdict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
@@ -16,10 +16,10 @@ from quantmedic.reports.console import (
     terminal_text,
 )
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
-from quantmedic.reports.gate import ExemptionRow, FoundRow, GateBox, GateRow
+from quantmedic.reports.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow
 from quantmedic.reports.text import visible
 
-FINDINGS_SHOWN = 10
+FINDINGS_SHOWN, EXEMPTIONS_SHOWN = 10, 10
 GATE_NAME_LIMIT = 32
 #: Columns of a gate's status and of what stands between columns.
 WORD, GAP = 4, 2
@@ -67,30 +67,45 @@ def checked(context: ReportContext) -> GateBox:
 
 def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     verbose = verbosity == "verbose"
-    width = max(len("baseline"), *(len(row.name[:GATE_NAME_LIMIT]) for row in box.gates))
+    width = max([len("baseline"), *(min(len(row.name), GATE_NAME_LIMIT) for row in box.gates)])
     if box.static:
         yield from _wrapped(f"static: {box.static}")
-    for row in box.gates:
-        yield from _line(row.word, visible(row.name, GATE_NAME_LIMIT), row.message, width, paint)
-        yield from _beside(row, verbose)
-        if row.kind == "findings":
-            yield from _findings(box, verbose)
-    if not any(row.kind == "findings" for row in box.gates):
-        yield from _findings(box, verbose)
+    yield from _gates(box, verbose, width, paint)
     if box.baseline is not None:
-        prune = f": {box.baseline.prune}" if box.baseline.prune else ""
-        yield from _line("note", "baseline", f"{box.baseline.text}{prune}", width, paint)
-        if verbose:
-            yield from _indented(f"gone {what}" for what in box.baseline.gone)
-            yield from _indented(f"not judged {what}" for what in box.baseline.not_judged)
-    for exemption in box.exemptions:
-        if exemption.care or verbose:
-            word = "warn" if exemption.care else "note"
-            yield from _line(word, "ignore", _exemption(exemption), width, paint)
+        yield from _baseline(box.baseline, verbose, width, paint)
+    yield from _exemptions(box, verbose, width, paint)
     if not box.policy:
         yield from _line("note", "policy", "no policy file: the defaults apply", width, paint)
     if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
         yield from _first(context, context.first)
+
+
+def _gates(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+    """Every gate; findings below the one that judges them."""
+    judge = next((row for row in box.gates if row.kind == "findings"), None)
+    for row in box.gates:
+        yield from _line(row.word, visible(row.name, GATE_NAME_LIMIT), row.message, width, paint)
+        yield from _beside(row, verbose)
+        if row is judge:
+            yield from _findings(box, verbose)
+
+
+def _baseline(baseline: BaselineBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+    prune = f": {baseline.prune}" if baseline.prune else ""
+    yield from _line("note", "baseline", f"{baseline.text}{prune}", width, paint)
+    if verbose:
+        yield from _indented(f"gone {what}" for what in baseline.gone)
+        yield from _indented(f"not judged {what}" for what in baseline.not_judged)
+
+
+def _exemptions(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+    """Those that somebody should look at; verbose also those in force."""
+    told = [row for row in box.exemptions if row.care or verbose]
+    shown = told if verbose else told[:EXEMPTIONS_SHOWN]
+    for row in shown:
+        yield from _line("warn" if row.care else "note", "ignore", _exemption(row), width, paint)
+    if len(told) > len(shown):
+        yield from _line("warn", "ignore", f"{len(told) - len(shown)} more (--verbose)", width, paint)
 
 
 def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterator[str]:
@@ -112,7 +127,7 @@ def _beside(row: GateRow, verbose: bool) -> Iterator[str]:
     yield from _indented([", ".join(facts)] if facts else [])
 
 
-def _indented(texts: Iterator[str] | Sequence[str]) -> Iterator[str]:
+def _indented(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield from _wrapped(text, indent=8)
 

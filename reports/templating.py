@@ -17,15 +17,21 @@ from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
 PLAIN_CODE = re.compile(r"[\w./:\[\](){}=+,#%@\- ]+", re.ASCII)
 PATH_PART = re.compile(r"[^/._:]+[/._:]*|[/._:]+")
+#: What hosts of repositories link by themselves: people, issues and addresses.
+REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|:(?=//)|(?<=\bwww)\.", re.IGNORECASE)
 MARKUP = re.compile(r"([\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 OTHER_VARIABLES = {
     "articles": "index.html: embedded manual pages as HTML, by their code",
     "body": "page.html: the page as HTML",
+    "care": "check.md: exemptions that somebody should look at",
     "chart": "graphs: the geometry to draw",
     "drawing": "compare.html: the graph as SVG",
+    "found": "check.md: findings to look at",
+    "heading": "check.md: what these findings are",
     "licenses": "index.html: licences of the libraries inside the page",
+    "marker": "check.md: name of the model, as the hidden first line has it",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "picture": "compare.md: the graph lies beside it",
     "record": "sensitivity.md: a SensitivityContext; compare.md and compare.html: a CompareContext",
@@ -33,9 +39,12 @@ OTHER_VARIABLES = {
     "report": "page.html: link to the report, empty where there is none",
     "script_hashes": "pages: what the Content Security Policy lets run",
     "sections": "index.html: JSON text by section; empty where the page can only be read",
+    "shown": "check.md: rows of each list",
+    "snippet": "check.md: what to copy first; empty where there is nothing, or too much of it",
     "standalone": "graphs: drawn for a file of its own, not for a page",
     "theme": "index.html: the script that sets the theme before the first paint",
     "tool_style": "index.html: styles of the page's tools",
+    "versions": "check.md: versions and policy that gave these figures",
     "worker": "index.html: the program of the graph's worker, compressed",
 }
 
@@ -90,11 +99,11 @@ def markdown_environment() -> jinja2.Environment:
 
 
 def escape_markdown(value: Any) -> Any:
-    """Text that Markdown shows literally, on one line, also inside a table cell."""
+    """Text that Markdown shows literally, on one line, also inside a table cell, and that nobody is notified of."""
     if not isinstance(value, str) or isinstance(value, Safe):
         return value
     text = visible(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return Safe(MARKUP.sub(r"\\\1", text))
+    return Safe(REFERENCE.sub(r"\g<0>&#8203;", MARKUP.sub(r"\\\1", text)))
 
 
 def code_span(value: str) -> Safe:

@@ -10,6 +10,7 @@ from checked import hostile_check, regression
 
 from quantmedic.api import load_rulebase
 from quantmedic.engine.change import Change, Targets
+from quantmedic.engine.check_record import GoneFinding
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Histogram, Proof, diagnose
 from quantmedic.engine.facts import (
     CaseFacts,
@@ -549,6 +550,43 @@ def checked(diagnosis: Diagnosis) -> Diagnosis:
 def hostile_checked(hostile: Diagnosis) -> Diagnosis:
     """The hostile network judged by a gate whose policy, layers and rules have such names too."""
     return hostile_check(hostile, HOSTILE_NAMES)
+
+
+@pytest.fixture(scope="session")
+def hostile_gate() -> Callable[[Diagnosis], Diagnosis]:
+    """Gives a diagnosis a gate's verdict whose every text attacks."""
+
+    def attacked(diagnosis: Diagnosis) -> Diagnosis:
+        found = regression(diagnosis)
+        check = found.check
+        assert check is not None and check.baseline is not None
+        everything = "\n".join((*HOSTILE_NAMES[:-1], "@org/team #1 https://evil.example --> <!-- --!>"))
+        gates = [
+            gate.model_copy(update={"name": name, "message": name, "unit": name if gate.unit else None})
+            for name in HOSTILE_NAMES
+            for gate in check.gates
+        ]
+        finding = {"name": everything, "fact": everything, "message": everything, "rule": HOSTILE_NAMES[1]}
+        odd = [row.model_copy(update=finding | {"subject": name}) for row in check.findings for name in HOSTILE_NAMES]
+        told = [row.model_copy(update={"value": None, "message": everything, "gated": True}) for row in odd]
+        uses = [
+            use.model_copy(update={"rule": name, "layers": HOSTILE_NAMES, "reason": everything, "expires": name})
+            for name in HOSTILE_NAMES
+            for use in check.exemptions
+        ]
+        gone = tuple(GoneFinding(rule=name, subject=everything) for name in HOSTILE_NAMES)
+        baseline = check.baseline.model_copy(update={"origin": everything, "gone": gone, "not_judged": gone})
+        changes = {
+            "gates": tuple(gates),
+            "findings": (*check.findings, *odd, *told),
+            "exemptions": tuple(uses),
+            "baseline": baseline,
+            "model": everything,
+            "policy": everything,
+        }
+        return found.model_copy(update={"check": check.model_copy(update=changes)})
+
+    return attacked
 
 
 @pytest.fixture(scope="session")

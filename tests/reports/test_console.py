@@ -90,4 +90,5 @@ def test_golden_files_are_all_in_use() -> None:
     console = {f"console{name}.txt" for name in ("", "-verbose", "-quiet", "-healthy", "-proven")}
     sensitivity = {f"sensitivity.{suffix}" for suffix in ("md", "svg", "txt")}
     compare = {f"compare.{suffix}" for suffix in ("json", "md", "txt")}
-    assert names == console | sensitivity | compare | {"report.md", "report-proven.md", "report-healthy.json"}
+    check = {"check.txt", "check-verbose.txt", "check-accepted.txt", "check.md", "check-accepted.md", "report-gate.md"}
+    assert names == console | sensitivity | compare | check | {"report.md", "report-proven.md", "report-healthy.json"}

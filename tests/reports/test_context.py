@@ -8,6 +8,7 @@ from types import UnionType
 
 import jinja2.meta
 import pytest
+from checked import regression
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.facts import CaseFacts, DatasetFacts, RelationFacts
@@ -108,6 +109,39 @@ def test_evidence_shows_the_worst_subjects_and_counts_the_rest(
     assert card.evidence[1].fact == "weight.channel_range_ratio"
     assert card.evidence[1].comparison == ">" and card.evidence[1].threshold == "16"
     assert card.evidence[1].description and not card.evidence[4].description
+
+
+def test_the_gate_is_none_where_none_was_asked_for(diagnosis: Diagnosis) -> None:
+    context = build_context(diagnosis, {})
+    assert context.gate is None and not any(card.exempted or card.struck for card in context.causes)
+
+
+def test_the_gate_says_what_counts_and_what_does_not(diagnosis: Diagnosis) -> None:
+    gate = build_context(regression(diagnosis), {}).gate
+    assert gate is not None
+    assert [(row.word, row.figures) for row in gate.gates] == [
+        ("fail", True),
+        ("pass", True),
+        ("open", True),
+        ("fail", False),
+        ("skip", False),
+    ]
+    assert [row.before for row in gate.counted] == ["new", "worse, baseline 22"]
+    assert [(row.standing, bool(row.exempted)) for row in gate.others] == [
+        ("exempted", True),
+        ("not gated, new", False),
+    ]
+    assert gate.others_text == "1 exempted, 1 not gated"
+    assert [row.care for row in gate.exemptions] == [True, True, True]
+
+
+def test_a_finding_exempted_on_one_layer_of_two_rules_is_not_exempted(diagnosis: Diagnosis) -> None:
+    found = regression(diagnosis)
+    assert found.check is not None
+    counts = found.check.findings[2].model_copy(update={"rule": "W002", "exemption": None})
+    check = found.check.model_copy(update={"findings": (*found.check.findings, counts)})
+    assert build_context(found, {}).causes[0].exempted.startswith("1 of 3 layers is exempted: ")
+    assert build_context(found.model_copy(update={"check": check}), {}).causes[0].exempted == ""
 
 
 def test_explained_findings_are_counted_by_rule(diagnosis: Diagnosis) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from checked import regression
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
@@ -58,13 +59,18 @@ class Page(HTMLParser):
         return [value for key, value in self.attributes if key in names]
 
 
-@pytest.fixture(params=["diagnosis", "proven", "healthy", "hostile", "hostile_proven"])
+def gated(page: str, request: pytest.FixtureRequest) -> Diagnosis:
+    """A diagnosis by the name of its fixture, or such a one with a gate's verdict: ``proven+gate``."""
+    name, _, gate = page.partition("+")
+    found = request.getfixturevalue(name)
+    attacked = request.getfixturevalue("hostile_gate") if name.startswith("hostile") else regression
+    return attacked(found) if gate else found
+
+
+@pytest.fixture(params=["diagnosis", "proven", "healthy", "hostile", "hostile_proven", "proven+gate", "hostile+gate"])
 def page(request: pytest.FixtureRequest, manuals: Mapping[str, str]) -> Page:
-    return Page(
-        render_index(
-            build_context(request.getfixturevalue(request.param), manuals), request.getfixturevalue(request.param)
-        )
-    )
+    found = gated(request.param, request)
+    return Page(render_index(build_context(found, manuals), found))
 
 
 def test_the_page_loads_nothing_and_runs_only_its_own_program(page: Page) -> None:
@@ -153,6 +159,48 @@ def test_without_a_proof_nothing_says_that_there_was_one(diagnosis: Diagnosis, m
     assert "proof" not in page.values("id") and "What was tried" not in " ".join(page.text)
 
 
+def test_the_page_tells_what_the_gate_rests_on(proven: Diagnosis, manuals: Mapping[str, str]) -> None:
+    found = regression(proven)
+    html = render_index(build_context(found, manuals), found)
+    page = Page(html)
+    text = re.sub(r"\s+", " ", " ".join(page.text))
+    for part in (
+        "gate: REGRESSION",
+        "2 of 5 gates failed (accuracy top1, findings), 1 open, 1 not judged. Exit code 1.",
+        "✗ fail accuracy top1 7.76 points at most 1.00 points 6.91 … 8.60 (95 %) McNemar p 1e-9, not used 5000",
+        "? open agreement 98.80 % at least 99.00 %",
+        "– not judged coverage The share of quantized operators is not known",
+        "Worse, baseline 22",
+        "Exempted swish is fixed in the accelerator, VIS-214 (until 2026-11-30)",
+        "! expired 314 days ago",
+        "10 known, 1 new, 1 worse, 1 gone. quantmedic baseline prune",
+        "W003 features.9.conv",
+        "1 of 3 layers is exempted: swish is fixed in the accelerator, VIS-214 (until 2026-11-30).",
+    ):
+        assert part in text, part
+    ids = page.values("id")
+    assert ids.index("first") < ids.index("gate") < ids.index("causes")
+    assert "<s>" not in html
+
+
+def test_a_cause_that_is_exempted_as_a_whole_is_struck_through(proven: Diagnosis, manuals: Mapping[str, str]) -> None:
+    found = regression(proven)
+    assert found.check is not None
+    rows = tuple(
+        row.model_copy(update={"exemption": 0}) if row.cause == "too-few-samples" else row
+        for row in found.check.findings
+    )
+    free = found.model_copy(update={"check": found.check.model_copy(update={"findings": rows})})
+    html = render_index(build_context(free, manuals), free)
+    assert re.findall("<s>(.*?)</s>", html) == ["too-few-samples"]
+    assert '<p class="exempted">Exempted: swish is fixed in the accelerator' in html
+
+
+def test_without_a_gate_nothing_says_that_there_was_one(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
+    html = render_index(build_context(diagnosis, manuals), diagnosis)
+    assert "gate-word" not in html and "exempted" not in html and "#gate" not in html
+
+
 def test_graphs_are_drawn(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
     page = Page(render_index(build_context(diagnosis, manuals), diagnosis))
     assert page.tags.count("svg") == 1 + 6 + min(len(diagnosis.histograms), 24)
@@ -186,13 +234,12 @@ def browse(html: str, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
-@pytest.mark.parametrize("name", ["proven", "hostile_proven"])
+@pytest.mark.parametrize("name", ["proven", "hostile_proven+gate"])
 def test_a_browser_shows_the_page_without_complaint(
     name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    document, log = browse(
-        render_index(build_context(request.getfixturevalue(name), manuals), request.getfixturevalue(name)), tmp_path
-    )
+    found = gated(name, request)
+    document, log = browse(render_index(build_context(found, manuals), found), tmp_path)
     assert "</html>" in document and 'id="causes"' in document
     assert "CONSOLE" not in log, log
 

@@ -3,9 +3,11 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 import markdown_it
 import pytest
+from checked import regression
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
@@ -14,12 +16,36 @@ from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.templating import code_fence, code_span, escape_markdown
 
 
+def exempted(diagnosis: Diagnosis, cause: str) -> Diagnosis:
+    """The diagnosis with a gate whose policy exempts one cause as a whole."""
+    found = regression(diagnosis)
+    assert found.check is not None
+    free = {"exemption": 0, "gated": False}
+    rows = tuple(row.model_copy(update=free) if row.cause == cause else row for row in found.check.findings)
+    return found.model_copy(update={"check": found.check.model_copy(update={"findings": rows})})
+
+
 def test_report(diagnosis: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]) -> None:
     golden("report.md", render_markdown(build_context(diagnosis, manuals)))
 
 
 def test_report_with_a_proof(proven: Diagnosis, manuals: Mapping[str, str], golden: Callable[[str, str], None]) -> None:
     golden("report-proven.md", render_markdown(build_context(proven, manuals)))
+
+
+def test_report_with_a_gate(proven: Diagnosis, golden: Callable[[str, str], None]) -> None:
+    text = render_markdown(build_context(regression(proven), {}))
+    golden("report-gate.md", text[text.index("## Gate") : text.index("| fact |")])
+
+
+def test_what_is_exempted_is_struck_through(proven: Diagnosis) -> None:
+    text = render_markdown(build_context(exempted(proven, "too-few-samples"), {}))
+    tokens = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    inline = [token.children or [] for token in tokens if token.type == "inline"]
+    struck = [after.content for line in inline for token, after in pairwise(line) if token.type == "s_open"]
+    assert {"too-few-samples", "representative"} <= set(struck) and "channel-range-imbalance" not in struck
+    assert "*Exempted: swish is fixed in the accelerator, VIS-214 (until 2026-11-30)*" in text
+    assert "*1 of 3 layers is exempted: swish" in text
 
 
 def test_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> None:
@@ -38,7 +64,9 @@ def test_headline_equals_json(diagnosis: Diagnosis, manuals: Mapping[str, str]) 
 def test_every_table_row_has_the_columns_of_its_head(
     name: str, manuals: Mapping[str, str], request: pytest.FixtureRequest
 ) -> None:
-    text = render_markdown(build_context(request.getfixturevalue(name), manuals))
+    found = request.getfixturevalue(name)
+    gate = request.getfixturevalue("hostile_gate") if name.startswith("hostile") else regression
+    text = render_markdown(build_context(gate(found), manuals))
     columns = 0
     for line in text.splitlines():
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
@@ -46,8 +74,10 @@ def test_every_table_row_has_the_columns_of_its_head(
         columns = cells
 
 
-def test_no_value_becomes_markup(hostile_proven: Diagnosis, manuals: Mapping[str, str]) -> None:
-    text = render_markdown(build_context(hostile_proven, manuals))
+def test_no_value_becomes_markup(
+    hostile_gate: Callable[[Diagnosis], Diagnosis], hostile_proven: Diagnosis, manuals: Mapping[str, str]
+) -> None:
+    text = render_markdown(build_context(hostile_gate(hostile_proven), manuals))
     tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
     inline = [child for token in tokens for child in token.children or ()]
     assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline")]

@@ -1,0 +1,175 @@
+"""What ``quantmedic check`` prints."""
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+from checked import accepted, regression
+
+from quantmedic.engine.check_record import GateLine, SampleSizes
+from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.reports.check import FINDINGS_SHOWN, render_check
+from quantmedic.reports.console import WIDTH
+from quantmedic.reports.json import render_json
+
+Golden = Callable[[str, str], None]
+
+
+def checked(diagnosis: Diagnosis, **changes: object) -> Diagnosis:
+    """The diagnosis with parts of its check changed."""
+    assert diagnosis.check is not None
+    return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update=changes)})
+
+
+def lines(diagnosis: Diagnosis, verbosity: str = "normal") -> list[str]:
+    return render_check(diagnosis, verbosity=verbosity).splitlines()
+
+
+def test_regression(proven: Diagnosis, golden: Golden) -> None:
+    golden("check.txt", render_check(regression(proven), verbosity="normal"))
+
+
+def test_verbose_in_ascii(proven: Diagnosis, golden: Golden) -> None:
+    text = render_check(regression(proven), verbosity="verbose", ascii_only=True)
+    assert text.isascii()
+    golden("check-verbose.txt", text)
+
+
+def test_accepted(healthy: Diagnosis, golden: Golden) -> None:
+    golden("check-accepted.txt", render_check(accepted(healthy), verbosity="normal"))
+
+
+def test_quiet_is_the_last_line(proven: Diagnosis) -> None:
+    assert lines(regression(proven), "quiet") == lines(regression(proven))[-1:]
+
+
+def test_colour_only_where_asked(proven: Diagnosis, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    plain = render_check(regression(proven), verbosity="normal")
+    assert "\x1b" not in plain
+    painted = render_check(regression(proven), verbosity="normal", color=True)
+    assert painted.splitlines()[-1].startswith("\x1b[1;31mREGRESSION\x1b[0m  2 of 5 gates failed")
+    assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
+
+
+@pytest.mark.parametrize("verbosity", ["normal", "verbose"])
+def test_lines_fit_the_width(proven: Diagnosis, verbosity: str) -> None:
+    assert not [line for line in lines(regression(proven), verbosity) if len(line) > WIDTH]
+
+
+def test_names_move_no_cursor_and_command_no_runner(
+    hostile_gate: Callable[[Diagnosis], Diagnosis], hostile: Diagnosis
+) -> None:
+    for verbosity in ("quiet", "normal", "verbose"):
+        text = render_check(hostile_gate(hostile), verbosity=verbosity)
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert not [line for line in text.splitlines() if line.lstrip().startswith("::") or "##[" in line]
+        assert len(text) < 200_000
+
+
+def test_too_few_samples_say_how_many_would_decide(diagnosis: Diagnosis) -> None:
+    gate = GateLine(
+        kind="accuracy",
+        name="accuracy top1",
+        status="undecided",
+        message="drop 1.20 points (-0.40 … 2.80) straddles the limit 1.00",
+        samples=SampleSizes(now=1000, at_twice=5000, at_measured=64000),
+    )
+    found = checked(accepted(diagnosis), verdict="INSUFFICIENT_DATA", exit_code=3, gates=(gate,))
+    last = lines(found)[-1]
+    assert last == (
+        "INSUFFICIENT_DATA  accuracy top1: drop 1.20 points (-0.40 … 2.80) straddles the limit 1.00; "
+        "about 64000 samples would decide (now 1000)"
+    )
+    assert "        about 64000 samples would decide (now 1000)" in lines(found)
+    twice = gate.model_copy(update={"samples": SampleSizes(now=1000, at_twice=5000)})
+    assert lines(checked(found, gates=(twice, twice)))[-1].endswith(
+        "5000 samples would find twice the limit in 9 of 10 runs (now 1000); 1 more gate open"
+    )
+
+
+def test_a_gain_is_odd(diagnosis: Diagnosis) -> None:
+    gate = GateLine(kind="gain", name="gain", status="anomalous", message="gain 6.1 points, at most 5.00", value=6.1)
+    found = checked(accepted(diagnosis), verdict="ANOMALOUS", exit_code=4, gates=(gate,))
+    assert lines(found)[0] == "odd   gain      gain 6.1 points, at most 5.00"
+    assert lines(found)[-1] == "ANOMALOUS  gain: gain 6.1 points, at most 5.00"
+
+
+@pytest.mark.parametrize(("warn_only", "who"), [(True, "--warn-only"), (False, "the policy")])
+def test_an_exit_code_of_0_says_who_wanted_it(diagnosis: Diagnosis, warn_only: bool, who: str) -> None:
+    found = checked(regression(diagnosis), exit_code=0, warn_only=warn_only)
+    assert lines(found, "quiet")[0].endswith(f"; exit code 0 by {who}")
+    assert "exit code" not in lines(regression(diagnosis), "quiet")[0]
+    assert "exit code" not in lines(checked(accepted(diagnosis), warn_only=warn_only), "quiet")[0]
+
+
+def test_a_static_check_says_what_it_leaves_out(diagnosis: Diagnosis) -> None:
+    found = checked(accepted(diagnosis), static=True)
+    hints = ("measured on --validation", "needs both sets, pass --representative and --validation", None)
+    notes = tuple(diagnosis.not_judged[0].model_copy(update={"hint": hint}) for hint in hints)
+    first = lines(found.model_copy(update={"not_judged": notes}))[0]
+    assert first.startswith("static: weights, graph and quantization parameters only; needs data: 2 rules; ")
+    assert lines(found.model_copy(update={"not_judged": notes[:2]}))[0].endswith("needs data: 2 rules")
+
+
+def test_many_findings_are_counted(diagnosis: Diagnosis) -> None:
+    found = regression(diagnosis)
+    assert found.check is not None
+    many = found.check.findings[:1] * (FINDINGS_SHOWN + 7)
+    text = lines(checked(found, findings=many))
+    assert sum("W001 features.3" in line for line in text) == FINDINGS_SHOWN
+    assert "        7 more (--verbose)" in text
+    assert sum("W001 features.3" in line for line in lines(checked(found, findings=many), "verbose")) == len(many)
+
+
+def test_without_a_baseline_nothing_is_new(diagnosis: Diagnosis) -> None:
+    text = "\n".join(lines(checked(regression(diagnosis), baseline=None)))
+    assert "baseline" not in text and not re.search(r"\bnew\b|\bworse\b", text)
+
+
+def test_without_a_number_the_finding_is_told(diagnosis: Diagnosis) -> None:
+    found = regression(diagnosis)
+    assert found.check is not None
+    told = found.check.findings[0].model_copy(update={"fact": None, "value": None, "message": "no scale is a number"})
+    assert any(
+        re.search(r"features\.3\.conv\.0\.0  no scale is a number  new", line)
+        for line in lines(checked(found, findings=(told,)))
+    )
+
+
+def test_an_expired_exemption_says_what_counts_again(diagnosis: Diagnosis) -> None:
+    found = regression(diagnosis)
+    assert found.check is not None
+    expired = found.check.exemptions[1].model_copy(update={"findings": 2, "days": -1})
+    today = found.check.exemptions[0].model_copy(update={"days": 0, "reason": "soon"})
+    text = lines(checked(found, exemptions=(expired, today)))
+    assert [line[21:] for line in text if line.startswith("warn")] == [
+        "W009 * expired 1 day ago; 2 findings count again (2026-01-01): old",
+        "A004 head/* expires today (2026-11-30): soon",
+    ]
+
+
+def test_advice_passes_over_what_is_exempted(proven: Diagnosis) -> None:
+    found = regression(proven)
+    assert found.check is not None
+    lead = proven.causes[0].cause
+    rows = tuple(row.model_copy(update={"exemption": 0}) if row.cause == lead else row for row in found.check.findings)
+    assert any("do this first: Per-channel weights for W001" in line for line in lines(found))
+    assert any(
+        "do this first: More representative samples for D001" in line for line in lines(checked(found, findings=rows))
+    )
+
+
+def test_every_figure_equals_json(proven: Diagnosis) -> None:
+    text = render_check(regression(proven), verbosity="verbose")
+    for gate in json.loads(render_json(regression(proven)))["check"]["gates"]:
+        assert gate["message"] in text
+    for finding in json.loads(render_json(regression(proven)))["check"]["findings"]:
+        assert f"{finding['value']:.3g} > {finding['threshold']:.3g}" in text
+
+
+def test_without_a_gate_there_is_nothing_to_print(diagnosis: Diagnosis) -> None:
+    with pytest.raises(QuantmedicError, match="no verdict of a gate"):
+        render_check(diagnosis, verbosity="normal")
