@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from quantmedic.collectors.functions import FUNCTION
 from quantmedic.collectors.metrics import BUILT_IN
 from quantmedic.engine.errors import PolicyError
 from quantmedic.engine.policy import AGREEMENT, SHARES, SQNR, Budget, Policy, PolicyFile
@@ -122,7 +123,7 @@ def wrong_budgets(file: PolicyFile) -> Iterator[Mistake]:
     metrics = (*BUILT_IN, AGREEMENT, SQNR)
     for number, budget in enumerate(file.policy.check.budget):
         key = ("check", "budget", number)
-        if budget.metric not in metrics and ":" not in budget.metric:
+        if budget.metric not in metrics and not FUNCTION.fullmatch(budget.metric):
             near = suggestion(budget.metric, metrics) or f"; known: {', '.join(metrics)} and module:function"
             yield Mistake((*key, "metric"), f"unknown metric {quoted(budget.metric)}{near}")
         if budget.unit == "points" and budget.metric in set(BUILT_IN) - set(SHARES):
@@ -230,7 +231,7 @@ def _is_finite(value: Any) -> bool:
 
 def _figure(budget: Budget) -> str:
     of = f" of output {quoted(budget.output)}" if budget.output is not None else ""
-    return f"{visible(budget.metric, 60)}{of}"
+    return f"{quoted(budget.metric)}{of}"
 
 
 def _named(key: Key) -> str:

@@ -51,6 +51,7 @@ GENERAL = {
     "proof",
     "report",
     "compare",
+    "check",
     "torch",
     "weights",
     "mct",

@@ -1,0 +1,728 @@
+"""The policy file: where it is looked for, what it may say, and what is said about what it may not."""
+
+import os
+import re
+import sys
+import tomllib
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toml_styles import Writer
+
+from quantmedic.api import load_rulebase
+from quantmedic.engine.errors import PolicyError
+from quantmedic.engine.policy import Policy, PolicyFile
+from quantmedic.policies import LARGEST, apply_policy, find_policy, load_policy, policy_folders
+from quantmedic.policy_mistakes import MOST_LISTED, WANTED
+
+BASE = load_rulebase()
+EXEMPTION = '[[ignore]]\nrule = "A004"\nreason = "fixed in hardware"\n'
+HOSTILE = (
+    "</script>",
+    "nul\x00name",
+    "bidi\u202ename",
+    "line\n::error::owned",
+    "::error::owned",
+    "##[error]owned",
+    "]]>",
+    "esc\x1b[31mred",
+    "__import__('os').system('exit 3')",
+    "{{7*7}}",
+    "x" * 10_000,
+)
+
+
+def written(folder: Path, text: str, name: str = "quantmedic.toml") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8", newline="")
+    return folder / name
+
+
+def refused(path: Path) -> PolicyError:
+    with pytest.raises(PolicyError) as caught:
+        load_policy(path)
+    return caught.value
+
+
+# Finding
+
+
+def test_nearest_wins_upward(tmp_path: Path) -> None:
+    above = written(tmp_path, "")
+    deep = tmp_path / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    assert find_policy(deep) == above.resolve()
+    near = written(tmp_path / "a" / "b", "[tool.quantmedic]", "pyproject.toml")
+    assert find_policy(deep) == near.resolve()
+    assert find_policy(tmp_path / "a") == above.resolve()
+
+
+def test_own_file_wins_within_a_folder(tmp_path: Path) -> None:
+    written(tmp_path, "[tool.quantmedic.check]", "pyproject.toml")
+    assert find_policy(tmp_path).name == "pyproject.toml"  # type: ignore[union-attr]
+    written(tmp_path, "")
+    assert find_policy(tmp_path).name == "quantmedic.toml"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("[project]\nname = 'quantmedic'\n", False),
+        ("[tool.quantmedic]\n", True),
+        ("[tool]\nquantmedic = {}\n", True),
+        ('["tool" . "quantmedic".check]\n', True),
+        ("# [tool.quantmedic]\n[tool.ruff]\n", False),
+        ("tool = 1\nname = 'quantmedic'\n", False),
+        ("[tool.quantmedic-extra]\n", False),
+        ("[project\nname = 'quantmedic'\n", False),
+        ("[project\n[tool.quantmedic]\n", True),
+        ("[project\n[tool . 'quantmedic']\n", True),
+        ("a = " + "[" * 5000 + "\n[tool.quantmedic]\n", True),
+        ("a = " + "[" * 5000 + "\nquantmedic\n", False),
+    ],
+)
+def test_pyproject_counts_where_it_holds_the_table(tmp_path: Path, text: str, found: bool) -> None:
+    above = written(tmp_path, "")
+    here = written(tmp_path / "project", text, "pyproject.toml")
+    assert find_policy(here.parent) == (here.resolve() if found else above.resolve())
+
+
+def test_no_policy_up_to_the_root() -> None:
+    assert find_policy(Path(Path.cwd().anchor)) is None
+    assert find_policy(Path(Path.cwd().anchor, "no", "such", "folder")) is None
+
+
+def test_search_starts_at_the_real_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = written(tmp_path / "real", "")
+    (tmp_path / "real" / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "sub")
+    assert find_policy(tmp_path / "link") == found.resolve()
+    monkeypatch.chdir(tmp_path / "real" / "sub")
+    assert find_policy(Path()) == found.resolve()
+    assert find_policy(Path("..")) == found.resolve()
+
+
+def test_a_policy_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    written(tmp_path, "")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "quantmedic.toml").symlink_to(tmp_path / "gone")
+    found = find_policy(tmp_path / "sub")
+    assert found == tmp_path.resolve() / "sub" / "quantmedic.toml"
+    assert refused(found).message == "the policy cannot be read"
+
+
+# Reading
+
+
+def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
+    for text in ("", "# nothing\r\n", "\ufeff"):
+        file = load_policy(written(tmp_path, text))
+        assert file.policy == Policy()
+        assert file.line("check.fail_on") == 1
+    assert load_policy(written(tmp_path, "[tool.quantmedic]", "pyproject.toml")).policy == Policy()
+
+
+def test_lines_of_a_pyproject_are_without_its_prefix(tmp_path: Path) -> None:
+    text = '[tool.ruff]\nignore = []\n[tool.quantmedic.check]\nfail_on.severity = "low"\n[[tool.quantmedic.ignore]]\n'
+    path = written(tmp_path, text + 'rule = "A004"\nreason = "x"\nexpires = "never"\n', "pyproject.toml")
+    file = load_policy(path)
+    assert file.policy.check.fail_on.severity == "low"
+    assert file.lines == {
+        "": 3,
+        "check": 3,
+        "check.fail_on": 4,
+        "check.fail_on.severity": 4,
+        "ignore": 5,
+        "ignore.0": 5,
+        "ignore.0.rule": 6,
+        "ignore.0.reason": 7,
+        "ignore.0.expires": 8,
+    }
+    assert file.line("check.budget.3.metric") == 3
+    assert file.line("rules") == 3
+
+
+@pytest.mark.parametrize("expires", ["2026-11-30", '"2026-11-30"', "'2026-11-30'"])
+def test_dates_may_be_quoted(tmp_path: Path, expires: str) -> None:
+    (exemption,) = load_policy(written(tmp_path, f"{EXEMPTION}expires = {expires}\n")).policy.ignore
+    assert exemption.expires == date(2026, 11, 30)
+    assert type(exemption.expires) is date
+
+
+def test_windows_line_ends(tmp_path: Path) -> None:
+    text = f'\ufeff{EXEMPTION}expires = "never"\n[check]\nbaselin = 3\n'.replace("\n", "\r\n")
+    assert refused(written(tmp_path, text)).where == (f"{tmp_path}/quantmedic.toml:6",)
+
+
+MISTAKES = [
+    ("[chek]\n", 1, 'unknown key "chek" in the policy; did you mean "check"?'),
+    ("[check]\nfail-on = {}\n", 2, 'unknown key "fail-on" in [check]; did you mean "fail_on"?'),
+    ("[check]\nzzz = 1\n", 2, 'unknown key "zzz" in [check]'),
+    ('[check]\n\nseverity = "low"\n', 3, 'unknown key "severity" in [check]; it belongs in [check.fail_on]'),
+    ('select = ["W"]\n', 1, 'unknown key "select" in the policy; it belongs in [rules]'),
+    ("[check]\n[check.thresholds]\n", 2, 'unknown key "thresholds" in [check]; it belongs in the policy'),
+    ('[rules]\nreason = "x"\n', 2, 'unknown key "reason" in [rules]; it belongs in [[ignore]]'),
+    (
+        "\n[tool.quantmedic.check]\n",
+        2,
+        'unknown key "tool" in the policy: a quantmedic.toml has its tables without [tool.quantmedic]',
+    ),
+    ("check = 3\n", 1, "check must be a table, under [check], not 3"),
+    (
+        '[check]\nfail_on = "high"\n',
+        2,
+        'check.fail_on must be a table such as {severity = "high"}, not "high"',
+    ),
+    (
+        '[check.fail_on]\nseverity = "High"\n',
+        2,
+        'check.fail_on.severity must be "high", "medium", "low", "info" or "never", not "High"; did you mean "high"?',
+    ),
+    (
+        "[check.fail_on]\nseverity = 3\n",
+        2,
+        'check.fail_on.severity must be "high", "medium", "low", "info" or "never", not 3',
+    ),
+    (
+        '[check.fail_on]\nrules = "S003"\n',
+        2,
+        'check.fail_on.rules must be a list of rules such as ["S003"], not "S003"',
+    ),
+    (
+        '[check.fail_on]\nrules = [\n"S003",\n5]\n',
+        4,
+        "each of check.fail_on.rules must be text that is not empty, not 5",
+    ),
+    ('[check.fail_on]\nknown = "yes"\n', 2, 'check.fail_on.known must be true or false, not "yes"'),
+    ("[check.fail_on]\nknown = 1\n", 2, "check.fail_on.known must be true or false, not 1"),
+    (
+        '[check.verdicts]\nanomalous = "fial"\n',
+        2,
+        'check.verdicts.anomalous must be "fail" or "pass", not "fial"; did you mean "fail"?',
+    ),
+    ("[check]\ncoverage = 0.9\n", 2, "check.coverage must be a table such as {min = 0.9}, not 0.9"),
+    ("[check]\ncoverage = {min = 90}\n", 2, "check.coverage.min must be a share from 0 to 1, not 90"),
+    ("[check]\ncoverage = {min = nan}\n", 2, "check.coverage.min must be a share from 0 to 1, not nan"),
+    ("[check]\ncoverage = {}\n", 2, "check.coverage.min is missing: write a share from 0 to 1"),
+    ('[check]\nbaseline = ""\n', 2, 'check.baseline must be the name of a file, not ""'),
+    (
+        '[check.budget]\nmetric = "top1"\n',
+        1,
+        "check.budget must be a list of tables, each under [[check.budget]], not a table",
+    ),
+    ("[check]\nbudget = [\n1]\n", 3, "each of check.budget must be a table, not 1"),
+    ("[[check.budget]]\nmax_drop = 1\n", 1, 'check.budget.metric is missing: write a name such as "top1"'),
+    ('[[check.budget]]\nmetric = "top1"\n', 1, "a budget of top1 has max_drop and no min"),
+    ('[[check.budget]]\nmetric = "sqnr_db"\nmax_drop = 1\n', 1, "a budget of sqnr_db has min and no max_drop"),
+    ('[[check.budget]]\nmetric = "agreement"\nmin = 99\n', 1, "min of agreement is a share such as 0.99"),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = "1"\n',
+        3,
+        'check.budget.max_drop must be a number from 0 on, not "1"',
+    ),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = -1\n',
+        3,
+        "check.budget.max_drop must be a number from 0 on, not -1",
+    ),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = inf\n',
+        3,
+        "check.budget.max_drop must be a number from 0 on, not inf",
+    ),
+    (
+        f'[[check.budget]]\nmetric = "top1"\nmax_drop = 0x{"f" * 5000}\n',
+        3,
+        "check.budget.max_drop must be a number from 0 on, not a number that is too large",
+    ),
+    ('[[check.budget]]\nmetric = "sqnr_db"\nmin = nan\n', 3, "check.budget.min must be a number, not nan"),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nunit = "point"\n',
+        4,
+        'check.budget.unit must be "points", "percent" or "absolute", not "point"; did you mean "points"?',
+    ),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nconfidence = 95\n',
+        4,
+        "check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 95",
+    ),
+    ('[[check.budget]]\nmetric = "top-1"\nmax_drop = 1\n', 2, 'unknown metric "top-1"; did you mean "top1"?'),
+    (
+        '[[check.budget]]\nmetric = "bleu"\nmax_drop = 1\n',
+        2,
+        'unknown metric "bleu"; known: top1, top5, mae, rmse, agreement, sqnr_db and module:function',
+    ),
+    (
+        '[[check.budget]]\nmetric = "mae"\nmax_drop = 1\nunit = "points"\n',
+        4,
+        "mae has no points: write percent or absolute",
+    ),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\n\n[[check.budget]]\nmetric = "top1"\nmax_drop = 2\n',
+        5,
+        '"top1" has a budget already, on line 1',
+    ),
+    (
+        '[check]\nbudget = [{metric = "sqnr_db", output = "a", min = 1},\n'
+        '{metric = "sqnr_db", output = "a", min = 2}]\n',
+        3,
+        '"sqnr_db" of output "a" has a budget already, on line 2',
+    ),
+    ('thresholds = "low"\n', 1, 'thresholds must be a table of names and numbers, under [thresholds], not "low"'),
+    ('[thresholds]\nclipped_share = "1"\n', 2, 'thresholds.clipped_share must be a finite number, not "1"'),
+    ("[thresholds]\nclipped_share = true\n", 2, "thresholds.clipped_share must be a finite number, not true"),
+    ("[thresholds]\nclipped_share = nan\n", 2, "thresholds.clipped_share must be a finite number, not nan"),
+    ("[thresholds]\nclipped_share = -inf\n", 2, "thresholds.clipped_share must be a finite number, not -inf"),
+    (f"[thresholds]\nx = 0x{'f' * 5000}\n", 2, "thresholds.x must be a finite number, not a number that is too large"),
+    ("[thresholds]\na.b = 1\n", 2, "thresholds.a must be a finite number, not a table"),
+    (
+        "[thresholds]\nthreshold_quantize_error = {mse = [1]}\n",
+        2,
+        "thresholds.threshold_quantize_error.mse must be a finite number, not a list",
+    ),
+    ('[ignore]\nrule = "A004"\n', 1, "ignore must be a list of tables, each under [[ignore]], not a table"),
+    ('ignore = ["A004"]\n', 1, 'each of ignore must be a table, not "A004"'),
+    (EXEMPTION, 1, 'ignore.expires is missing: write a date such as 2026-11-30, or "never"'),
+    (
+        '[[ignore]]\nrule = "A004"\nexpires = "never"\n',
+        1,
+        "ignore.reason is missing: write a text that tells why",
+    ),
+    (
+        '[[ignore]]\nrule = "A004"\nreason = " \\t"\nexpires = "never"\n',
+        3,
+        'ignore.reason must be a text that tells why, not " \\u0009"',
+    ),
+    (
+        f"{EXEMPTION}expires = 2026-11-30T00:00:00\n",
+        4,
+        'ignore.expires must be a date such as 2026-11-30, or "never", not 2026-11-30T00:00:00',
+    ),
+    (
+        f"{EXEMPTION}expires = 12:00:00\n",
+        4,
+        'ignore.expires must be a date such as 2026-11-30, or "never", not 12:00:00',
+    ),
+    (
+        f'{EXEMPTION}expires = "2026-02-30"\n',
+        4,
+        'ignore.expires must be a date such as 2026-11-30, or "never", not "2026-02-30"',
+    ),
+    (
+        f'{EXEMPTION}expires = "20261130"\n',
+        4,
+        'ignore.expires must be a date such as 2026-11-30, or "never", not "20261130"',
+    ),
+    (
+        f'{EXEMPTION}expires = "Never"\n',
+        4,
+        'ignore.expires must be a date such as 2026-11-30, or "never", not "Never"; did you mean "never"?',
+    ),
+    (
+        f"{EXEMPTION}expires = 20261130\n",
+        4,
+        'ignore.expires must be a date such as 2026-11-30, or "never", not 20261130',
+    ),
+    (
+        f'{EXEMPTION}expires = "never"\nlayers = "head/*"\n',
+        5,
+        'ignore.layers must be a list of patterns such as ["head/*"], not "head/*"',
+    ),
+]
+
+
+@pytest.mark.parametrize("text, line, message", MISTAKES)
+@pytest.mark.parametrize("name", ["quantmedic.toml", "pyproject.toml"])
+def test_a_mistake_is_named_with_its_line(tmp_path: Path, name: str, text: str, line: int, message: str) -> None:
+    if name == "pyproject.toml":
+        if "tool" in text:
+            return
+        text, line = _inside_pyproject(text), line + 2
+        message = re.sub(r"on line (\d)", lambda found: f"on line {int(found[1]) + 2}", message)
+    error = refused(written(tmp_path, text, name))
+    assert error.message == message
+    assert error.where == (f"{tmp_path / name}:{line}",)
+    assert error.help
+
+
+def _inside_pyproject(text: str) -> str:
+    """The same policy below ``[tool.quantmedic]``, two lines further down."""
+    text = re.sub(r"^(\[+)(?=[a-z])", r"\1tool.quantmedic.", text, flags=re.M)
+    return f"[project]\n[tool.quantmedic]\n{text}"
+
+
+def test_all_mistakes_at_once_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    text = f"{EXEMPTION}[check]\nfail_on.severity = 1\nbaselin = 2\n[thresholds]\nx = true\n"
+    error = refused(written(tmp_path, text))
+    assert error.message == "the policy has 4 mistakes"
+    assert [row.split(": ")[0].rpartition(":")[2] for row in error.where] == ["1", "5", "6", "8"]
+
+
+def test_many_mistakes_are_not_all_listed(tmp_path: Path) -> None:
+    error = refused(written(tmp_path, "".join(f"key{number} = 1\n" for number in range(5000))))
+    assert error.message == f"the policy has more than {MOST_LISTED} mistakes"
+    assert len(error.where) == MOST_LISTED
+
+
+def test_no_words_of_the_libraries(tmp_path: Path) -> None:
+    for text, *_ in MISTAKES:
+        said = str(refused(written(tmp_path, text)))
+        assert not re.search(r"pydantic|Input should|literal|valid dictionary|Value error|Traceback|type=", said)
+
+
+@pytest.mark.parametrize(
+    "text, where, message",
+    [
+        ("[check\n", "1: [check", "the policy is not TOML: expected ']' at the end of a table declaration"),
+        ("[check]\nfail_on\n", "2: fail_on", "the policy is not TOML: expected '=' after a key in a key/value pair"),
+        ("[check]\n[check]\n", "2: [check]", "the policy is not TOML: a table or key is given twice"),
+        ("a = 1\na = 2\n", "2: a = 2", "the policy is not TOML: a table or key is given twice"),
+        ('a = """\n\n', "3", "the policy is not TOML: unterminated string"),
+        ("a = 2026-02-30\n", "1: a = 2026-02-30", "the policy is not TOML: invalid date or datetime"),
+        ("a = " + "[" * 10_000, "1", "the policy is nested deeper than 32 levels"),
+        ("\n" + ".".join("a" * 10_000) + " = 1", "2", "the policy is nested deeper than 32 levels"),
+    ],
+)
+def test_what_is_not_toml(tmp_path: Path, text: str, where: str, message: str) -> None:
+    error = refused(written(tmp_path, text))
+    assert error.message == message
+    assert error.where == (f"{tmp_path}/quantmedic.toml:{where}",)
+
+
+def test_a_number_with_too_many_digits(tmp_path: Path) -> None:
+    error = refused(written(tmp_path, "a = " + "1" * 5000))
+    assert error.message == "the policy is not TOML: a number has too many digits"
+
+
+def test_what_is_no_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "quantmedic.toml"
+    path.write_bytes(b"[check]\n# \xe9t\xe9\n")
+    assert refused(path).message == "the policy is not UTF-8 text"
+    assert refused(path).where == (f"{path}:2",)
+    path.write_bytes("[check]\n".encode("utf-16"))
+    assert refused(path).message == "the policy is not UTF-8 text"
+    path.write_bytes(b"[check]\n\0")
+    assert refused(path).message.startswith("the policy is not TOML")
+    path.write_bytes(b"#" * (LARGEST + 1))
+    assert refused(path).message == "the policy is larger than 1 MiB"
+    assert refused(tmp_path).message == "the policy is a folder"
+    assert refused(tmp_path / "gone.toml").message == "the policy cannot be read"
+    assert refused(tmp_path / "nul\0.toml").message == "the policy cannot be read"
+    assert refused(written(tmp_path, "[tool]\n", "pyproject.toml")).message == "there is no policy in this file"
+    assert refused(written(tmp_path, "tool = 1\n", "pyproject.toml")).message == "there is no policy in this file"
+    broken = refused(written(tmp_path, "tool.quantmedic = 1\n", "pyproject.toml"))
+    assert broken.message == "tool.quantmedic must be a table"
+    assert broken.where == (f"{tmp_path}/pyproject.toml:1",)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = written(tmp_path, "", "pyproject.toml")
+    path.chmod(0)
+    with pytest.raises(PolicyError, match="cannot be read"):
+        find_policy(tmp_path)
+
+
+# Hostile content
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_is_inert_in_errors_and_kept_as_data(tmp_path: Path, name: str) -> None:
+    quoted = '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\u{ord(c):04x}" for c in name) + '"'
+    texts = [
+        f"{quoted} = 1\n",
+        f"[check]\n{quoted} = 1\n",
+        f"[check.fail_on]\nseverity = {quoted}\n",
+        f"[[check.budget]]\nmetric = {quoted}\n",
+        f"[[check.budget]]\nmetric = {quoted}\nmax_drop = 1\n[[check.budget]]\nmetric = {quoted}\nmax_drop = 1\n",
+        f"[thresholds]\n{quoted} = true\n",
+        f"[thresholds.{quoted}]\na = 1\n",
+        f"{EXEMPTION}expires = {quoted}\n",
+        f"a = 1\na = 2 # {name if name.isprintable() else ''}\n",
+    ]
+    for text in texts:
+        said = str(refused(written(tmp_path, text)))
+        assert all(line.isprintable() for line in said.split("\n"))
+        assert not [line for line in said.split("\n") if line.strip().startswith(("::", "##["))]
+        assert len(said) < 2000
+    whole = f"[check]\nbaseline = {quoted}\n[[ignore]]\nrule = {quoted}\nreason = {quoted}\nexpires = 'never'\n"
+    file = load_policy(written(tmp_path, whole))
+    assert file.policy.check.baseline == file.policy.ignore[0].rule == file.policy.ignore[0].reason == name
+    with pytest.raises(PolicyError) as caught:
+        apply_policy(BASE, file)
+    assert all(line.isprintable() for line in str(caught.value).split("\n"))
+    assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("name", ["::error::owned", "##[error]owned", "esc\x1b[31m", "line\n::error::x"])
+def test_hostile_folder_is_inert_in_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(Path(name), "a = 1")
+    said = str(refused(Path(name, "quantmedic.toml"))).split("\n")
+    assert all(line.isprintable() and not line.strip().startswith(("::", "##[")) for line in said)
+
+
+def test_nothing_is_executed_or_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    written(tmp_path, "raise SystemExit(3)\n", "trap.py")
+    text = '[[check.budget]]\nmetric = "trap:metric"\nmax_drop = 1\n[rules]\nfolders = ["."]\n'
+    file = load_policy(written(tmp_path, text))
+    assert policy_folders(file) == [tmp_path]
+    apply_policy(load_rulebase(policy_folders(file)), file)
+    assert "trap" not in sys.modules
+
+
+# Applying
+
+
+def policy(tmp_path: Path, text: str) -> PolicyFile:
+    return load_policy(written(tmp_path, text))
+
+
+def test_rules_are_selected_and_thresholds_replaced(tmp_path: Path) -> None:
+    text = '[rules]\nselect = ["W", "data"]\nignore = ["W001"]\n[thresholds]\nclipped_share = 0.5\n'
+    base = apply_policy(BASE, policy(tmp_path, text + "threshold_zscore_outlier_removal = 4\n"))
+    assert {rule.id[0] for rule in base.rules} == {"W", "D"}
+    assert [rule.id for rule in base.ignored] == ["W001"]
+    assert base.threshold("clipped_share") == 0.5
+    assert base.threshold("activation_zscore") == 4
+    assert base.thresholds["clipped_share"].source == "quantmedic.toml"
+
+
+def test_no_policy_leaves_the_rules_alone() -> None:
+    assert apply_policy(BASE, PolicyFile()) == BASE
+    assert policy_folders(PolicyFile()) == []
+
+
+@pytest.mark.parametrize(
+    "text, line, message",
+    [
+        ('[rules]\nselect = ["W",\n"w001"]\n', 3, 'no rule matches "w001"; did you mean "W001"?'),
+        ('[rules]\nignore = ["wieghts"]\n', 2, 'no rule matches "wieghts"; did you mean "weights"?'),
+        (
+            '[check]\nfail_on.rules = ["bias_overflow"]\n',
+            2,
+            'no rule matches "bias_overflow"; did you mean "bias-overflow"?',
+        ),
+        ('[[ignore]]\nreason = "x"\nexpires = "never"\nrule = "Q999"\n', 4, 'no rule matches "Q999"'),
+        (
+            '[check]\nfail_on.rules = ["W"]\n[rules]\nignore = ["weights"]\n',
+            2,
+            '"W" is to fail, but [rules] leaves it out',
+        ),
+        (
+            '[check]\nfail_on.rules = ["S003"]\n[rules]\nselect = ["W"]\n',
+            2,
+            '"S003" is to fail, but [rules] leaves it out',
+        ),
+        ("[thresholds]\nclipped_shar = 1\n", 2, "unknown threshold 'clipped_shar'; did you mean 'clipped_share'?"),
+        ("[thresholds]\nthreshold_quantize_error = {sqnr = 0}\n", 2, "sqnr must be a positive ratio, not 0.0"),
+        (
+            "[thresholds.threshold_quantize_error]\nx = 1\n",
+            1,
+            "threshold_quantize_error knows the numbers mse, cs and sqnr",
+        ),
+    ],
+)
+def test_what_the_rules_do_not_know_is_named_with_its_line(tmp_path: Path, text: str, line: int, message: str) -> None:
+    file = policy(tmp_path, text)
+    with pytest.raises(PolicyError) as caught:
+        apply_policy(BASE, file)
+    assert caught.value.message == message
+    assert caught.value.where == (f"{tmp_path}/quantmedic.toml:{line}",)
+
+
+def test_an_exemption_of_a_rule_that_is_left_out_is_no_mistake(tmp_path: Path) -> None:
+    apply_policy(BASE, policy(tmp_path, f'[rules]\nignore = ["A004"]\n{EXEMPTION}expires = "never"\n'))
+
+
+def test_rule_folders_lie_beside_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "ci" / "rules").mkdir(parents=True)
+    text = f"[rules]\nfolders = ['ci/rules', '{tmp_path}']\n"
+    assert policy_folders(policy(tmp_path, text)) == [tmp_path / "ci" / "rules", tmp_path]
+    file = policy(tmp_path, '[rules]\nfolders = ["ci/rules",\n"gone"]\n')
+    with pytest.raises(PolicyError, match="no such rule folder") as caught:
+        policy_folders(file)
+    assert caught.value.where == (f"{tmp_path}/quantmedic.toml:3",)
+
+
+# The manual page
+
+
+PAGE = (Path(str(files("quantmedic.manuals"))) / "general" / "check.md").read_text(encoding="utf-8")
+
+
+def example() -> str:
+    """The complete policy that the page shows."""
+    return max(re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S), key=len)
+
+
+def fields(model: Any = Policy, above: str = "") -> set[str]:
+    """Every key that a policy can have, as `WANTED` names it."""
+    found = set()
+    for name, field in model.model_fields.items():
+        key = f"{above}{name}"
+        found.add(key)
+        for inner in _models(field.annotation):
+            found |= fields(inner, f"{key}.")
+    return found
+
+
+def _models(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def test_every_key_has_words() -> None:
+    assert set(WANTED) == fields()
+
+
+@pytest.mark.parametrize("name", ["quantmedic.toml", "pyproject.toml"])
+def test_the_example_of_the_page_is_a_policy_for_the_rules_that_there_are(tmp_path: Path, name: str) -> None:
+    text = example() if name == "quantmedic.toml" else _inside_pyproject(example())
+    file = load_policy(written(tmp_path, text, name))
+    for folder in file.policy.rules.folders:
+        (tmp_path / folder).mkdir(parents=True)
+    assert policy_folders(file)
+    apply_policy(BASE, file)
+    shown = {re.sub(r"\.\d+", "", key) for key in file.lines} - {""}
+    assert {key for key in fields() if key not in shown} == set(), "the example shows every key"
+
+
+def test_every_toml_block_of_the_page_is_a_policy(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```toml\n(.*?)^```", PAGE, re.M | re.S)
+    for block in blocks:
+        name = "pyproject.toml" if "[tool." in block else "quantmedic.toml"
+        apply_policy(BASE, load_policy(written(tmp_path, block, name)))
+    assert len(blocks) > 1
+
+
+#: What a table of the page needs beside the key that a row shows.
+REQUIRED = {
+    "check": "",
+    "check.budget": 'metric = "top1"\nmax_drop = 1\n',
+    "rules": "",
+    "thresholds": "",
+    "ignore": 'rule = "A004"\nreason = "x"\nexpires = "never"\n',
+}
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Header, key, value and default of every row of the page's tables of keys."""
+    found = []
+    for header, body in re.findall(r"^### (\[[^\n]*\])\n(.*?)(?=^##)", PAGE, re.M | re.S):
+        for assignment, default in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", body, re.M):
+            key, _, value = assignment.partition(" = ")
+            found.append((header, key, value, default.strip("`")))
+    return found
+
+
+def test_the_page_explains_every_key() -> None:
+    shown = {f"{header.strip('[]')}.{key}" for header, key, *_ in rows()}
+    tables = {key.rpartition(".")[0] for key in WANTED} - {""}
+    assert shown - {"thresholds.activation_zscore"} == set(WANTED) - tables - {"thresholds"}
+    assert len(shown) == len(rows())
+
+
+@pytest.mark.parametrize("header, key, value, default", rows(), ids=[f"{row[0]} {row[1]}" for row in rows()])
+def test_the_page_shows_values_and_defaults_as_they_are(
+    tmp_path: Path, header: str, key: str, value: str, default: str
+) -> None:
+    table = header.strip("[]")
+    required = (
+        REQUIRED[table].replace("top1", "sqnr_db").replace("max_drop = 1\n", "") if key == "min" else REQUIRED[table]
+    )
+    others = "".join(line for line in required.splitlines(keepends=True) if not line.startswith(f"{key} ="))
+    without = written(tmp_path, f"{header}\n{others}")
+    loaded = load_policy(written(tmp_path / "with", f"{header}\n{others}{key} = {value}\n"))
+    apply_policy(BASE, loaded) if not loaded.policy.rules.folders else None
+    if default == "required":
+        refused(without)
+        return
+    found: Any = load_policy(without).policy
+    for name in f"{table}.{key}".split("."):
+        found = getattr(found[0] if isinstance(found, tuple) else found, name, None)
+    expected = tomllib.loads(f"x = {default}")["x"] if default not in ("none", "the rules' own") else None
+    assert (list(found) if isinstance(found, tuple) else found) == expected
+
+
+# Every style
+
+
+POLICIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "check": st.fixed_dictionaries(
+            {},
+            optional={
+                "fail_on": st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "severity": st.sampled_from(("high", "info", "never")),
+                        "rules": st.lists(st.sampled_from(("S003", "[x]", "weights")), max_size=3),
+                        "known": st.booleans(),
+                    },
+                ),
+                "verdicts": st.fixed_dictionaries({}, optional={"anomalous": st.sampled_from(("fail", "pass"))}),
+                "coverage": st.fixed_dictionaries({"min": st.floats(0, 1) | st.sampled_from((0, 1))}),
+                "baseline": st.text("ab/.#[]='\"\\\n", min_size=1, max_size=8),
+                "budget": st.lists(
+                    st.fixed_dictionaries(
+                        {"metric": st.sampled_from(("top1", "m:f")), "max_drop": st.floats(0, 9) | st.integers(0, 9)},
+                        optional={"unit": st.sampled_from(("points", "percent")), "output": st.text("ab", max_size=2)},
+                    ),
+                    max_size=3,
+                    unique_by=lambda each: (each["metric"], each.get("output")),
+                ),
+            },
+        ),
+        "rules": st.fixed_dictionaries({}, optional={"select": st.lists(st.just("W"), max_size=2)}),
+        "thresholds": st.dictionaries(st.sampled_from(("clipped_share", "x.y")), st.floats(-9, 9), max_size=2),
+        "ignore": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "rule": st.just("A004"),
+                    "reason": st.sampled_from(("x", "[[ignore]]\nrule = 1\n", "'''")),
+                    "expires": st.dates() | st.just("never") | st.dates().map(date.isoformat),
+                },
+                optional={"layers": st.lists(st.sampled_from(("head/*", "*")), max_size=3)},
+            ),
+            max_size=3,
+        ),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(POLICIES, st.integers(0, 2**32), st.booleans())
+def test_every_style_gives_the_same_policy_and_the_lines_of_its_keys(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any], seed: int, inside: bool
+) -> None:
+    writer = Writer(seed)
+    above = ("tool", "quantmedic") if inside else ()
+    text = writer.write(tree, above)
+    name = "pyproject.toml" if inside else "quantmedic.toml"
+    path = written(tmp_path_factory.getbasetemp() / "styles", text, name)
+    file = load_policy(path)
+    assert file.policy == Policy.model_validate(tree)
+    for key, line in writer.lines.items():
+        assert file.line(".".join(map(str, key[len(above) :]))) == line
+
+
+def test_a_truncated_policy_is_refused_or_whole(tmp_path: Path) -> None:
+    """No beginning of a file raises anything else, and none gives more than the whole."""
+    text = example()
+    whole = load_policy(written(tmp_path, text)).policy
+    for end in range(len(text)):
+        try:
+            file = load_policy(written(tmp_path, text[:end]))
+        except PolicyError as error:
+            assert re.search(r"quantmedic\.toml(:\d+)?", error.where[0])
+            continue
+        assert file.policy.ignore == whole.ignore[: len(file.policy.ignore)]
