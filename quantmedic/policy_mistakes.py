@@ -167,7 +167,8 @@ def _refused(found: Any) -> Mistake:
         return Mistake(key, f"{name} is missing: write {WANTED[name]}")
     if isinstance(key[-1], int):
         wanted = "a table" if name in ("check.budget", "ignore") else "text that is not empty"
-        return Mistake(key, f"each of {name} must be {wanted}, not {_shown(value)}")
+        near = "; rules are left out by ignore under [rules]" if name == "ignore" else ""
+        return Mistake(key, f"each of {name} must be {wanted}, not {_shown(value)}{near}")
     near = suggestion(value, _choices(annotation)) if isinstance(value, str) else ""
     return Mistake(key, f"{name} must be {WANTED[name]}, not {_shown(value)}{near}")
 

@@ -286,7 +286,11 @@ MISTAKES = [
         "thresholds.threshold_quantize_error.mse must be a finite number, not a list",
     ),
     ('[ignore]\nrule = "A004"\n', 1, "ignore must be a list of tables, each under [[ignore]], not a table"),
-    ('ignore = ["A004"]\n', 1, 'each of ignore must be a table, not "A004"'),
+    (
+        'ignore = ["A004"]\n',
+        1,
+        'each of ignore must be a table, not "A004"; rules are left out by ignore under [rules]',
+    ),
     (EXEMPTION, 1, 'ignore.expires is missing: write a date such as 2026-11-30, or "never"'),
     (
         '[[ignore]]\nrule = "A004"\nexpires = "never"\n',
