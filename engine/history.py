@@ -111,6 +111,11 @@ class Series:
     figures: tuple[Figure, ...]
 
     @property
+    def is_count(self) -> bool:
+        """Whole numbers of something, such as findings: a change is one, however small."""
+        return self.unit is None and all(figure.value.is_integer() for figure in self.figures)
+
+    @property
     def lowest(self) -> float:
         """Least value of all runs."""
         return min(figure.value for figure in self.figures)

@@ -19,6 +19,7 @@ from quantmedic.reports.charts import (
 from quantmedic.reports.cost import CostBox, cost_box
 from quantmedic.reports.data_sets import SetsBox, sets_box
 from quantmedic.reports.gate import GateBox, gate_box
+from quantmedic.reports.history import HistoryBox, history_box
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
@@ -141,6 +142,7 @@ class ReportContext:
     sets: Annotated[SetsBox, "what both data sets look like, and what is wrong with them"]
     datasets: Annotated[DatasetTable, "both data sets side by side"]
     outputs: Annotated[tuple[OutputLine, ...], "outputs of the network"]
+    history: Annotated[HistoryBox | None, "earlier checks of this model; None where none were recorded"]
     cost: Annotated[CostBox, "what quantization gave for what it cost"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
     not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
@@ -191,6 +193,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         sets=sets_box(diagnosis, samples),
         datasets=dataset_table(diagnosis.datasets),
         outputs=output_lines(diagnosis.outputs),
+        history=history_box(diagnosis.check.trend if diagnosis.check is not None else None),
         cost=cost_box(diagnosis),
         compared=comparison_lines(diagnosis),
         not_judged=rule_lines(diagnosis.not_judged, manuals),

@@ -33,8 +33,9 @@ OTHER_VARIABLES = {
     "licenses": "index.html: licences of the libraries inside the page",
     "marker": "check.md: name of the model, as the hidden first line has it",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
-    "picture": "compare.md: the graph lies beside it",
-    "record": "sensitivity.md: a SensitivityContext; compare.md and compare.html: a CompareContext",
+    "picture": "compare.md and trend.md: the graphs lie beside it",
+    "record": "sensitivity.md: a SensitivityContext; compare.md and compare.html: a CompareContext; "
+    "trend.md and trend.html: a HistoryBox",
     "program": "index.html: the page's program",
     "report": "page.html: link to the report, empty where there is none",
     "script_hashes": "pages: what the Content Security Policy lets run",

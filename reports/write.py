@@ -24,7 +24,7 @@ FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
 CHECK_FILES = {"markdown": "check.md", "sarif": "check.sarif", "junit": "check.xml"}
 PAGE_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)
 OWN_GRAPH = re.compile(
-    r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+|samples-\w+)\.(svg|png)"
+    r"((mse|cosine|sqnr)-(representative|validation)|error-birth|histogram-\d+|trend-\d+|samples-\w+)\.(svg|png)"
 )
 INDEX = "index.html"
 
@@ -154,7 +154,8 @@ def _check(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis)
 
 
 def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
-    charts: tuple[Chart, ...] = (context.birth, *context.charts, *context.histograms)
+    trend = context.history.charts if context.history is not None else ()
+    charts: tuple[Chart, ...] = (context.birth, *context.charts, *context.histograms, *trend)
     for chart in charts:
         if chart.note:
             continue
