@@ -28,7 +28,8 @@ from quantmedic.reports.trend_plot import Paint, plot_lines, sparkline
 FORMATS = ("html", "markdown", "json", "text")
 #: Figures that get a plot of their own in the terminal, and runs that are listed there.
 PLOTTED, LISTED = 4, 10
-NAME, SPARK = 26, 24
+#: Columns of the table: names, lines, and what is told behind them.
+NAME, SPARK, CHANGE = 26, 24, 58
 COLOURS = {"bad": "31", "good": "32", "dim": "2", "bold": "1"}
 
 
@@ -164,13 +165,13 @@ def _flowing(parts: Sequence[tuple[str, str]], width: int, paint: Paint) -> Iter
 
 def _table(found: Sequence[Series], trend: Trend, width: int, paint: Paint, ascii_only: bool) -> Iterator[str]:
     rows = [figure_line(series, trend) for series in found]
-    spark = min(SPARK, max(len(series.figures) for series in found), max(width - NAME - 40, 1))
+    spark = min(SPARK, len(trend.runs), max(width - NAME - CHANGE, 8))
     head = ("figure", "", "first", "now", "change")
     yield f"{head[0]:<{NAME}} {'':{spark}} {head[2]:>9} {head[3]:>9}  {head[4]}"
     for series, row in zip(found, rows, strict=True):
         unit = f", {visible(series.unit, 10)}" if series.unit else ""
         label = f"{visible(row.name, NAME - len(unit))}{unit}"
-        drawn = sparkline(series, spark, ascii_only=ascii_only)
+        drawn = sparkline(series, len(trend.runs), spark, ascii_only=ascii_only)
         now = "-" if row.last == NOT_MEASURED else row.last.partition(" ")[0]
         change = "   ".join(text for text in (paint(row.shift, row.look), _limit(row)) if text)
         yield f"{label:<{NAME}} {drawn:<{spark}} {row.first:>9} {now:>9}  {change}".rstrip()
@@ -183,9 +184,9 @@ def _runs(trend: Trend, width: int, paint: Paint) -> Iterator[str]:
     digits = len(str(shown[-1].number))
     for run in shown:
         row = run_line(run)
-        label = visible(row.label, max(width - digits - 58, 12))
+        label = visible(row.label, max(width - digits - 39, 8))
         verdict = paint(f"{row.verdict:<17}", row.look)
-        yield f"{row.number:>{digits}}  {row.time:<16}  {verdict}  {row.file:<12}  {label}".rstrip()
+        yield f"{row.number:>{digits}}  {row.time:<16}  {verdict}  {label}".rstrip()
 
 
 def _wrapped(text: str, width: int) -> list[str]:

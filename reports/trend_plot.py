@@ -77,15 +77,16 @@ def plot_lines(trend: Trend, series: Series, *, width: int, paint: Paint, ascii_
     return [*_rows(canvas, series, y, paint, ascii_only), _verdicts(trend, canvas, x, paint, ascii_only)]
 
 
-def sparkline(series: Series, width: int, *, ascii_only: bool) -> str:
-    """The figure in one line; where several runs share a column, the worst of them."""
+def sparkline(series: Series, runs: int, width: int, *, ascii_only: bool) -> str:
+    """The figure in one line, blank for runs that lack it; where several share a column, the worst of them."""
     levels = PLAIN_BLOCKS if ascii_only else BLOCKS
     low, high = extent(series)
-    size = math.ceil(len(series.figures) / width)
-    values = [figure.value for figure in series.figures]
+    values = {place: figure.value for (place, _), figure in zip(series.runs, series.figures, strict=True)}
     worst = max if series.better == "lower" else min
-    shown = [worst(values[at : at + size]) for at in range(0, len(values), size)]
-    return "".join(levels[_step((min(max(value, low), high) - low) / (high - low), len(levels))] for value in shown)
+    size = math.ceil(runs / width)
+    columns = ([values[at] for at in range(start, start + size) if at in values] for start in range(0, runs, size))
+    heights = (min(max(worst(column), low), high) if column else None for column in columns)
+    return "".join(" " if at is None else levels[_step((at - low) / (high - low), len(levels))] for at in heights)
 
 
 def mark(verdict: str, *, ascii_only: bool = False) -> str:
@@ -127,8 +128,10 @@ def _draw_intervals(
 
 
 def _rows(canvas: _Canvas, series: Series, y: Callable[[float], int], paint: Paint, ascii_only: bool) -> list[str]:
-    marked = (series.lowest, series.highest, series.figures[-1].limit)
-    labels = {y(value) // canvas.down: value for value in marked if value is not None and math.isfinite(value)}
+    values = [figure.value for figure in series.figures if math.isfinite(figure.value)]
+    limit = series.figures[-1].limit
+    marked = [*([min(values), max(values)] if values else []), *([limit] if limit is not None else [])]
+    labels = {y(value) // canvas.down: value for value in marked if math.isfinite(value)}
     edge = "|" if ascii_only else "┤"
     rows = []
     for row in range(canvas.rows):

@@ -1,5 +1,6 @@
 """The history file: what is stored survives, several processes lose nothing, and what is no history is left alone."""
 
+import json
 import math
 import os
 import pickle
@@ -304,3 +305,55 @@ def history(tmp_path_factory: pytest.TempPathFactory, diagnosis: Diagnosis) -> P
     for day in range(1, 4):
         record(path, diagnosis, time=f"2026-11-{day:02}T03:00:00Z", label=f"commit{day}")
     return path
+
+
+def test_the_command_plots_the_runs(history: Path) -> None:
+    result = run(history)
+    assert result.exit_code == 0
+    assert result.output.startswith("REGRESSION  int8.onnx\n3 runs from 2026-11-01 to 2026-11-03, 0 accepted")
+    for part in ("drop top1   points, lower is better", "limit 1.00: beyond it", "commit3", "┤"):
+        assert part in result.output
+    assert "causes high" in result.output and "\x1b" not in result.output
+
+
+def test_the_command_narrows_and_prints_every_format(history: Path) -> None:
+    text = run(history, "--figure", "agreement", "--last", 2).output
+    assert "agreement" in text and "drop" not in text and "2 runs from 2026-11-02" in text
+    found = json.loads(run(history, "--format", "json", "--last", 1).output)
+    assert [one["number"] for one in found["runs"]] == [3] and found["model"] == "int8.onnx"
+    assert run(history, "--format", "markdown").output.startswith("# REGRESSION: int8.onnx\n")
+    assert run(history, "--format", "html").output.startswith("<!DOCTYPE html>")
+
+
+def test_a_folder_gets_the_files(history: Path, tmp_path: Path) -> None:
+    result = run(history, "-o", tmp_path / "out", "--figure", "drop")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "trend.html",
+        "trend.md",
+        "trend-1.svg",
+        "trend.json",
+    }
+    assert "wrote" in result.output.splitlines()[-1]
+    for path in (tmp_path / "out").iterdir():
+        assert str(history.parent) not in path.read_text(encoding="utf-8")
+
+
+def test_a_terminal_without_unicode_gets_ascii(history: Path) -> None:
+    command = [sys.executable, "-m", "quantmedic", "trend", str(history)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.isascii() and b"*" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--model", "int9.onnx"], "did you mean 'int8.onnx'?"),
+        (["--figure", "drp"], "did you mean 'drop top1'?"),
+        (["--format", "json", "--format", "html"], "add --output"),
+        (["--last", "0"], "--last"),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error(history: Path, arguments: list[str], told: str) -> None:
+    command = [sys.executable, "-m", "quantmedic", "trend", str(history), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and told in done.stderr and not done.stdout and "Traceback" not in done.stderr
