@@ -65,13 +65,17 @@ class RuleResult:
     findings: tuple[Finding, ...]
     unknown: tuple[Unknown, ...]
     judged: int
+    without_data: bool = False
 
     @property
     def verdict(self) -> str:
-        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind)."""
+        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind).
+
+        Where no data were given, a rule passes only if all of its subjects were judged.
+        """
         if self.findings:
             return "fired"
-        if self.judged:
+        if self.judged and not (self.unknown and self.without_data):
             return "passed"
         return "not-judged" if self.unknown else "not-applicable"
 
@@ -148,7 +152,7 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
         shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
         evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
         findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence, view))
-    return RuleResult(rule, tuple(findings), tuple(unknown), judged)
+    return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)
 
 
 def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
@@ -157,6 +161,8 @@ def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
         if node.fact.startswith("model.") and scope != "model":
             of_model = holds(node, operator.attrgetter(node.fact)(facts), base)
             return lambda view: of_model
+        if node.op == "known" and node.value and facts.without_data and base.needs_data(node.fact):
+            return _awaited(operator.attrgetter(node.fact))
         return _comparison(node, operator.attrgetter(node.fact), base)
     if isinstance(node, Not):
         inner = _test(node.not_, scope, base, facts)
@@ -175,6 +181,11 @@ def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
         return verdict
 
     return joined
+
+
+def _awaited(read: Callable[[Any], Any]) -> Test:
+    """A fact that data would have told: without them nobody can say that there is none."""
+    return lambda view: None if read(view) is None else True
 
 
 def _comparison(condition: Condition, read: Callable[[Any], Any], base: RuleBase) -> Test:

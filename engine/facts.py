@@ -937,6 +937,11 @@ class CaseFacts(Facts):
     operands: tuple[OperandFacts, ...] = ()
     outputs: tuple[OutputFacts, ...] = ()
 
+    @property
+    def without_data(self) -> bool:
+        """No data set was given, so that whatever data would tell is missing."""
+        return bool(self.datasets) and all(own == DatasetFacts(role=own.role) for own in self.datasets)
+
 
 SCOPES: dict[Scope, type[Facts]] = {
     "model": ModelFacts,

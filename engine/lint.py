@@ -346,12 +346,17 @@ def _harmless(expansion: _Expansion) -> Iterable[Remark]:
     if rule.scope not in MANY or rule.severity not in ("high", "medium"):
         return
     harm = [branch.domains.get("model.harmed", Domain()) for branch in expansion.branches]
-    if not all(domain.known and domain.allowed == {True} for domain in harm):
+    if not all(_minds_harm(domain) for domain in harm):
         yield _warn(
             rule,
             f"severity {rule.severity} without asking for harm: it may fire on networks that lost nothing",
             help_="add {fact: model.harmed, is: true} to its conditions",
         )
+
+
+def _minds_harm(domain: Domain) -> bool:
+    """It asks for harm, or speaks where nobody measured any."""
+    return domain.known is False or (domain.known is True and domain.allowed == {True})
 
 
 def _words(rule: Rule, builtin: RuleBase | None) -> Iterable[Remark]:

@@ -337,6 +337,10 @@ class LogPattern(Data):
         return self
 
 
+#: Options that pass samples.
+_DATA_OPTIONS = ("--representative", "--validation")
+
+
 class RuleBase(Data):
     """All rules, thresholds and remedies in force, and the hints for facts that were not measured."""
 
@@ -356,6 +360,11 @@ class RuleBase(Data):
         """How to supply a missing fact: the hint of the longest matching prefix of its path."""
         matching = [prefix for prefix in self.hints if path.startswith(prefix)]
         return self.hints[max(matching, key=len)] if matching else None
+
+    def needs_data(self, path: str) -> bool:
+        """A fact is measured on samples: its hint names the option that passes them."""
+        hint = self.hint(path) or ""
+        return any(option in hint for option in _DATA_OPTIONS)
 
     def with_thresholds(self, values: Mapping[str, float], origin: str) -> "RuleBase":
         """Replace thresholds by the user's; ``origin`` is shown as their source.
