@@ -100,17 +100,28 @@ def metric_facts(case: Case) -> MetricFacts:
         statistics = case.statistics.get(role)
         if statistics is None:
             continue
-        samples = statistics.samples
-        samples = samples[np.isfinite(samples["metric_float"]) & np.isfinite(samples["metric_quantized"])]
-        if len(samples):
-            return _metric(case, name, role, samples)
+        pairs = metric_pairs(statistics)
+        if len(pairs[0]):
+            return _metric(case, name, role, *pairs)
     return MetricFacts(name=name, higher_is_better=case.record.metric_higher_is_better)
 
 
-def _metric(case: Case, name: str, role: Role, samples: NDArray[Any]) -> MetricFacts:
+def metric_pairs(statistics: SetStatistics) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The task metric of both models on the samples where both have one.
+
+    In the order of the samples' content, so that what is resampled depends neither on the order of the data nor on its
+    shards.
+    """
+    samples = statistics.samples
+    samples = samples[np.isfinite(samples["metric_float"]) & np.isfinite(samples["metric_quantized"])]
+    samples = samples[np.lexsort((samples["metric_quantized"], samples["metric_float"], samples["hash"]))]
+    return samples["metric_float"], samples["metric_quantized"]
+
+
+def _metric(
+    case: Case, name: str, role: Role, floats: NDArray[np.float64], quantized: NDArray[np.float64]
+) -> MetricFacts:
     higher = bool(case.record.metric_higher_is_better)
-    samples = _in_order(samples)
-    floats, quantized = samples["metric_float"], samples["metric_quantized"]
     combine = np.sqrt if name == "rmse" else lambda value: value
     before, after = float(combine(floats.mean())), float(combine(quantized.mean()))
     seed = int(case.record.run.get("seed", 0))
@@ -121,7 +132,7 @@ def _metric(case: Case, name: str, role: Role, samples: NDArray[Any]) -> MetricF
         name=name,
         higher_is_better=higher,
         dataset=role,
-        samples=len(samples),
+        samples=len(floats),
         float_value=before,
         quantized_value=after,
         drop=drop,

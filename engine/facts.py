@@ -689,8 +689,8 @@ class MetricFacts(Facts):
     quantized_value: float | None = fact("metric of the quantized model", "metric")
     drop: float | None = fact("float - quantized (sign turned where lower is better)", "metric")
     drop_low: float | None = fact(
-        "lower end of the drop's 95 % interval: paired score interval (Newcombe 1998, method 10) for 0/1 metrics, "
-        "seeded bootstrap over samples else",
+        "lower end of the drop's 95 % interval: corrected paired score interval (Tango 1998) for 0/1 metrics, seeded "
+        "studentized bootstrap over samples else",
         "metric",
     )
     drop_high: float | None = fact("upper end of that interval", "metric")
@@ -704,8 +704,9 @@ class MetricFacts(Facts):
         "metric of the float model that the user knows, from --expected-float-metric", "metric"
     )
     expected_shortfall: float | None = fact(
-        "distance of the expected metric to the 99 % interval of the float model's measured one (Wilson score for 0/1 "
-        "metrics, seeded bootstrap over samples else) / scale of the metric; 0 inside it and where the model is better",
+        "distance of the expected metric to the 99 % interval of the float model's measured one (corrected Wilson "
+        "score for 0/1 metrics, seeded studentized bootstrap over samples else) / scale of the metric; 0 inside it and "
+        "where the model is better",
         "ratio",
     )
 

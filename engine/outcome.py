@@ -30,8 +30,8 @@ class MetricChange(Contract):
         "where lower is better"
     )
     low: float = Field(
-        description="lower end of its 95 % interval: paired score interval (Newcombe 1998, method 10) for 0/1 metrics, "
-        "seeded bootstrap else; unpaired: square-and-add of both drops' intervals (Zou and Donner 2008)"
+        description="lower end of its 95 % interval: corrected paired score interval (Tango 1998) for 0/1 metrics, "
+        "seeded studentized bootstrap else; unpaired: square-and-add of both drops' intervals (Zou and Donner 2008)"
     )
     high: float = Field(description="upper end of that interval")
     paired: bool = Field(description="measured on the same samples, by content and label")
