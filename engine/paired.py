@@ -65,16 +65,14 @@ def relative_drop_interval(
 ) -> tuple[float, float, float]:
     """Drop over the magnitude of the float model's metric, and its confidence interval; positive means worse.
 
-    Of zeros and ones the interval is that of the drop, over the measured metric: who loses a sample had it right, so
-    that the chance of the metric itself only takes from the spread at a given relative drop. All others get the
-    bootstrap of the ratio; where the metric is a root, of the ratio of its squares.
+    Of zeros and ones, where 1 is right, the interval is that of the drop, over the measured metric: what is lost was
+    right before, so that the chance of the metric itself only takes from the spread at a given relative drop. All
+    others get the bootstrap of the ratio; where the metric is a root, of the ratio of its squares.
 
     Args: see `drop_interval`; the float model's metric must not be 0.
     """
-    if not root and is_binary(floats, quantized):
-        drop, low, high = drop_interval(
-            floats, quantized, higher_is_better=higher_is_better, confidence=confidence, seed=seed
-        )
+    if higher_is_better and not root and is_binary(floats, quantized):
+        drop, low, high = drop_interval(floats, quantized, higher_is_better=True, confidence=confidence)
         level = float(floats.mean())
         return drop / level, low / level, high / level
     found = _bootstrap(floats, quantized, _ratios, confidence, seed)
