@@ -52,6 +52,7 @@ GENERAL = {
     "report",
     "compare",
     "check",
+    "ci",
     "torch",
     "weights",
     "mct",
