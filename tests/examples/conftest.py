@@ -10,16 +10,6 @@ import pytest
 
 from quantmedic.demo import patient
 
-ROOT = Path(__file__).resolve().parents[2]
-CI = ROOT / "examples" / "ci"
-#: Without labels and metrics of its own, so that the verdict is that of the accuracy.
-LENIENT = '[check]\nfail_on = {severity = "never"}\n'
-
-
-def budget(points: float) -> str:
-    """A policy that judges top-1 alone."""
-    return f'{LENIENT}[[check.budget]]\nmetric = "top1"\nmax_drop = {points}\n'
-
 
 @pytest.fixture
 def project(tmp_path: Path) -> Callable[..., Path]:
@@ -27,7 +17,7 @@ def project(tmp_path: Path) -> Callable[..., Path]:
     return lambda **options: _project(tmp_path / "a project's folder", **options)
 
 
-def _project(folder: Path, *, healthy: bool = True, policy: str = LENIENT, samples: int = 512) -> Path:
+def _project(folder: Path, *, healthy: bool = True, policy: str = "", samples: int = 512) -> Path:
     (float_model, quantized), options = patient(healthy=healthy)
     (folder / "models").mkdir(parents=True)
     (folder / "data").mkdir()

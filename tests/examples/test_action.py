@@ -281,3 +281,103 @@ def test_paths_start_from_the_working_directory(recorder: Runner) -> None:
 
 
 # --- Verdicts --------------------------------------------------------------------------------------------------------
+
+#: Judges the task metric alone.
+BUDGET = """
+[check]
+fail_on = {{severity = "never"}}
+[[check.budget]]
+metric = "top1"
+max_drop = {points}
+"""
+
+
+def quantized_is_right(project: Path) -> None:
+    """Labels that only the quantized model knows."""
+    session = onnxruntime.InferenceSession(project / "models" / "int8.onnx")
+    file = project / "data" / "validation.npz"
+    arrays = dict(np.load(file))
+    (name,) = (each.name for each in session.get_inputs())
+    arrays["labels"] = session.run(None, {name: arrays["image"]})[0].argmax(axis=1)
+    np.savez(file, **arrays)
+
+
+def nothing(project: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    "verdict, code, healthy, points, prepare",
+    [
+        ("ACCEPT", 0, True, 5.0, nothing),
+        ("REGRESSION", 1, False, 5.0, nothing),
+        ("INSUFFICIENT_DATA", 3, True, 0.05, nothing),
+        ("ANOMALOUS", 4, False, 5.0, quantized_is_right),
+    ],
+)
+def test_verdict_is_told_by_outputs_and_exit_code(
+    project: Callable[..., Path],
+    runner: Callable[[Path], Runner],
+    verdict: str,
+    code: int,
+    healthy: bool,
+    points: float,
+    prepare: Callable[[Path], None],
+) -> None:
+    folder = project(healthy=healthy, policy=BUDGET.format(points=points))
+    prepare(folder)
+    done = runner(folder).run(MODELS | DATA)
+    assert done.code == code, done.log
+    report = folder / "quantmedic-report"
+    assert done.outputs == {
+        "verdict": verdict,
+        "exit-code": str(code),
+        "report": str(report),
+        "sarif": str(report / "check.sarif"),
+    }
+    names = {"index.html", "report.md", "report.json", "check.md", "check.sarif", "check.xml", "quantmedic.case"}
+    assert names <= {path.name for path in report.iterdir()}
+    assert verdict in done.log
+    assert verdict in done.summary
+    assert ("::error" in done.log) == (code != 0)
+
+
+def test_what_could_not_run_leaves_no_verdict_of_an_earlier_run(
+    project: Callable[..., Path], runner: Callable[[Path], Runner]
+) -> None:
+    folder = project()
+    report = folder / "quantmedic-report"
+    report.mkdir()
+    (report / "report.json").write_text('{"gate": "ACCEPT"}', encoding="utf-8")
+    done = runner(folder).run({"float": "missing.onnx", "quantized": "models/int8.onnx"} | DATA)
+    assert done.code == 2
+    assert done.outputs == {"verdict": "", "exit-code": "2", "report": "", "sarif": ""}
+    assert "missing.onnx" in done.log
+
+
+def test_warn_only_passes_and_still_tells_the_verdict(
+    project: Callable[..., Path], runner: Callable[[Path], Runner]
+) -> None:
+    done = runner(project(healthy=False)).run(MODELS | DATA | {"args": "--warn-only"})
+    assert (done.code, done.outputs["verdict"], done.outputs["exit-code"]) == (0, "REGRESSION", "0"), done.log
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_paths_could_not_run(runner: Callable[[Path], Runner], text: str, tmp_path: Path) -> None:
+    """The real command, too, takes them for names of files that are not there."""
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    done = runner(workspace).run({"float": text, "quantized": text, "validation": text, "config": text})
+    assert (done.code, done.outputs["verdict"]) == (2, "")
+    assert not [path for path in tmp_path.rglob("pwned*") if path.name == "pwned"]
+    assert "\n::error::owned" not in done.log
+
+
+def test_workflow_example_runs(project: Callable[..., Path], runner: Callable[[Path], Runner]) -> None:
+    folder = project(policy=BUDGET.format(points=5.0))
+    (job,) = WORKFLOW["jobs"].values()
+    (step,) = (each for each in job["steps"] if each.get("id") == "quantmedic")
+    inputs = {name: evaluate(value, {"github.sha": "0123abc"}) for name, value in step["with"].items()}
+    done = runner(folder).run(inputs)
+    assert (done.code, done.outputs["verdict"]) == (0, "ACCEPT"), done.log
+    assert (folder / "history.db").is_file()
