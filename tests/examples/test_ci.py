@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +165,7 @@ def test_jenkins_stage_runs(project: Callable[..., Path], command: Callable[[Pat
     command(folder / ".quantmedic" / "bin")
     text = (CI / "Jenkinsfile").read_text(encoding="utf-8")
     (script,) = re.findall(r"returnStatus: true, script: '''(.*?)'''", text, re.S)
-    done = run_lines([script.replace("\\\\", "\\")], folder, BUILD_NUMBER="7")
+    done = run_lines([script], folder, BUILD_NUMBER="7")
     assert done.returncode == 1, done.stdout + done.stderr
     for name in re.findall(r"quantmedic-report/[\w.]+", text):
         assert (folder / name).is_file()
@@ -176,7 +176,7 @@ def test_jenkins_stage_runs(project: Callable[..., Path], command: Callable[[Pat
 def test_pre_commit_hooks_run(
     project: Callable[..., Path], command: Callable[[Path], None], tmp_path: Path, healthy: bool, code: int
 ) -> None:
-    """As a pre-commit would: on files that were added, with the hooks of this environment in place of installed ones."""
+    """On files that git knows, with the command of this environment in place of an installed one."""
     folder = project(healthy=healthy)
     command(tmp_path / "bin")
     (example,) = yaml.safe_load((CI / "pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"]
