@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
+    from quantmedic.checks import check
     from quantmedic.comparisons import compare, write_comparison
     from quantmedic.fallbacks import fallback
     from quantmedic.histories import load_history, write_trend
@@ -29,6 +30,7 @@ except PackageNotFoundError:  # a checkout that was never installed
 
 __all__ = [
     "__version__",
+    "check",
     "collect",
     "collect_static",
     "collect_weights",

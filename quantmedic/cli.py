@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from quantmedic.cli_gate import baseline, check, trend
 from quantmedic.cli_options import (
     CONTEXT,
     FORMATS,
+    PRINTED_FORMATS,
     data_options,
     output_option,
     parse_data,
@@ -22,6 +24,7 @@ from quantmedic.cli_options import (
     profile_option,
     proof_options,
     report_options,
+    require_folder,
     resume_option,
     rule_options,
     toolchain_option,
@@ -29,6 +32,7 @@ from quantmedic.cli_options import (
 )
 from quantmedic.cli_terminal import (
     ascii_only,
+    collect_case,
     fail,
     interrupted_by_termination,
     print_markdown,
@@ -40,7 +44,6 @@ if TYPE_CHECKING:
     from quantmedic.engine.diagnosis import Diagnosis
     from quantmedic.engine.rule import RuleBase
 
-_COMPARE_FORMATS = ("html", "markdown", "json", "text")
 _SENSITIVITY_MODES = ("one", "all-but-one", "cumulative")
 
 
@@ -157,7 +160,7 @@ def collect(float_model: Path, quantized_model: Path, output: Path, **options: A
     """
     from quantmedic import save_case
 
-    case = _collect(float_model, quantized_model, checkpoint=output, **parse_data(options))
+    case = collect_case(float_model, quantized_model, checkpoint=output, **parse_data(options))
     save_case(case, output)
     click.echo(f"wrote {output} ({size_text(output.stat().st_size)})")
 
@@ -227,11 +230,16 @@ def report(
     _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, before, toolchain)
 
 
+cli.add_command(check)
+cli.add_command(baseline)
+cli.add_command(trend)
+
+
 @cli.command(context_settings=CONTEXT)
 @click.argument("before", type=click.Path(path_type=Path), metavar="BEFORE")
 @click.argument("after", type=click.Path(path_type=Path), metavar="AFTER")
 @rule_options
-@click.option("--format", "formats", multiple=True, type=click.Choice(_COMPARE_FORMATS), help="Repeat with --output.")
+@click.option("--format", "formats", multiple=True, type=click.Choice(PRINTED_FORMATS), help="Repeat with --output.")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Folder for compare.html, .md and .json.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the answer only.")
 @click.option("--verbose", is_flag=True, help="Print all layers and subjects.")
@@ -259,8 +267,7 @@ def compare(
     import quantmedic
     from quantmedic.reports.compare import render
 
-    if output is None and len(formats) > 1:
-        raise click.UsageError("several formats need a folder: add --output")
+    require_folder(formats, output)
     record = quantmedic.compare(before, after, parse_rules(options))
     shown: Any = "quiet" if quiet else "verbose" if verbose else "normal"
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -268,7 +275,7 @@ def compare(
     settings = {"verbosity": shown, "color": color, "ascii_only": ascii_only()} if form == "text" else {}
     click.echo(render(record, form, **settings), nl=False)
     if output is not None:
-        written = quantmedic.write_comparison(record, output, formats=formats or _COMPARE_FORMATS[:3])
+        written = quantmedic.write_comparison(record, output, formats=formats or PRINTED_FORMATS[:3])
         click.echo("" if quiet else "\n", nl=False)
         click.echo("wrote " + ", ".join(f"{file.path} ({size_text(file.size)})" for file in written))
 
@@ -569,22 +576,6 @@ def completion(shell: str) -> None:
     click.echo(found(cli, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source())
 
 
-def _collect(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
-    import quantmedic
-
-    try:
-        with progress_bars() as progress, interrupted_by_termination():
-            return quantmedic.collect(float_model, quantized_model, progress=progress, checkpoint=checkpoint, **options)
-    except KeyboardInterrupt as interrupt:
-        case = getattr(interrupt, "case", None)
-        if case is None or checkpoint is None:
-            raise
-        seen = " and ".join(f"{d.seen} {role} samples" for role, d in case.record.datasets.items())
-        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
-        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
-        sys.exit(130)
-
-
 def _sensitivity(float_model: Path, quantized_model: Path, checkpoint: Path, options: dict[str, Any]) -> Any:
     import quantmedic
 
@@ -623,7 +614,7 @@ def _diagnose(
 ) -> None:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
     fixed = options["write_fixed"]
-    case = _collect(float_model, quantized_model, rules=rules, **options)
+    case = collect_case(float_model, quantized_model, rules=rules, **options)
     diagnosis = _judge_and_write(case, rules, output, formats, quiet, verbose, previous, toolchain)
     if fixed is None:
         return
@@ -648,7 +639,7 @@ def _compare_fixed(
     own = {**options, "prove": None, "write_fixed": None, "checkpoint": None, "resume": False, "profile": False}
     if own.get("validation") is not None:
         own["representative"] = None  # It did not calibrate this model.
-    after = judge(_collect(float_model, fixed, rules=rules, **own), rules)
+    after = judge(collect_case(float_model, fixed, rules=rules, **own), rules)
     for line in fixed_lines(before, after, fixed.name):
         click.echo(line)
 

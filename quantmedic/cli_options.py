@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from quantmedic.engine.rule import RuleBase
 
 FORMATS = ("html", "markdown", "json", "png")
+#: Formats of what is printed as well as written.
+PRINTED_FORMATS = ("html", "markdown", "json", "text")
 PREPARE = ("mean", "std", "scale", "layout", "channel-order", "resize")
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -218,3 +220,9 @@ def parse_rules(
         named(toolchain, base.toolchains)
     base = apply_thresholds(base, options.pop("threshold_file", None), options.pop("threshold", ()))
     return base.choose(options.pop("select", ()), options.pop("ignore", ()))
+
+
+def require_folder(formats: Sequence[str], output: Path | None) -> None:
+    """Refuse several formats where only one can be printed."""
+    if output is None and len(formats) > 1:
+        raise click.UsageError("several formats need a folder: add --output")

@@ -3,9 +3,27 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+
+
+def collect_case(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
+    """A measured case, with progress shown; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
+    import quantmedic
+
+    try:
+        with progress_bars() as progress, interrupted_by_termination():
+            return quantmedic.collect(float_model, quantized_model, progress=progress, checkpoint=checkpoint, **options)
+    except KeyboardInterrupt as interrupt:
+        case = getattr(interrupt, "case", None)
+        if case is None or checkpoint is None:
+            raise
+        seen = " and ".join(f"{d.seen} {role} samples" for role, d in case.record.datasets.items())
+        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
+        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
+        sys.exit(130)
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def refused(path: Path, diagnosis: Diagnosis) -> list[HistoryError]:
 def test_what_is_recorded_comes_back(path: Path, diagnosis: Diagnosis) -> None:
     first = record(path, diagnosis, time=TIME, label="abc123")
     second = record(path, diagnosis, time="2026-11-07T03:00:00Z")
-    assert load_history(path) == second == quantmedic.trend(path)
+    assert load_history(path) == second == quantmedic.load_history(path)
     run, last = second.runs
     assert first.runs == (run,) and second.model == "int8.onnx"
     assert (run.number, run.time, run.label, run.verdict) == (1, TIME, "abc123", "REGRESSION")

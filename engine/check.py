@@ -1,0 +1,420 @@
+"""The gate: a policy applied to a diagnosis, line by line, and the verdict that follows."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property, lru_cache
+from typing import Literal
+
+from quantmedic.engine.baseline import Baseline, KnownFinding, headline, value_of
+from quantmedic.engine.budget import judge_budget
+from quantmedic.engine.case import Case
+from quantmedic.engine.check_record import (
+    EXIT_CODES,
+    BaselineUse,
+    CheckedFinding,
+    CheckReport,
+    ExemptionStatus,
+    ExemptionUse,
+    FindingStatus,
+    GateLine,
+    GateStatus,
+    GateWord,
+    GoneFinding,
+)
+from quantmedic.engine.collector import uncollected
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis
+from quantmedic.engine.evaluate import Finding, RuleResult
+from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.headline import Headline
+from quantmedic.engine.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
+from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity, matches
+
+#: An exemption warns from so many days before it expires.
+SOON_DAYS = 14
+#: Figures of a static case: there is none.
+STATIC = "no data was used: --static judges weights, graph and quantization parameters"
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a check depends on beside the case and the policy.
+
+    Attributes:
+        today: The day that decides which exemptions have expired.
+        baseline: Findings that are known; None where there is no baseline.
+        baseline_origin: Its file name.
+        location: Text file that annotations point at, relative to where the check runs.
+        policy: The policy's file in the same form; None where there is none.
+        strict: Exemptions that cover nothing fail.
+        warn_only: No verdict fails.
+        static: The case was made without data.
+    """
+
+    today: date
+    baseline: Baseline | None = None
+    baseline_origin: str = "baseline"
+    location: str = "quantmedic.toml"
+    policy: str | None = None
+    strict: bool = False
+    warn_only: bool = False
+    static: bool = False
+
+
+@uncollected
+def check(
+    file: PolicyFile,
+    base: RuleBase,
+    case: Case,
+    facts: CaseFacts,
+    diagnosis: Diagnosis,
+    results: Sequence[RuleResult],
+    given: Circumstances,
+) -> CheckReport:
+    """Apply a policy to a diagnosis.
+
+    Args:
+        file: The policy.
+        base: The rules in force, its choice and thresholds among them.
+        case: What was measured.
+        facts: Its facts.
+        diagnosis: What became of its findings.
+        results: What all rules say of the facts.
+        given: Day, baseline and options.
+
+    Raises:
+        DataError: A budget names an output that the network does not have.
+    """
+    return _Checked(file, base, case, facts, diagnosis, results, given).report
+
+
+@dataclass(frozen=True)
+class _Checked:
+    file: PolicyFile
+    base: RuleBase
+    case: Case
+    facts: CaseFacts
+    diagnosis: Diagnosis
+    results: Sequence[RuleResult]
+    given: Circumstances
+
+    @property
+    def report(self) -> CheckReport:
+        gates = tuple(self._gates())
+        verdict = self._verdict(gates)
+        policy, given = self.file.policy.check, self.given
+        let_pass = (verdict == "INSUFFICIENT_DATA" and policy.verdicts.insufficient_data == "pass") or (
+            verdict == "ANOMALOUS" and policy.verdicts.anomalous == "pass"
+        )
+        return CheckReport(
+            verdict=verdict,
+            exit_code=0 if given.warn_only or let_pass else EXIT_CODES[verdict],
+            warn_only=given.warn_only,
+            static=given.static,
+            model=self.facts.model.name or "?",
+            policy=given.policy,
+            location=given.location,
+            gates=gates,
+            findings=self.findings,
+            exemptions=self.exemptions,
+            baseline=self.baseline_use,
+        )
+
+    def _verdict(self, gates: Sequence[GateLine]) -> GateWord:
+        """The gravest that the policy lets fail, else the gravest at all.
+
+        What a policy asks for and nobody measured is no pass; of a static case it was not to be expected.
+        """
+        statuses = {gate.status for gate in gates}
+        if "not-judged" in statuses and not self.given.static:
+            statuses.add("undecided")
+        verdicts = self.file.policy.check.verdicts
+        gravest: list[tuple[GateStatus, GateWord, bool]] = [
+            ("anomalous", "ANOMALOUS", verdicts.anomalous == "fail"),
+            ("fail", "REGRESSION", True),
+            ("undecided", "INSUFFICIENT_DATA", verdicts.insufficient_data == "fail"),
+        ]
+        there = [(word, fails) for status, word, fails in gravest if status in statuses]
+        failing = [word for word, fails in there if fails]
+        return next(iter(failing or [word for word, _ in there]), "ACCEPT")
+
+    # --- Gates -------------------------------------------------------------------------------------------------------
+
+    def _gates(self) -> Iterator[GateLine]:
+        budgets = self.file.policy.check.budget
+        for place, (budget, name) in enumerate(zip(budgets, _budget_names(budgets), strict=True)):
+            line = self.file.line(f"check.budget.{place}")
+            if self.given.static:
+                yield GateLine(kind=_kind(budget), name=name, status="not-judged", message=STATIC, line=line)
+                continue
+            yield judge_budget(budget, self.case, self.facts, name=name, line=line)
+        if self.diagnosis.verdict == "not-comparable":
+            message = "the two models cannot be compared as they are, so no figure of them counts"
+            yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
+        if (gain := self.facts.model.metric.gain_share) is not None:
+            yield self._gain(gain)
+        yield self._findings_gate()
+        yield from self._coverage()
+        yield from self._exemptions_gate()
+
+    def _gain(self, gain: float) -> GateLine:
+        """A quantized model that is better by so much was compared wrongly."""
+        limit, metric = self.base.threshold("anomalous_gain"), self.facts.model.metric.name
+        is_over = gain > limit
+        shown = f"{metric} gains at least {100 * gain:.1f} % of its scale, more than the {100 * limit:g} % that"
+        within = f"no gain of {metric} over {100 * limit:g} % of its scale"
+        return GateLine(
+            kind="gain",
+            name="gain",
+            status="anomalous" if is_over else "pass",
+            message=f"{shown} quantization can do: check how the two are compared" if is_over else within,
+            value=gain,
+            limit=limit,
+            unit="ratio",
+            line=self.file.line("check.verdicts.anomalous"),
+        )
+
+    def _findings_gate(self) -> GateLine:
+        fail_on = self.file.policy.check.fail_on
+        gated = sum(finding.gated for finding in self.findings)
+        of = [f"of severity {_from_on(fail_on.severity)}"] if fail_on.severity != "never" else []
+        of += [f"of {', '.join(fail_on.rules)}"] if fail_on.rules else []
+        is_new = self.given.baseline is not None and not fail_on.known
+        which = " or ".join(of) or "counted by the policy"
+        return GateLine(
+            kind="findings",
+            name="findings",
+            status="fail" if gated else "pass",
+            message=f"{gated or 'none'} {which}{', new or worse' if is_new else ''}",
+            value=gated,
+            limit=0,
+            line=self.file.line("check.fail_on"),
+        )
+
+    def _coverage(self) -> Iterator[GateLine]:
+        wanted = self.file.policy.check.coverage
+        if wanted is None:
+            return
+        share, line = self.facts.model.quantized_share, self.file.line("check.coverage")
+        if share is None:
+            message = "the share of quantized operators is not known"
+            yield GateLine(kind="coverage", name="coverage", status="not-judged", message=message, line=line)
+            return
+        yield GateLine(
+            kind="coverage",
+            name="coverage",
+            status="pass" if share >= wanted.min else "fail",
+            message=f"{100 * share:.4g} % quantized, required {100 * wanted.min:.4g} %",
+            value=100 * share,
+            limit=100 * wanted.min,
+            unit="%",
+            line=line,
+        )
+
+    def _exemptions_gate(self) -> Iterator[GateLine]:
+        unused = [use for use in self.exemptions if use.status == "unused"]
+        if not self.given.strict or not unused:
+            return
+        rules = ", ".join(f"{use.rule} {' '.join(use.layers)}" for use in unused)
+        message = f"{len(unused)} cover nothing: {rules}"
+        yield GateLine(
+            kind="exemptions", name="exemptions", status="fail", message=message, value=len(unused), line=unused[0].line
+        )
+
+    # --- Findings ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _listed(self) -> list[tuple[Finding, CauseReport]]:
+        """Findings of the causes that the diagnosis lists, without those that other causes explain."""
+        causes = {cause.cause: cause for cause in self.diagnosis.causes}
+        explained = {(e.rule, e.subject) for cause in causes.values() for e in cause.absorbs}
+        return [
+            (finding, causes[result.rule.cause])
+            for result in self.results
+            if result.rule.cause in causes
+            for finding in result.findings
+            if (finding.rule.id, finding.subject) not in explained
+        ]
+
+    @cached_property
+    def findings(self) -> tuple[CheckedFinding, ...]:
+        """Gravest first, and what counts before what does not."""
+        found = [self._checked(finding, cause) for finding, cause in self._listed]
+        return tuple(sorted(found, key=lambda f: (not f.gated, SEVERITIES.index(f.severity))))
+
+    def _checked(self, finding: Finding, cause: CauseReport) -> CheckedFinding:
+        lead = headline(finding)
+        severity = _less_severe(finding.rule.severity, cause.severity)
+        status, before = self._status(finding, lead)
+        exemption = self._exemption(finding)
+        return CheckedFinding(
+            rule=finding.rule.id,
+            name=finding.rule.name,
+            cause=finding.rule.cause,
+            severity=severity,
+            subject=finding.subject,
+            message=finding.message,
+            fact=lead.fact if lead is not None else None,
+            unit=lead.unit if lead is not None else None,
+            comparison=lead.comparison if lead is not None else None,
+            value=lead.value if lead is not None else None,
+            threshold=lead.threshold if lead is not None else None,
+            before=before,
+            status=status,
+            gated=exemption is None and self._counts(finding, severity, status),
+            exemption=exemption,
+        )
+
+    def _counts(self, finding: Finding, severity: Severity, status: FindingStatus) -> bool:
+        fail_on = self.file.policy.check.fail_on
+        if status == "known" and not fail_on.known:
+            return False
+        grave = fail_on.severity != "never" and SEVERITIES.index(severity) <= SEVERITIES.index(fail_on.severity)
+        return grave or any(matches(finding.rule, selector) for selector in fail_on.rules)
+
+    # --- Baseline ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _known(self) -> Mapping[tuple[str, str], KnownFinding]:
+        """Findings of the baseline by rule and present name."""
+        if self.given.baseline is None:
+            return {}
+        return {(f.rule, self._renamed(f.layer)): f for f in self.given.baseline.findings}
+
+    @cached_property
+    def _renamed(self) -> Callable[[str], str]:
+        assert self.given.baseline is not None
+        return self.given.baseline.renamed(self.facts.layers)
+
+    def _status(self, finding: Finding, lead: Headline | None) -> tuple[FindingStatus, float | None]:
+        """New, worse or known, and the value in the baseline; worse by the fact that the baseline holds."""
+        known = self._known.get((finding.rule.id, finding.subject))
+        if known is None:
+            return "new", None
+        if lead is None or known.fact is None or known.value is None:
+            return "known", known.value
+        own = next((e for e in finding.evidence if e.fact == known.fact), None)
+        if own is None or lead.fact != known.fact:
+            return "known", known.value
+        now = value_of(known.fact, finding.view, self.facts.model)
+        return ("worse" if lead.trend(known.value, now) == "worse" else "known"), known.value
+
+    @property
+    def baseline_use(self) -> BaselineUse | None:
+        """What became of the baseline; findings that another cause explains are still there."""
+        if self.given.baseline is None:
+            return None
+        gone, not_judged = gone_findings(self.given.baseline, self.facts, self.results)
+        counts = {status: sum(f.status == status for f in self.findings) for status in ("known", "worse", "new")}
+        return BaselineUse(
+            origin=self.given.baseline_origin,
+            **counts,
+            gone=tuple(GoneFinding(rule=f.rule, subject=f.layer) for f in gone),
+            not_judged=tuple(GoneFinding(rule=f.rule, subject=f.layer) for f in not_judged),
+            renamed=sum(self._renamed(layer.name) != layer.name for layer in self.given.baseline.layers),
+        )
+
+    # --- Exemptions --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def exemptions(self) -> tuple[ExemptionUse, ...]:
+        """Every exemption of the policy, and what it did."""
+        return tuple(self._use(place, exemption) for place, exemption in enumerate(self.file.policy.ignore))
+
+    def _use(self, place: int, exemption: Exemption) -> ExemptionUse:
+        covered = sum(_covers(exemption, finding) for finding, _ in self._listed)
+        days = _days(exemption, self.given.today)
+        return ExemptionUse(
+            rule=exemption.rule,
+            layers=exemption.layers,
+            reason=exemption.reason,
+            expires=str(exemption.expires),
+            status=self._exemption_status(exemption, covered, days),
+            days=days,
+            findings=covered,
+            line=self.file.line(f"ignore.{place}"),
+        )
+
+    def _exemption_status(self, exemption: Exemption, covered: int, days: int | None) -> ExemptionStatus:
+        if not covered and not self._fired(exemption):
+            return "not-judged" if self._unknown(exemption) else "unused"
+        if days is not None and days < 0:
+            return "expired"
+        return "expires-soon" if days is not None and days <= SOON_DAYS else "active"
+
+    def _fired(self, exemption: Exemption) -> bool:
+        """Covers something, be it only a finding that another cause explains this time."""
+        return any(_covers(exemption, finding) for result in self.results for finding in result.findings)
+
+    def _unknown(self, exemption: Exemption) -> bool:
+        """Its rule could not be judged on its layers, or is not in force."""
+        rules = [result for result in self.results if matches(result.rule, exemption.rule)]
+        return not rules or any(_is_among(u.subject, exemption) for result in rules for u in result.unknown)
+
+    def _exemption(self, finding: Finding) -> int | None:
+        """The first exemption in force that covers a finding."""
+        for place, exemption in enumerate(self.file.policy.ignore):
+            days = _days(exemption, self.given.today)
+            if _covers(exemption, finding) and (days is None or days >= 0):
+                return place
+        return None
+
+
+def gone_findings(
+    baseline: Baseline, facts: CaseFacts, results: Iterable[RuleResult]
+) -> tuple[list[KnownFinding], list[KnownFinding]]:
+    """Findings of a baseline that are no longer there, and those that could not be judged this time."""
+    renamed = baseline.renamed(facts.layers)
+    results = list(results)
+    fired = {(f.rule.id, f.subject) for result in results for f in result.findings}
+    unknown = {(u.rule.id, u.subject) for result in results for u in result.unknown}
+    in_force = {result.rule.id for result in results}
+    missing = [f for f in baseline.findings if (f.rule, renamed(f.layer)) not in fired]
+    unjudged = [f for f in missing if f.rule not in in_force or (f.rule, renamed(f.layer)) in unknown]
+    return [f for f in missing if f not in unjudged], unjudged
+
+
+def _covers(exemption: Exemption, finding: Finding) -> bool:
+    return matches(finding.rule, exemption.rule) and any(
+        _is_among(name, exemption) for name in (finding.subject, finding.layer) if name is not None
+    )
+
+
+def _is_among(name: str, exemption: Exemption) -> bool:
+    return any(_pattern(layer).fullmatch(name) for layer in exemption.layers)
+
+
+@lru_cache
+def _pattern(layers: str) -> re.Pattern[str]:
+    """``*`` is any text and ``?`` one character; brackets are part of a name."""
+    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in layers)
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _days(exemption: Exemption, today: date) -> int | None:
+    """Days that it is still in force, the last one included; None for ever."""
+    return None if exemption.expires == "never" else (exemption.expires - today).days
+
+
+def _less_severe(*severities: Severity) -> Severity:
+    return max(severities, key=SEVERITIES.index)
+
+
+def _from_on(severity: Severity) -> str:
+    return severity if severity == SEVERITIES[0] else f"{severity} or above"
+
+
+def _kind(budget: Budget) -> Literal["accuracy", "agreement", "sqnr"]:
+    return "agreement" if budget.metric == AGREEMENT else "sqnr" if budget.metric == SQNR else "accuracy"
+
+
+def _budget_names(budgets: Sequence[Budget]) -> list[str]:
+    """What budgets are called: unique, for reports and histories."""
+    names: list[str] = []
+    for budget in budgets:
+        kind = _kind(budget)
+        parts = [kind, budget.metric if kind == "accuracy" else "", budget.output or ""]
+        name = " ".join(part for part in parts if part)
+        names.append(name if name not in names else f"{name} #{len(names) + 1}")
+    return names

@@ -1,0 +1,284 @@
+"""The gate: which findings and figures fail under which policy, and the verdict that follows."""
+
+from dataclasses import replace
+from datetime import date
+from typing import Any, ClassVar
+
+import pytest
+from compared import BASE, facts, judged, layer, table
+
+from quantmedic.engine.baseline import Baseline, baseline_of
+from quantmedic.engine.check import Circumstances, check
+from quantmedic.engine.check_record import CheckedFinding, CheckReport, ExemptionUse, GateLine
+from quantmedic.engine.evaluate import evaluate
+from quantmedic.engine.policy import Policy, PolicyFile
+from quantmedic.engine.rule import Threshold
+
+TODAY = date(2026, 11, 21)
+GAIN = Threshold(name="anomalous_gain", value=0.05, source="test", description="d")
+RULES = BASE.model_copy(update={"thresholds": {**BASE.thresholds, "anomalous_gain": GAIN}})
+SPREAD = [layer("stem", ratio=148.0), layer("head/a", ratio=41.0), layer("tail")]
+
+
+def checked(
+    layers: list[dict[str, Any]],
+    policy: dict[str, Any] | None = None,
+    *,
+    samples: dict[str, Any] | None = None,
+    growth: float | None = 0.01,
+    model: dict[str, Any] | None = None,
+    **given: Any,
+) -> CheckReport:
+    found = judged(facts(layers, growth, **(model or {})), samples, base=RULES)
+    file = PolicyFile(Policy.model_validate(policy or {}))
+    results = evaluate(RULES, found.facts)
+    circumstances = Circumstances(**{"today": TODAY, **given})
+    return check(file, RULES, found.case, found.facts, found.diagnosis, results, circumstances)
+
+
+def baseline(layers: list[dict[str, Any]], growth: float = 0.01) -> Baseline:
+    found = facts(layers, growth)
+    return baseline_of(found, evaluate(RULES, found))
+
+
+def gate(report: CheckReport, name: str) -> GateLine:
+    return next(gate for gate in report.gates if gate.name == name)
+
+
+def by_subject(report: CheckReport) -> dict[str, CheckedFinding]:
+    return {finding.subject: finding for finding in report.findings}
+
+
+class TestFindings:
+    def test_high_severity_fails_without_a_policy(self) -> None:
+        report = checked(SPREAD)
+        assert (report.verdict, report.exit_code) == ("REGRESSION", 1)
+        assert gate(report, "findings").message == "2 of severity high"
+        found = by_subject(report)["stem"]
+        assert (found.rule, found.value, found.threshold, found.comparison) == ("W001", 148.0, 16.0, "gt")
+        assert (found.status, found.gated, found.before) == ("new", True, None)
+
+    def test_nothing_fails_on_a_healthy_model(self) -> None:
+        report = checked([layer("stem"), layer("tail")])
+        assert (report.verdict, report.exit_code, report.failed) == ("ACCEPT", 0, ())
+        assert gate(report, "findings").status == "pass"
+
+    @pytest.mark.parametrize(
+        "fail_on, verdict",
+        [
+            ({}, "ACCEPT"),
+            ({"severity": "medium"}, "REGRESSION"),
+            ({"severity": "never"}, "ACCEPT"),
+            ({"severity": "never", "rules": ["A001"]}, "REGRESSION"),
+            ({"severity": "never", "rules": ["noisy-tensors"]}, "REGRESSION"),
+            ({"severity": "never", "rules": ["W"]}, "ACCEPT"),
+        ],
+    )
+    def test_the_policy_says_what_counts(self, fail_on: dict[str, Any], verdict: str) -> None:
+        noisy = [layer("a", rounding=12.0), layer("b")]
+        assert checked(noisy, {"check": {"fail_on": fail_on}}).verdict == verdict
+
+    def test_warn_only_changes_the_exit_code_alone(self) -> None:
+        report = checked(SPREAD, warn_only=True)
+        assert (report.verdict, report.exit_code, report.warn_only) == ("REGRESSION", 0, True)
+
+    def test_models_that_cannot_be_compared_fail(self) -> None:
+        report = checked([layer("a")], model={"float_is_quantized": True})
+        assert report.verdict == "REGRESSION" and gate(report, "comparison").status == "fail"
+
+
+class TestBaseline:
+    def test_known_findings_do_not_fail(self) -> None:
+        report = checked(SPREAD, baseline=baseline(SPREAD))
+        assert report.verdict == "ACCEPT"
+        assert {f.status for f in report.findings} == {"known"}
+        assert report.baseline is not None and (report.baseline.known, report.baseline.new) == (2, 0)
+
+    def test_known_findings_fail_where_the_policy_says_so(self) -> None:
+        report = checked(SPREAD, {"check": {"fail_on": {"known": True}}}, baseline=baseline(SPREAD))
+        assert report.verdict == "REGRESSION"
+
+    @pytest.mark.parametrize("then, status", [(41.0, "known"), (38.0, "known"), (37.0, "worse"), (90.0, "known")])
+    def test_ten_percent_worse_fails(self, then: float, status: str) -> None:
+        known = baseline([layer("stem", ratio=then), layer("tail")])
+        report = checked([layer("stem", ratio=41.0), layer("tail")], baseline=known)
+        found = by_subject(report)["stem"]
+        assert (found.status, found.before) == (status, then)
+        assert report.verdict == ("REGRESSION" if status == "worse" else "ACCEPT")
+
+    @pytest.mark.parametrize("then, status", [(12.0, "known"), (12.4, "known"), (12.6, "worse"), (8.0, "known")])
+    def test_half_a_decibel_worse_fails(self, then: float, status: str) -> None:
+        policy = {"check": {"fail_on": {"severity": "medium"}}}
+        report = checked([layer("a", rounding=12.0)], policy, baseline=baseline([layer("a", rounding=then)]))
+        assert by_subject(report)["a"].status == status
+
+    def test_another_layer_or_rule_is_new(self) -> None:
+        report = checked([*SPREAD, layer("more", ratio=99.0)], baseline=baseline(SPREAD))
+        assert [f.subject for f in report.findings if f.gated] == ["more"]
+        assert report.baseline is not None and report.baseline.new == 1
+
+    def test_gone_is_told_and_does_not_fail(self) -> None:
+        report = checked([layer("stem", ratio=148.0), layer("head/a"), layer("tail")], baseline=baseline(SPREAD))
+        assert report.verdict == "ACCEPT" and report.baseline is not None
+        assert [(g.rule, g.subject) for g in report.baseline.gone] == [("W001", "head/a")]
+
+    def test_not_judged_is_not_gone(self) -> None:
+        blind = [layer("stem", ratio=None), layer("head/a", ratio=41.0), layer("tail")]
+        report = checked(blind, baseline=baseline(SPREAD))
+        assert report.baseline is not None and not report.baseline.gone
+        assert [(g.rule, g.subject) for g in report.baseline.not_judged] == [("W001", "stem")]
+
+    def test_shifted_names_are_the_same_layers(self) -> None:
+        old = [layer("stem"), layer("conv_7", ratio=50.0), layer("tail")]
+        new = [layer("stem"), layer("conv_9", ratio=51.0), layer("tail")]
+        report = checked(new, baseline=baseline(old))
+        assert by_subject(report)["conv_9"].status == "known"
+        assert report.baseline is not None and report.baseline.renamed == 1 and not report.baseline.gone
+
+    def test_budgets_have_no_baseline(self) -> None:
+        policy = {"check": {"budget": [{"metric": "top1", "max_drop": 1.0}]}}
+        samples = {"validation": table(300)}
+        assert checked([layer("a")], policy, samples=samples, baseline=baseline([layer("a")])).verdict == "REGRESSION"
+
+
+def ignore(**fields: Any) -> dict[str, Any]:
+    return {"ignore": [{"rule": "W001", "reason": "known to the vendor", "expires": "never", **fields}]}
+
+
+class TestExemptions:
+    @pytest.mark.parametrize(
+        "layers, gated",
+        [
+            (["*"], []),
+            (["head/*"], ["stem"]),
+            (["head/?"], ["stem"]),
+            (["stem", "head/a"], []),
+            (["head"], ["stem", "head/a"]),
+        ],
+    )
+    def test_layers_are_named_by_pattern(self, layers: list[str], gated: list[str]) -> None:
+        report = checked(SPREAD, ignore(layers=layers))
+        assert [f.subject for f in report.findings if f.gated] == gated
+        assert report.verdict == ("REGRESSION" if gated else "ACCEPT")
+
+    def test_brackets_are_part_of_a_name(self) -> None:
+        assert checked([layer("conv[0]", ratio=50.0)], ignore(layers=["conv[0]"])).verdict == "ACCEPT"
+        assert checked([layer("conv0", ratio=50.0)], ignore(layers=["conv[0]"])).verdict == "REGRESSION"
+
+    @pytest.mark.parametrize("selector", ["W001", "W0", "weight-spread", "weights"])
+    def test_rules_are_named_like_on_the_command_line(self, selector: str) -> None:
+        assert checked(SPREAD, ignore(rule=selector)).verdict == "ACCEPT"
+
+    @pytest.mark.parametrize(
+        "expires, status, days, verdict",
+        [
+            ("never", "active", None, "ACCEPT"),
+            (date(2027, 1, 1), "active", 41, "ACCEPT"),
+            (date(2026, 12, 5), "expires-soon", 14, "ACCEPT"),
+            (date(2026, 11, 21), "expires-soon", 0, "ACCEPT"),
+            (date(2026, 11, 20), "expired", -1, "REGRESSION"),
+        ],
+    )
+    def test_they_expire(self, expires: Any, status: str, days: int | None, verdict: str) -> None:
+        report = checked(SPREAD, ignore(expires=expires))
+        (use,) = report.exemptions
+        assert (use.status, use.days, use.findings, report.verdict) == (status, days, 2, verdict)
+
+    def test_ignored_findings_are_kept_with_their_exemption(self) -> None:
+        report = checked(SPREAD, ignore(layers=["stem"]))
+        assert by_subject(report)["stem"].exemption == 0 and by_subject(report)["head/a"].exemption is None
+
+    def use(self, report: CheckReport) -> ExemptionUse:
+        (use,) = report.exemptions
+        return use
+
+    def test_one_that_covers_nothing_is_unused(self) -> None:
+        report = checked(SPREAD, ignore(layers=["nowhere"]))
+        assert self.use(report).status == "unused"
+        strict = checked([layer("a")], ignore(layers=["nowhere"]), strict=True)
+        assert strict.verdict == "REGRESSION" and gate(strict, "exemptions").status == "fail"
+        assert checked([layer("a")], ignore(layers=["nowhere"])).verdict == "ACCEPT"
+
+    def test_one_whose_rule_was_not_judged_is_not_unused(self) -> None:
+        report = checked([layer("a", ratio=None)], ignore(), strict=True)
+        assert self.use(report).status == "not-judged" and report.verdict == "ACCEPT"
+
+
+class TestVerdicts:
+    BUDGET: ClassVar = {"budget": [{"metric": "top1", "max_drop": 2.0}]}
+
+    @pytest.mark.parametrize(
+        "right, verdict, code",
+        [(400, "ACCEPT", 0), (399, "ACCEPT", 0), (393, "INSUFFICIENT_DATA", 3), (300, "REGRESSION", 1)],
+    )
+    def test_a_budget_decides_by_its_interval(self, right: int, verdict: str, code: int) -> None:
+        report = checked([layer("a")], {"check": self.BUDGET}, samples={"validation": table(right)})
+        assert (report.verdict, report.exit_code) == (verdict, code)
+
+    def test_too_few_samples_may_pass(self) -> None:
+        policy = {"check": {**self.BUDGET, "verdicts": {"insufficient_data": "pass"}}}
+        report = checked([layer("a")], policy, samples={"validation": table(393)})
+        assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 0)
+        grave = checked(SPREAD, policy, samples={"validation": table(393)})
+        assert (grave.verdict, grave.exit_code) == ("REGRESSION", 1)
+
+    def gaining(self) -> dict[str, Any]:
+        samples = table(400)
+        samples["metric_float"][:100] = 0.0
+        return {"validation": samples}
+
+    def test_a_gain_that_is_too_good_is_anomalous_before_all_else(self) -> None:
+        report = checked(SPREAD, samples=self.gaining())
+        assert (report.verdict, report.exit_code) == ("ANOMALOUS", 4)
+        assert gate(report, "gain").status == "anomalous"
+
+    def test_anomalous_may_pass_but_hides_no_regression(self) -> None:
+        policy = {"check": {"verdicts": {"anomalous": "pass"}}}
+        report = checked([layer("a")], policy, samples=self.gaining())
+        assert (report.verdict, report.exit_code) == ("ANOMALOUS", 0)
+        assert checked(SPREAD, policy, samples=self.gaining()).verdict == "REGRESSION"
+
+    def test_without_labels_nothing_is_too_good(self) -> None:
+        assert not [gate for gate in checked([layer("a")]).gates if gate.kind == "gain"]
+
+    def test_a_budget_without_its_figure_is_not_passed(self) -> None:
+        report = checked([layer("a")], {"check": self.BUDGET})
+        line = gate(report, "accuracy top1")
+        assert line.status == "not-judged" and line.value is None
+        assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 3)
+
+
+@pytest.mark.parametrize(
+    "share, status", [(1.0, "pass"), (0.9, "pass"), (0.89, "fail"), (0.0, "fail"), (None, "not-judged")]
+)
+def test_coverage(share: float | None, status: str) -> None:
+    report = checked([layer("a")], {"check": {"coverage": {"min": 0.9}}}, model={"quantized_share": share})
+    assert gate(report, "coverage").status == status
+
+
+def test_names_of_budgets_are_unique() -> None:
+    budgets = [
+        {"metric": "sqnr_db", "min": 20.0},
+        {"metric": "sqnr_db", "min": 10.0, "output": "y"},
+        {"metric": "sqnr_db", "min": 30.0},
+    ]
+    report = checked([layer("a", 25.0)], {"check": {"budget": budgets}})
+    named = {gate.name: gate.status for gate in report.gates if gate.kind == "sqnr"}
+    assert named == {"sqnr": "pass", "sqnr y": "pass", "sqnr #3": "fail"}
+
+
+def test_lines_of_the_policy_are_kept() -> None:
+    policy = Policy.model_validate({"check": {"budget": [{"metric": "top1", "max_drop": 1.0}]}, **ignore()})
+    lines = {"check": 1, "check.fail_on": 2, "check.budget.0": 5, "ignore.0": 9}
+    found = judged(facts(SPREAD), {"validation": table(300)}, base=RULES)
+    report = check(
+        PolicyFile(policy, None, lines),
+        RULES,
+        found.case,
+        found.facts,
+        found.diagnosis,
+        evaluate(RULES, found.facts),
+        replace(Circumstances(TODAY), location="ci/quantmedic.toml"),
+    )
+    assert (gate(report, "accuracy top1").line, gate(report, "findings").line) == (5, 2)
+    assert report.exemptions[0].line == 9 and report.location == "ci/quantmedic.toml"

@@ -1,0 +1,309 @@
+"""The gate as users run it: every verdict, every exit code, every output, baselines, and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import quantmedic
+from quantmedic.demo import patient
+
+Check = Callable[..., "subprocess.CompletedProcess[str]"]
+POLICY = """\
+[check]
+coverage = {min = 0.9}
+
+[[check.budget]]
+metric = "top1"
+max_drop = 2.0
+"""
+#: Environment of tests: none of a continuous integration that they may run in.
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
+
+
+def quantmedic_command(*arguments: Any, cwd: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "quantmedic", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=cwd,
+        env={**PLAIN, "PYTHONIOENCODING": "utf-8", **environment},
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Check:
+    return lambda *arguments, **environment: quantmedic_command(*arguments, cwd=tmp_path, **environment)
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stored cases of the demo: the patient, its healthy twin, and one that is better than it can be."""
+    folder = tmp_path_factory.mktemp("cases")
+    for name, healthy in (("patient", False), ("healthy", True)):
+        models, options = patient(healthy=healthy)
+        quantmedic.save_case(quantmedic.collect(*models, **options, thumbnails=False), folder / f"{name}.case")
+    case = quantmedic.load_case(folder / "patient.case")
+    samples = case.statistics["validation"].samples
+    samples["metric_float"], samples["metric_quantized"] = samples["metric_quantized"], samples["metric_float"].copy()
+    quantmedic.save_case(case, folder / "better.case")
+    return folder
+
+
+def policy(folder: Path, text: str) -> Path:
+    (folder / "quantmedic.toml").write_text(text, encoding="utf-8")
+    return folder / "quantmedic.toml"
+
+
+def budget(points: float) -> str:
+    return f'[[check.budget]]\nmetric = "top1"\nmax_drop = {points}\n'
+
+
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        "case, text, code, word",
+        [
+            ("healthy", POLICY, 0, "ACCEPT"),
+            ("healthy", "", 0, "ACCEPT"),
+            ("patient", "", 1, "REGRESSION"),
+            ("patient", POLICY, 1, "REGRESSION"),
+            ("healthy", "[check]\nfail_on = 7\n", 2, "error"),
+            ("healthy", budget(0.2), 3, "INSUFFICIENT_DATA"),
+            ("better", "", 4, "ANOMALOUS"),
+        ],
+    )
+    def test_each_has_its_exit_code(
+        self, run: Check, cases: Path, tmp_path: Path, case: str, text: str, code: int, word: str
+    ) -> None:
+        policy(tmp_path, text)
+        done = run("check", cases / f"{case}.case")
+        assert done.returncode == code, done.stdout + done.stderr
+        last = (done.stdout or done.stderr).strip().splitlines()[-1 if done.stdout else 0]
+        assert last.startswith(word)
+
+    @pytest.mark.parametrize("case, text", [("patient", ""), ("healthy", budget(0.2)), ("better", "")])
+    def test_warn_only_ends_well(self, run: Check, cases: Path, tmp_path: Path, case: str, text: str) -> None:
+        policy(tmp_path, text)
+        assert run("check", cases / f"{case}.case", "--warn-only").returncode == 0
+
+    def test_warn_only_hides_no_failure_to_run(self, run: Check, tmp_path: Path) -> None:
+        assert run("check", tmp_path / "none.case", "--warn-only").returncode == 2
+
+    @pytest.mark.parametrize("form", ["json", "markdown", "sarif", "junit"])
+    def test_formats_change_no_exit_code(self, run: Check, cases: Path, form: str) -> None:
+        done = run("check", cases / "patient.case", "--format", form)
+        assert done.returncode == 1
+        read: dict[str, Callable[[str], Any]] = {
+            "json": lambda text: json.loads(text)["gate"] == "REGRESSION",
+            "sarif": lambda text: json.loads(text)["version"] == "2.1.0",
+            "junit": lambda text: ElementTree.fromstring(text).iter("failure"),
+            "markdown": lambda text: "REGRESSION" in text,
+        }
+        assert read[form](done.stdout)
+
+    def test_quiet_prints_the_verdict_alone(self, run: Check, cases: Path) -> None:
+        done = run("check", cases / "patient.case", "-q")
+        assert done.returncode == 1 and len(done.stdout.splitlines()) == 1
+
+    def test_an_insufficient_set_says_how_many_samples_decide(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, budget(0.2))
+        assert "samples" in run("check", cases / "healthy.case").stdout
+
+
+class TestModels:
+    def test_both_models_and_data_at_once_with_every_output(self, run: Check, tmp_path: Path) -> None:
+        (float_model, quantized), _ = patient()
+        done = run("check", float_model, quantized, *demo_arguments(), "-o", "out")
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert done.stderr.count("WARNING D005") == 1
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert {
+            "index.html",
+            "report.md",
+            "report.json",
+            "check.md",
+            "check.sarif",
+            "check.xml",
+            "quantmedic.case",
+        } <= names
+        report = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+        assert (report["gate"], report["check"]["exit_code"]) == ("REGRESSION", 1)
+        again = run("check", "out/quantmedic.case")
+        assert again.stdout == done.stdout[: done.stdout.index("wrote ")]
+
+    def test_static_needs_no_data(self, run: Check) -> None:
+        (float_model, quantized), _ = patient()
+        done = run("check", float_model, quantized, "--static")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "static" in done.stdout
+
+
+def demo_arguments() -> list[str]:
+    """The demo's data, and the options that read it."""
+    _, options = patient()
+    found = ["-r", str(options["representative"]), "-v", str(options["validation"])]
+    for role, prepared in options["preprocessing"].items():
+        for name in ("mean", "std"):
+            found += [f"--{name}", f"{role}={','.join(map(str, getattr(prepared, name)))}"]
+        found += ["--scale", f"{role}={prepared.scale}"]
+    return found
+
+
+class TestPolicies:
+    def test_the_nearest_policy_above_is_used(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, budget(0.2))
+        inner = tmp_path / "a" / "b"
+        inner.mkdir(parents=True)
+        assert quantmedic_command("check", cases / "healthy.case", cwd=inner).returncode == 3
+        (tmp_path / "a" / "pyproject.toml").write_text("[tool.quantmedic.check]\n", encoding="utf-8")
+        assert quantmedic_command("check", cases / "healthy.case", cwd=inner).returncode == 0
+
+    def test_config_wins(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, budget(0.2))
+        other = tmp_path / "other.toml"
+        other.write_text(budget(5.0), encoding="utf-8")
+        assert run("check", cases / "healthy.case", "--config", other).returncode == 0
+
+    def test_thresholds_and_choice_of_rules_hold(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, '[rules]\nignore = ["D005"]\n')
+        done = run("check", cases / "patient.case", "--format", "json")
+        report = json.loads(done.stdout)
+        assert [note["rule"] for note in report["ignored"]] == ["D005"]
+        assert "D005" not in {finding["rule"] for finding in report["check"]["findings"]}
+
+    def test_a_threshold_of_the_policy_is_named_as_its_source(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, "[thresholds]\nanomalous_gain = 0.9\n")
+        report = json.loads(run("check", cases / "better.case", "--format", "json").stdout)
+        assert report["gate"] != "ANOMALOUS"
+        (threshold,) = (t for t in report["thresholds"] if t["name"] == "anomalous_gain")
+        assert (threshold["value"], threshold["source"]) == (0.9, "quantmedic.toml")
+
+    EXEMPTION = '[[ignore]]\nrule = "D005"\nreason = "fixed camera, VIS-214"\nexpires = 2026-11-30\n'
+
+    @pytest.mark.parametrize(
+        "today, code, said", [("2026-11-01", 0, ""), ("2026-11-21", 0, "9 days"), ("2026-12-01", 1, "expired")]
+    )
+    def test_exemptions_expire(self, run: Check, cases: Path, tmp_path: Path, today: str, code: int, said: str) -> None:
+        policy(tmp_path, self.EXEMPTION)
+        done = run("check", cases / "patient.case", "--today", today)
+        assert done.returncode == code, done.stdout
+        assert said in done.stdout
+
+    def test_an_exemption_that_covers_nothing_warns_and_is_strictly_refused(
+        self, run: Check, cases: Path, tmp_path: Path
+    ) -> None:
+        policy(tmp_path, self.EXEMPTION)
+        done = run("check", cases / "healthy.case", "--today", "2026-11-01")
+        assert done.returncode == 0 and "D005" in done.stdout
+        assert run("check", cases / "healthy.case", "--today", "2026-11-01", "--strict").returncode == 1
+
+
+class TestBaseline:
+    def test_its_life(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, '[check]\nbaseline = "known.json"\n')
+        missing = run("check", cases / "patient.case")
+        assert missing.returncode == 2 and "quantmedic baseline write" in missing.stderr
+        written = run("baseline", "write", cases / "patient.case")
+        assert written.returncode == 0 and "known.json" in written.stdout
+        bytes_before = (tmp_path / "known.json").read_bytes()
+        assert run("check", cases / "patient.case").returncode == 0
+        healed = run("check", cases / "healthy.case")
+        assert healed.returncode == 0 and "baseline prune" in healed.stdout
+        assert (tmp_path / "known.json").read_bytes() == bytes_before
+        pruned = run("baseline", "prune", cases / "healthy.case")
+        assert pruned.returncode == 0 and "4 findings are gone, 0 left" in pruned.stdout
+        assert run("check", cases / "patient.case").returncode == 1
+
+    def test_a_case_is_a_baseline(self, run: Check, cases: Path) -> None:
+        assert run("check", cases / "patient.case", "--baseline", cases / "patient.case").returncode == 0
+        assert run("check", cases / "patient.case", "--baseline", cases / "healthy.case").returncode == 1
+
+    @pytest.mark.parametrize(
+        "text, word",
+        [
+            ("{", "no JSON"),
+            ("[]", "no baseline"),
+            ('{"findings": [{"rule": 1}]}', "findings.0"),
+            ('{"schema_version": "9.0", "findings": []}', "schema 9.0"),
+            ('{"findings": [{"rule": "W001", "layer": "a", "value": NaN}]}', "no baseline"),
+        ],
+    )
+    def test_what_is_none_is_refused(self, run: Check, cases: Path, tmp_path: Path, text: str, word: str) -> None:
+        (tmp_path / "bad.json").write_text(text, encoding="utf-8")
+        done = run("check", cases / "patient.case", "--baseline", "bad.json")
+        assert done.returncode == 2 and word in done.stderr and "Traceback" not in done.stderr
+
+    def test_prune_adds_nothing(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        run("baseline", "write", cases / "healthy.case", "-o", "known.json")
+        before = (tmp_path / "known.json").read_bytes()
+        done = run("baseline", "prune", cases / "patient.case", "--baseline", "known.json")
+        assert done.returncode == 0 and (tmp_path / "known.json").read_bytes() == before
+
+
+class TestUsage:
+    @pytest.mark.parametrize(
+        "arguments, word",
+        [
+            (["a", "b", "c"], "one case"),
+            (["{case}", "--static"], "--static"),
+            (["{case}", "-v", "x.npz"], "--validation"),
+            (["{case}", "--format", "json", "--format", "sarif"], "--output"),
+            (["{case}", "--format", "html"], "--output"),
+            (["{case}", "--today", "tomorrow"], "2026-11-30"),
+            (["{case}", "--resume"], "--output"),
+            (["{float}", "{quantized}"], "no data"),
+            (["{float}", "{quantized}", "--static", "-v", "x.npz"], "--validation"),
+            (["{case}", "--config", "none.toml"], "none.toml"),
+        ],
+    )
+    def test_what_does_not_fit_is_refused(self, run: Check, cases: Path, arguments: list[str], word: str) -> None:
+        (float_model, quantized), _ = patient()
+        names = {"case": cases / "patient.case", "float": float_model, "quantized": quantized}
+        done = run("check", *(argument.format(**names) for argument in arguments))
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert word in done.stderr and "Traceback" not in done.stderr
+
+
+class TestGitHub:
+    def test_annotations_and_summary(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        policy(tmp_path, "[check]\n")
+        summary = tmp_path / "summary.md"
+        summary.write_text("before\n", encoding="utf-8")
+        done = run("check", cases / "patient.case", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
+        assert done.returncode == 1
+        commands = [line for line in done.stdout.splitlines() if line.startswith("::")]
+        assert commands and all("file=quantmedic.toml" in line for line in commands)
+        assert any("D005" in line and line.startswith("::error") for line in commands)
+        text = summary.read_text(encoding="utf-8")
+        assert text.startswith("before\n") and "REGRESSION" in text
+
+    def test_elsewhere_there_are_none(self, run: Check, cases: Path) -> None:
+        done = run("check", cases / "patient.case")
+        assert not [line for line in done.stdout.splitlines() if line.startswith("::")]
+
+
+def test_figures_are_recorded_and_shown(run: Check, cases: Path, tmp_path: Path) -> None:
+    for label, name in (("one", "healthy"), ("two", "healthy"), ("three", "patient")):
+        run("check", cases / f"{name}.case", "--record", "history.db", "--label", label)
+    shown = run("trend", "history.db", "--model", "int8_healthy.onnx")
+    assert shown.returncode == 0, shown.stderr
+    assert "one" in shown.stdout and "two" in shown.stdout and "three" not in shown.stdout
+
+
+class TestFunction:
+    def test_it_takes_cases_and_files(self, cases: Path) -> None:
+        by_path = quantmedic.check(cases / "patient.case")
+        by_case = quantmedic.check(quantmedic.load_case(cases / "patient.case"))
+        assert by_path.check == by_case.check and by_path.gate == "REGRESSION"
+
+    def test_without_a_check_there_is_no_gate(self, cases: Path) -> None:
+        diagnosis = quantmedic.judge(quantmedic.load_case(cases / "patient.case"))
+        assert diagnosis.gate is None and diagnosis.check is None
