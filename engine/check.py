@@ -45,6 +45,7 @@ class Circumstances:
         today: The day that decides which exemptions have expired.
         baseline: Findings that are known; None where there is no baseline.
         baseline_origin: Its file name.
+        baseline_missing: There is no such file yet, so ``baseline`` holds nothing.
         location: Text file that annotations point at, relative to where the check runs.
         policy: The policy's file in the same form; None where there is none.
         strict: Exemptions that cover nothing fail.
@@ -55,6 +56,7 @@ class Circumstances:
     today: date
     baseline: Baseline | None = None
     baseline_origin: str = "baseline"
+    baseline_missing: bool = False
     location: str = "quantmedic.toml"
     policy: str | None = None
     strict: bool = False
@@ -180,7 +182,7 @@ class _Checked:
         gated = sum(finding.gated for finding in self.findings)
         of = [f"of severity {_from_on(fail_on.severity)}"] if fail_on.severity != "never" else []
         of += [f"of {', '.join(fail_on.rules)}"] if fail_on.rules else []
-        is_new = self.given.baseline is not None and not fail_on.known
+        is_new = self.given.baseline is not None and not self.given.baseline_missing and not fail_on.known
         which = " or ".join(of) or "counted by the policy"
         return GateLine(
             kind="findings",
@@ -309,6 +311,7 @@ class _Checked:
         counts = {status: sum(f.status == status for f in self.findings) for status in ("known", "worse", "new")}
         return BaselineUse(
             origin=self.given.baseline_origin,
+            missing=self.given.baseline_missing,
             **counts,
             gone=tuple(GoneFinding(rule=f.rule, subject=f.layer) for f in gone),
             not_judged=tuple(GoneFinding(rule=f.rule, subject=f.layer) for f in not_judged),

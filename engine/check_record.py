@@ -93,6 +93,7 @@ class BaselineUse(Contract):
     """What became of the baseline."""
 
     origin: str = Field(description="file name")
+    missing: bool = Field(default=False, description="the policy names a file that is not there yet: all is new")
     known: int
     worse: int
     new: int

@@ -31,7 +31,7 @@ def check(
     policy: PolicyFile | str | Path | None = None,
     *,
     rules: RuleBase | None = None,
-    baseline: Case | str | Path | None = None,
+    baseline: "OpenBaseline | Case | str | Path | None" = None,
     previous: Case | None = None,
     toolchain: str | None = None,
     today: date | None = None,
@@ -45,7 +45,8 @@ def check(
         case: What was measured, or its file; one without data is checked as far as that goes.
         policy: What fails, or its file; without it, findings of high severity do.
         rules: Rules and thresholds in force; by default the built-in ones with the policy's choice of them.
-        baseline: Findings that are known: a file of ``baseline write`` or a case; by default the policy's.
+        baseline: Findings that are known: a file of ``baseline write`` or a case; by default the policy's, which need
+            not be there yet.
         previous: See ``diagnose``.
         toolchain: See ``diagnose``.
         today: The day that exemptions are judged by; that of the clock by default.
@@ -67,12 +68,13 @@ def check(
     base = rules or rules_of(file)
     opened = _opened(case, base)
     diagnosis = judge(opened, base, previous=previous, toolchain=toolchain)
-    known = open_baseline(baseline if baseline is not None else _own_baseline(file), base)
+    known = baseline if isinstance(baseline, OpenBaseline) else open_baseline(baseline, file, base)
     shown = relative(file.path) if file.path is not None else None
     given = Circumstances(
         today=today or date.today(),
         baseline=known.baseline if known is not None else None,
         baseline_origin=known.origin if known is not None else "",
+        baseline_missing=known is not None and known.missing,
         location=relative(Path(location)) if location is not None else shown or NO_POLICY,
         policy=shown,
         strict=strict,
@@ -90,19 +92,33 @@ def rules_of(policy: PolicyFile, folders: Sequence[str | Path] = ()) -> RuleBase
 
 @dataclass(frozen=True)
 class OpenBaseline:
-    """A baseline and the name of the file that it is from."""
+    """A baseline and the name of the file that it is from; ``missing`` where the policy's is not there yet."""
 
     baseline: Baseline
     origin: str
+    missing: bool = False
 
 
-def open_baseline(source: Case | str | Path | None, base: RuleBase) -> OpenBaseline | None:
-    """Known findings: of a baseline file, or all findings of a case under the rules in force."""
-    if source is None:
-        return None
+def open_baseline(source: Case | str | Path | None, policy: PolicyFile, base: RuleBase) -> OpenBaseline | None:
+    """Known findings: of a baseline file, or all findings of a case under the rules in force.
+
+    Args:
+        source: File or case; that of the policy where it is None.
+        policy: Its baseline need not be there yet: then nothing is known.
+        base: Rules in force.
+
+    Raises:
+        BaselineError: The file cannot be read.
+        CaseError: The case cannot be read.
+    """
     if isinstance(source, Case):
         return OpenBaseline(case_baseline(source, base), "a case")
-    path = Path(source)
+    own = policy.policy.check.baseline
+    if source is None and own is None:
+        return None
+    path = Path(source) if source is not None else policy.beside(own or "")
+    if source is None and not path.exists():
+        return OpenBaseline(Baseline(findings=()), path.name, missing=True)
     if zipfile.is_zipfile(path):
         return OpenBaseline(case_baseline(load_case(path), base), path.name)
     return OpenBaseline(load_baseline(path), path.name)
@@ -171,11 +187,6 @@ def relative(path: Path) -> str:
     """A file as reports name it: relative to where the command runs, and nothing of folders outside."""
     absolute, here = path.absolute(), Path.cwd()
     return absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else path.name
-
-
-def _own_baseline(file: PolicyFile) -> Path | None:
-    name = file.policy.check.baseline
-    return file.beside(name) if name is not None else None
 
 
 def _opened(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:

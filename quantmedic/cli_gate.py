@@ -118,7 +118,7 @@ def check(
       quantmedic check float.onnx int8.onnx -v val.npz --record history.db --label "$GIT_COMMIT"
     """
     import quantmedic
-    from quantmedic.checks import rules_of
+    from quantmedic.checks import open_baseline, rules_of
 
     require_folder(formats, output)
     if output is None and formats and formats[0] in ("html", "png"):
@@ -127,13 +127,14 @@ def check(
         raise click.UsageError("--resume goes on with the case in a folder: add --output")
     policy = _policy(config)
     rules = parse_rules(options, toolchain, lambda folders: rules_of(policy, folders))
+    known = open_baseline(baseline, policy, rules)  # what is wrong with it is better known before hours of measuring
     case = _case(context, models, rules, output, options)
     opened = quantmedic.inspect(case, rules)
     diagnosis = quantmedic.check(
         opened,
         policy,
         rules=rules,
-        baseline=baseline,
+        baseline=known,
         toolchain=toolchain,
         today=today,
         strict=strict,

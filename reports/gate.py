@@ -21,7 +21,7 @@ from quantmedic.reports.text import count, decibels, measure, name, number, visi
 
 MESSAGE_LIMIT = 300
 GATES_NAMED = 3
-PRUNE = "quantmedic baseline prune"
+PRUNE, WRITE = "quantmedic baseline prune", "quantmedic baseline write CASE"
 #: What a status is called, and its mark: a word of at most four letters, and a sign that needs no colour.
 WORDS: Mapping[GateStatus, str] = {
     "pass": "pass",
@@ -350,6 +350,9 @@ def _state(use: ExemptionUse) -> str:
 
 
 def _baseline(use: BaselineUse) -> BaselineBox:
+    if use.missing:
+        text = f"{name(use.origin)} is not there yet, so every finding is new; {WRITE} writes it"
+        return BaselineBox(origin=name(use.origin), text=text, gone=(), not_judged=(), prune="")
     counts = {"known": use.known, "new": use.new, "worse": use.worse, "gone": len(use.gone)}
     parts = [f"{size} {word}" for word, size in counts.items() if size or word == "known"]
     parts += [f"{len(use.not_judged)} not judged"] if use.not_judged else []

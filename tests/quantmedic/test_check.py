@@ -210,7 +210,9 @@ class TestBaseline:
     def test_its_life(self, run: Check, cases: Path, tmp_path: Path) -> None:
         policy(tmp_path, '[check]\nbaseline = "known.json"\n')
         missing = run("check", cases / "patient.case")
-        assert missing.returncode == 2 and "quantmedic baseline write" in missing.stderr
+        assert missing.returncode == 1 and "quantmedic baseline write CASE" in missing.stdout
+        asked = run("check", cases / "patient.case", "--baseline", "known.json")
+        assert asked.returncode == 2 and "no such baseline" in asked.stderr
         written = run("baseline", "write", cases / "patient.case")
         assert written.returncode == 0 and "known.json" in written.stdout
         bytes_before = (tmp_path / "known.json").read_bytes()
