@@ -16,7 +16,7 @@ from quantmedic.reports.trend_chart import (
 )
 
 #: Graphs and runs that a report shows; the page of a trend shows more.
-CHARTS, CHARTS_ALONE, RUNS, RUNS_ALONE = 6, 24, 10, 200
+CHARTS, CHARTS_ALONE, RUNS, RUNS_ALONE = 4, 24, 10, 200
 ACCEPTED = ("ACCEPT", "healthy")
 
 

@@ -71,7 +71,7 @@ def test_the_page_needs_no_script(opened: Opener, tmp_path: Path) -> None:
     assert page.locator("svg .qc-line").count() == 3 and page.locator("svg .qc-flag").count() == 3
     assert (
         page.locator("svg title")
-        .filter(has_text="run 8, findings, 2026-11-08: 2.00 points (1.80 … 2.20), REGRESSION")
+        .filter(has_text="run 8 findings, 2026-11-08: 2.00 points (1.80 … 2.20), REGRESSION")
         .count()
         == 1
     )

@@ -53,6 +53,7 @@ GENERAL = {
     "compare",
     "check",
     "ci",
+    "trend",
     "torch",
     "weights",
     "mct",
