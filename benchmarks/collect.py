@@ -8,6 +8,8 @@ For each network, contenders run in turn, each in a process of its own:
     the same with all tensors that quantmedic measures as outputs, which are thrown away.
 ``exact``, ``fast``
     ``quantmedic.collect`` in its two modes: all statistics, ``rounding`` and ``accumulated`` error.
+``static``
+    ``quantmedic.collect_static``: weights, graph and quantization parameters, neither model is run.
 ``diagnose``
     collecting, judging and writing the report, on half of the samples as representative and half as validation data.
 ``debug``
@@ -36,7 +38,7 @@ from typing import Any
 
 import measure
 
-CONTENDERS = ("plain", "expose", "exact", "fast", "diagnose", "debug", "numpy")
+CONTENDERS = ("plain", "expose", "exact", "fast", "static", "diagnose", "debug", "numpy")
 NETWORKS = ("resnet50", "mobilenet_v2", "encoder", "demo")
 BATCH = 8
 
@@ -104,7 +106,7 @@ def compare(title: str, files: tuple[Path, ...], arguments: argparse.Namespace) 
             measure.spread([cost["memory"] - cost["base_memory"] for cost in costs]),
         )
         print("  ".join(cell.ljust(22) for cell in cells))
-    for a, b in (("exact", "expose"), ("debug", "exact"), ("numpy", "exact")):
+    for a, b in (("exact", "expose"), ("static", "exact"), ("debug", "exact"), ("numpy", "exact")):
         if a in found and b in found:
             parts = [f"{key} {measure.ratio(found, a, b, key)}" for key in ("wall", "cpu", "memory")]
             above = [
@@ -253,6 +255,17 @@ def work_exact(arguments: argparse.Namespace) -> Any:
 
 def work_fast(arguments: argparse.Namespace) -> Any:
     return collected(arguments, "fast")
+
+
+def work_static(arguments: argparse.Namespace) -> Any:
+    collected(arguments, "exact")  # imports and compiled code, which its time is without
+
+    def work() -> None:
+        import quantmedic
+
+        quantmedic.collect_static(arguments.float, arguments.quantized, threads=arguments.threads)
+
+    return work
 
 
 def work_diagnose(arguments: argparse.Namespace) -> Any:

@@ -152,7 +152,7 @@ def foresee(models: Models) -> Plan:
         plan.pairs.append(pair)
         plan.axes.append(axis)
         plan.channels.append(size or (grid.scale.size if grid is not None else 1))
-        plan.bucketed.append(False)
+        plan.bucketed.append(True)
     plan.output_grids = _output_grids(plan, dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs)))
     plan.input_pair = _input_pair(plan)
     plan.image = _image_axis(models, {spec.name: spec.shape for spec in models.input_specs}, axes)

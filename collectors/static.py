@@ -12,15 +12,10 @@ from quantmedic.collectors.onnx_plan import Plan, foresee
 from quantmedic.collectors.onnx_record import file_record
 from quantmedic.collectors.onnx_session import executed_types
 from quantmedic.collectors.spatial import IMAGE_CHANNELS, is_image
-from quantmedic.engine.case import Case
+from quantmedic.engine.case import STATIC, Case
 from quantmedic.engine.errors import ModelError
 
-#: How the run record names such a case.
-MODE = "static"
-NOTICE = (
-    "no data was given: weights, graph and quantization parameters were judged, accuracy was not measured, and rules "
-    "on activations and data are not judged"
-)
+NOTICE = "no data was given: neither model was run, and rules on accuracy, activations and data are not judged"
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def collect(models: Models, *, version: str, threads: int | None = None) -> Case
     """
     plan = foresee(models)
     executed, refused = _executed(models, threads or available_threads())
-    record, weights = file_record(models, _Unobserved(plan), version, None, executed=executed, how={"mode": MODE})
+    record, weights = file_record(models, _Unobserved(plan), version, None, executed=executed, how={"mode": STATIC})
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")

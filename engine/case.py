@@ -19,6 +19,8 @@ from quantmedic.engine.record import Record
 from quantmedic.engine.thumbnails import Thumbnails
 
 CASE_SCHEMA = 2
+#: ``mode`` in the run record of a case without data: models were read and not run.
+STATIC = "static"
 #: Channels and bins that are kept of an operator's weights.
 WEIGHT_CHANNELS, WEIGHT_BINS = 256, 64
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
@@ -484,6 +486,12 @@ class Case:
             CaseError: The shards belong to different models, tools or settings.
         """
         mine, theirs = self.record, other.record
+        if not self.statistics or not other.statistics:
+            raise CaseError(
+                "a case without data cannot be merged",
+                where=[str(case.run.get("quantized_model")) for case in (mine, theirs)],
+                help="shards are merged to add up their samples; judge a case that has none by itself",
+            )
         refuse_strangers(mine, theirs)
         roles = sorted(self.statistics.keys() | other.statistics.keys())
         statistics, datasets = {}, {}

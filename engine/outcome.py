@@ -173,8 +173,8 @@ def answer(
 
     ``not-comparable``: one of the verdicts is. ``healed``: the verdict went from degraded to healthy, and the network
     is measurably better, or it is not worse and every cause of medium or high severity healed; ``broken`` is the same
-    the other way. Else what was measured decides; where nothing was, as between checkpoints, the causes of medium or
-    high severity do. ``unchanged``: no change is proven. ``undecided``: nothing that both measured can tell.
+    the other way. Else what was measured decides; where nothing was, as between cases without data, the causes of
+    medium or high severity do. ``unchanged``: no change is proven. ``undecided``: nothing that both measured can tell.
 
     Args:
         before: The first diagnosis.

@@ -230,7 +230,7 @@ def _word(
         before.diagnosis,
         after.diagnosis,
         measured,
-        _by_causes(serious) if matching.pairs and _weights_only(before) and _weights_only(after) else None,
+        _by_causes(serious) if matching.pairs and _without_data(before) and _without_data(after) else None,
         all_healed=_all([cause for cause in serious if cause.severity_before is not None], "healed"),
         all_new=_all([cause for cause in serious if cause.severity_after is not None], "new"),
     )
@@ -249,9 +249,9 @@ def _by_causes(causes: Iterable[CauseChange]) -> Direction | Literal["mixed"]:
     return direction_of([*(signs.get(status) for status in statuses), "same"]) or "same"
 
 
-def _weights_only(judged: Judged) -> bool:
-    """Checkpoints were compared, and nothing was run."""
-    return judged.facts.model.framework == "safetensors"
+def _without_data(judged: Judged) -> bool:
+    """Models or checkpoints were read, and nothing was run."""
+    return not judged.case.statistics
 
 
 # --- Sides -----------------------------------------------------------------------------------------------------------

@@ -398,9 +398,14 @@ def _notices(record: ComparisonReport) -> Iterator[str]:
 # --- Both side by side -----------------------------------------------------------------------------------------------
 
 
+def _verdict(side: Side) -> str:
+    verdict = side.verdict.replace("-", " ")
+    return verdict if side.samples else f"{verdict} (no data)"
+
+
 def _rows(record: ComparisonReport) -> Iterator[Row]:
     sides = (record.before, record.after)
-    yield _row("verdict", [side.verdict.replace("-", " ") for side in sides])
+    yield _row("verdict", [_verdict(side) for side in sides])
     if any(side.metric.quantized_value is not None for side in sides):
         yield from _metric_rows(record)
     for output in record.outputs:

@@ -117,8 +117,9 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
 
 def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
     verdict = paint(context.verdict.upper(), context.verdict)
-    gate = f"  {paint(context.gate.verdict, 'bold')}" if context.gate is not None else ""
-    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}{gate}"
+    gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
+    beside = "  ".join(part for part in (gate, context.judged_alone) if part)
+    yield f"{verdict}  {visible(context.title, NAME_LIMIT)}  {beside}".rstrip()
     yield paint(f"{context.model_text}   {context.samples_text}", "dim")
     yield ""
     if drop := context.drop:
@@ -292,12 +293,23 @@ def _layers(table: LayerTable) -> Iterator[str]:
     if table.weights_only:
         yield from _weights(table)
         return
+    if table.without_data:
+        yield from _parameters(table)
+        return
     yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>14}  findings (SQNR in dB)"
     for row in table.rows:
         flags = " ".join([*(["degraded"] if row.degraded else []), *row.findings])
         accumulated = getattr(row, table.judged_on)
         where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
         yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
+
+
+def _parameters(table: LayerTable) -> Iterator[str]:
+    yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'bits':>5} {'weights':<20} {'SQNR':>9}  findings (SQNR in dB)"
+    for row in table.rows:
+        bits, weight, sqnr = ("-" if cell == NOT_MEASURED else cell for cell in (row.bits, row.weight, row.weight_sqnr))
+        where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
+        yield f"{where} {bits:>5} {weight:<20} {sqnr:>9}  {' '.join(row.findings)}".rstrip()
 
 
 def _weights(table: LayerTable) -> Iterator[str]:

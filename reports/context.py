@@ -41,6 +41,7 @@ from quantmedic.reports.tables import (
     rule_lines,
     run_lines,
     threshold_lines,
+    without_data,
 )
 from quantmedic.reports.text import (
     NOT_MEASURED,
@@ -69,6 +70,16 @@ WEIGHT_VERDICTS = {
     "not-comparable": "The two checkpoints cannot be compared as they are.",
 }
 WEIGHTS_ONLY = "Weights alone were compared: what their errors do to the outputs was not measured."
+#: The same where both models were read and not run.
+STATIC_VERDICTS = {
+    "healthy": "No fault of medium or high severity was found in weights, graph and quantization parameters.",
+    "degraded": "The quantized model has a fault.",
+    "not-comparable": "The two models cannot be compared as they are.",
+}
+STATIC_ONLY = (
+    "Weights, graph and quantization parameters alone were judged: without data, neither accuracy nor activations were "
+    "measured."
+)
 STRENGTHS = {
     "proven": "The drop is proven: its whole 95 % interval lies above zero.",
     "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
@@ -121,6 +132,7 @@ class ReportContext:
     version: Annotated[str, "version of quantmedic"]
     verdict: Annotated[str, "healthy, degraded or not-comparable"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
+    judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
     gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
@@ -172,6 +184,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         version=visible(diagnosis.quantmedic_version),
         verdict=diagnosis.verdict,
         verdict_text=_verdict_text(diagnosis),
+        judged_alone=judged_alone(diagnosis),
         gate=gate_box(diagnosis),
         drop=_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
@@ -236,17 +249,27 @@ def _verdict_text(diagnosis: Diagnosis) -> str:
         return "Quantization harms the outputs."
     if diagnosis.verdict == "degraded" and not diagnosis.causes:
         return "Quantization costs accuracy, and no rule found out why."
-    return (WEIGHT_VERDICTS if _weights_only(diagnosis) else VERDICTS)[diagnosis.verdict]
+    verdicts = WEIGHT_VERDICTS if _weights_only(diagnosis) else STATIC_VERDICTS if without_data(diagnosis) else VERDICTS
+    return verdicts[diagnosis.verdict]
+
+
+def judged_alone(diagnosis: Diagnosis) -> str:
+    """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
+    if _weights_only(diagnosis):
+        return "weights alone were judged"
+    return "weights, graph and parameters alone were judged" if without_data(diagnosis) else ""
 
 
 def _unmeasured_drop(diagnosis: Diagnosis) -> bool:
     """Both models were run, and no metric tells what that cost."""
-    return diagnosis.metrics.drop is None and not _weights_only(diagnosis)
+    return diagnosis.metrics.drop is None and not judged_alone(diagnosis)
 
 
 def _strength_text(diagnosis: Diagnosis) -> str:
     if _weights_only(diagnosis):
         return WEIGHTS_ONLY
+    if without_data(diagnosis):
+        return STATIC_ONLY
     return STRENGTHS[diagnosis.evidence_strength.statement]
 
 
@@ -269,6 +292,8 @@ def _model_text(diagnosis: Diagnosis) -> str:
 
 
 def _samples_text(diagnosis: Diagnosis) -> str:
+    if judged_alone(diagnosis):
+        return "no data"
     parts = [
         f"{dataset.role} {number(dataset.samples)}{' labelled' if dataset.labelled else ''}"
         + _slices(diagnosis, dataset)
@@ -358,10 +383,10 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
 
 
 def _counts(diagnosis: Diagnosis) -> tuple[str, ...]:
-    degraded = sum(row.degraded is True for row in diagnosis.layers)
+    known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
     return (
         count(len(diagnosis.layers), "layer"),
-        f"{degraded} degraded",
+        f"{sum(known)} degraded" if known else f"degraded {NOT_MEASURED}",
         count(len(diagnosis.causes), "cause"),
         f"{len(diagnosis.passed)} passed",
         f"{len(diagnosis.not_judged)} not judged",

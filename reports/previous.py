@@ -67,7 +67,7 @@ def _outcome(effect: Effect) -> list[str]:
     if effect.gain_db is not None:
         parts.append(f"output SQNR {level(effect.sqnr_before)} → {decibels(effect.sqnr)}")
     if not effect.same_data:
-        parts.append("the two cases were judged on different samples, so that their noise cannot be compared")
+        parts.append("the two cases were not judged on the same samples, so that their noise cannot be compared")
     elif effect.agreement_before is not None and effect.agreement is not None:
         parts.append(f"agreement {percent(effect.agreement_before)} → {percent(effect.agreement)}")
     if effect.drop is not None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+from quantmedic.engine.case import STATIC
 from quantmedic.engine.diagnosis import Diagnosis, LayerRow, RuleNote
 from quantmedic.engine.facts import (
     ROLES,
@@ -132,6 +133,7 @@ class LayerTable:
     judged_on: Annotated[str, "data set of rounding and worst channel"]
     sliced: Annotated[bool, "layers were measured on different samples of the set"]
     weights_only: Annotated[bool, "checkpoints were compared: nothing but weights is known of a layer"]
+    without_data: Annotated[bool, "models were not run: of a layer, weights and quantizers are known"]
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,11 @@ def judged_role(diagnosis: Diagnosis) -> Role:
     return "validation" if measured else "representative"
 
 
+def without_data(diagnosis: Diagnosis) -> bool:
+    """Both models were read and not run."""
+    return diagnosis.run.get("mode") == STATIC
+
+
 def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> LayerTable:
     """Layers in topological order, or the worst ones by SQNR (accumulated, or of weights) beyond a limit."""
     role = judged_role(diagnosis)
@@ -228,7 +235,8 @@ def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> Layer
     rows = sorted(diagnosis.layers, key=lambda row: row.index)
 
     def goodness(row: LayerRow) -> float:
-        return _goodness(row.weight_sqnr_db if weights_only else getattr(row, role).accumulated.sqnr_db)
+        by_weights = weights_only or without_data(diagnosis)
+        return _goodness(row.weight_sqnr_db if by_weights else getattr(row, role).accumulated.sqnr_db)
 
     if limit is not None and len(rows) > limit:
         rows = sorted(rows, key=goodness)[:limit]
@@ -239,6 +247,7 @@ def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> Layer
         judged_on=role,
         sliced=len({getattr(row, role).samples for row in rows} - {None, 0}) > 1,
         weights_only=weights_only,
+        without_data=without_data(diagnosis),
     )
 
 

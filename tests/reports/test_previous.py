@@ -102,7 +102,7 @@ def test_general_page_comes_first_where_all_was_tried(diagnosis: Diagnosis, manu
 def test_verdict_and_unknown_numbers(helped: bool | None, word: str, diagnosis: Diagnosis) -> None:
     previous = Previous(effect=Effect(same_data=False, helped=helped), changed=(), tried=())
     text = " ".join(render_console(diagnosis.model_copy(update={"previous": previous})).split())
-    assert f"since the previous case: {word} the two cases were judged on different samples" in text
+    assert f"since the previous case: {word} the two cases were not judged on the same samples" in text
     assert "changed: no setting that is measured" in text
 
 
