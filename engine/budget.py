@@ -256,13 +256,13 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     worst = min(levels, key=levels.__getitem__)
     value = levels[worst]
     digits = _digits(budget.min, value, least=1)
-    level = f"{_fixed(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
+    figure = f"{_fixed(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
     of = f" of {worst}" if budget.output is None and len(facts.outputs) > 1 else ""
     return GateLine(
         kind="sqnr",
         name="",
         status="pass" if value >= budget.min else "fail",
-        message=f"{level}{of}, required {_fixed(budget.min, digits)} dB",
+        message=f"{figure}{of}, required {_fixed(budget.min, digits)} dB",
         value=value,
         limit=budget.min,
         unit="dB",
@@ -281,7 +281,8 @@ def _digits(limit: float, *ends: float, least: int = _DECIMALS) -> int:
     start = max(least, 1 - math.floor(math.log10(abs(limit)))) if limit else least
     for digits in range(min(start, _MOST_DECIMALS), _MOST_DECIMALS):
         shown = float(_fixed(limit, digits))
-        if all((end > limit) == (float(_fixed(end, digits)) > shown) for end in ends if math.isfinite(end)):
+        sides = [(end - limit, float(_fixed(end, digits)) - shown) for end in ends if math.isfinite(end)]
+        if all((real > 0) == (rounded > 0) and (real < 0) == (rounded < 0) for real, rounded in sides):
             return digits
     return _MOST_DECIMALS
 

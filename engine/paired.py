@@ -18,8 +18,8 @@ _BLOCK = 4_000_000
 _LEAST_SPREAD = 0.25
 #: Counts come in whole samples, and a bound lies half of one further out.
 _CONTINUITY = 0.5
-#: Steps of bisection: as many as a share has bits.
-_STEPS = 54
+#: Steps of bisection, to 12 digits of a share.
+_STEPS = 42
 
 
 def drop_interval(

@@ -1,0 +1,118 @@
+"""Sample sizes of a decision, against simulated runs."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quantmedic.engine.paired import drop_interval, score_interval, share_interval
+from quantmedic.engine.power import MOST_SAMPLES, power, sizes_of_counts, sizes_of_interval, sizes_of_share
+
+few = settings(max_examples=40, deadline=None)
+RUNS = 10_000
+#: Of 10 000 runs, five standard deviations.
+CHANCE = 5 * 0.5 / RUNS**0.5
+
+
+def simulated(samples: int, drop: float, limit: float, discordance: float) -> tuple[float, float, float]:
+    shares = [(discordance + drop) / 2, (discordance - drop) / 2, 1 - discordance]
+    losses, gains, _ = np.random.default_rng(samples).multinomial(samples, shares, RUNS).T
+    low, high = score_interval(losses, gains, samples)
+    regression, accept = float((low > limit).mean()), float((high <= limit).mean())
+    return regression, 1 - regression - accept, accept
+
+
+@pytest.mark.parametrize("samples", [500, 2000, 20000])
+@pytest.mark.parametrize("limit", [0.005, 0.01, 0.02])
+@pytest.mark.parametrize("discordance", [0.05, 0.2])
+def test_power_is_what_is_simulated(samples: int, limit: float, discordance: float) -> None:
+    for drop in (0.0, limit, 2 * limit):
+        expected = simulated(samples, drop, limit, discordance)
+        assert power(samples, drop, limit, discordance) == pytest.approx(expected, abs=CHANCE + 0.01)
+
+
+@given(st.integers(1, 10**6), st.floats(-0.2, 0.2), st.floats(0, 0.3), st.floats(0, 0.8), st.floats(0.6, 0.999))
+@few
+def test_power_is_three_shares(n: int, drop: float, limit: float, more: float, confidence: float) -> None:
+    found = power(n, drop, limit, abs(drop) + more, confidence)
+    assert all(0 <= share <= 1 for share in found)
+    assert sum(found) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("limit", [0.005, 0.01, 0.03])
+@pytest.mark.parametrize("discordance", [0.0, 0.01, 0.05, 0.2])
+def test_the_proposal_finds_twice_the_limit_and_accepts_no_drop(limit: float, discordance: float) -> None:
+    many = 10**8
+    gains = round(many * discordance / 2)
+    size = sizes_of_counts(gains, gains, many, limit, 0.95).at_twice
+    assert size is not None
+    assert simulated(size, 2 * limit, limit, discordance + 2 * limit)[0] >= 0.9 - CHANCE / 2
+    assert simulated(size, 0.0, limit, discordance)[2] >= 0.9 - CHANCE / 2
+    fewer = round(0.8 * size)
+    assert power(fewer, 2 * limit, limit, discordance + 2 * limit)[0] < 0.9
+
+
+@pytest.mark.parametrize("pilot", [100, 1000])
+@pytest.mark.parametrize("discordance", [0.0, 0.02, 0.2])
+def test_so_does_the_proposal_of_a_pilot(pilot: int, discordance: float) -> None:
+    """Each of the runs has a pilot of its own, whose gains are all that is known."""
+    limit, gain, rng = 0.01, discordance / 2, np.random.default_rng(pilot)
+    known, inverse = np.unique(rng.binomial(pilot, gain, RUNS), return_inverse=True)
+    sizes = [sizes_of_counts(0, int(gains), pilot, limit, 0.95).at_twice for gains in known]
+    samples = np.array(sizes, np.int64)[inverse]
+    losses, gains, _ = rng.multinomial(samples, [gain + 2 * limit, gain, 1 - discordance - 2 * limit]).T
+    low, _ = score_interval(losses, gains, samples)
+    assert (low > limit).mean() >= 0.9
+
+
+@given(st.integers(0, 200), st.integers(0, 200), st.integers(500, 5000), st.sampled_from([0.0, 0.005, 0.01, 0.05]))
+@few
+def test_at_measured_is_where_the_interval_leaves_the_limit(losses: int, gains: int, n: int, limit: float) -> None:
+    size = sizes_of_counts(losses, gains, n, limit, 0.95).at_measured
+    drop = (losses - gains) / n
+    if size is None:
+        assert abs(drop - limit) < 0.003
+        return
+    for samples, decided in ((1.02 * size + 2, True), (0.98 * size - 2, False)):
+        if samples > 1:
+            low, high = score_interval(losses / n * samples, gains / n * samples, samples)
+            assert bool(low > limit or high < limit) is decided
+
+
+def test_what_cannot_be_decided_has_no_size() -> None:
+    assert sizes_of_counts(30, 20, 1000, 0.0, 0.95).at_twice is None, "twice nothing is nothing"
+    assert sizes_of_counts(30, 20, 1000, 0.01, 0.95).at_measured is None, "the drop is the limit"
+    assert sizes_of_counts(10_000_001, 0, 10**9, 0.01, 0.95).at_measured is None, "more than anybody has"
+    assert sizes_of_counts(0, 0, 10, 0.6, 0.95).at_twice is None, "nothing can drop by more than all"
+    assert sizes_of_interval(0.5, 0.5, 0.5, 10, 0.1, 0.95).at_twice is None, "no spread was seen"
+    assert sizes_of_interval(0.1, 0.0, 0.2, 10, 0.1, 0.95).at_measured is None
+    assert sizes_of_interval(0.1, 0.0, 0.2, 10, 0.0, 0.95).at_twice is None
+    tiny = sizes_of_counts(100, 100, 1000, 1e-6, 0.95)
+    assert tiny.at_twice is None and MOST_SAMPLES == 10_000_000
+
+
+def test_more_gains_and_smaller_limits_take_more_samples() -> None:
+    by_gains = [sizes_of_counts(50, gains, 1000, 0.01, 0.95).at_twice for gains in (0, 10, 100, 300)]
+    by_limit = [sizes_of_counts(50, 20, 1000, limit, 0.95).at_twice for limit in (0.05, 0.02, 0.01, 0.005)]
+    for sizes in (by_gains, by_limit):
+        assert all(size is not None for size in sizes) and sizes == sorted(sizes)  # type: ignore[type-var]
+
+
+def test_sizes_of_a_share() -> None:
+    size = sizes_of_share(985, 1000, 0.99, 0.95).at_measured
+    assert size is not None and size > 1000
+    assert share_interval(0.985 * (size + 20), size + 20)[1] < 0.99 <= share_interval(0.985 * (size - 20), size - 20)[1]
+    size = sizes_of_share(995, 1000, 0.99, 0.95).at_measured
+    assert size is not None
+    assert share_interval(0.995 * (size + 20), size + 20)[0] > 0.99 >= share_interval(0.995 * (size - 20), size - 20)[0]
+
+
+def test_sizes_of_other_metrics_follow_the_spread() -> None:
+    rng = np.random.default_rng(4)
+    errors = rng.exponential(1.0, 4000)
+    worse = errors + 0.04 + rng.normal(0, 1, 4000)
+    drop, low, high = drop_interval(errors, worse, higher_is_better=False)
+    sizes = sizes_of_interval(drop, low, high, 4000, 0.02, 0.95)
+    spread = (worse - errors).std()
+    assert sizes.at_twice == pytest.approx((1.96 + 1.2816) ** 2 * (spread / 0.02) ** 2, rel=0.2)
+    assert sizes.at_measured == pytest.approx((1.96 * spread / (drop - 0.02)) ** 2, rel=0.2)
