@@ -14,7 +14,7 @@ from quantmedic.engine.check_record import GateLine
 from quantmedic.engine.datasets import metric_facts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
-from quantmedic.engine.paired import drop_interval
+from quantmedic.engine.paired import drop_interval, share_interval
 from quantmedic.engine.policy import Budget
 
 few = settings(max_examples=30, deadline=None)
@@ -322,8 +322,6 @@ def test_agreement_needs_classes_of_the_output() -> None:
 
 
 def test_agreement_at_its_least_is_called_a_failure_in_one_of_forty_runs() -> None:
-    from quantmedic.engine.paired import share_interval
-
     for samples in (100, 300, 1000, 20000):
         same = np.random.default_rng(samples).binomial(samples, 0.99, 10_000)
         assert (share_interval(same, samples)[1] < 0.99).mean() <= 0.025 + 5 * 0.00156
