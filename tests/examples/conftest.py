@@ -14,7 +14,7 @@ from quantmedic.demo import patient
 @pytest.fixture
 def project(tmp_path: Path) -> Callable[..., Path]:
     """Makes a folder with models, data and a policy, under the names that the examples use."""
-    return lambda **options: _project(tmp_path / "a project's folder", **options)
+    return lambda name="a project's folder", **options: _project(tmp_path / name, **options)
 
 
 def _project(folder: Path, *, healthy: bool = True, policy: str = "") -> Path:

@@ -109,7 +109,7 @@ def test_workflow_asks_for_no_more_rights_than_it_uses() -> None:
 
 #: Answers with the last comment, and tells its arguments.
 GH = """#!/bin/sh
-case "$*" in *--paginate*) echo "$LAST";; *) printf '%s\\n' "$@" > "$TOLD";; esac
+case "$*" in *--paginate*) echo "$LAST"; echo "$MARK" > "$TOLD.mark";; *) printf '%s\\n' "$@" > "$TOLD";; esac
 """
 
 
@@ -120,7 +120,7 @@ def test_comment_is_written_once_and_kept_up_to_date(tmp_path: Path, last: str, 
     (script,) = (step["run"] for step in job["steps"] if "run" in step)
     (tmp_path / "gh").write_text(GH, encoding="utf-8")
     (tmp_path / "gh").chmod(0o755)
-    (tmp_path / "check.md").write_text("## ACCEPT\n", encoding="utf-8")
+    (tmp_path / "check.md").write_text("<!-- quantmedic: $(touch pwned).onnx -->\n## ACCEPT\n", encoding="utf-8")
     environment = {
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
         "RUNNER_TEMP": str(tmp_path),
@@ -133,9 +133,9 @@ def test_comment_is_written_once_and_kept_up_to_date(tmp_path: Path, last: str, 
     subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], env=environment, check=True)
     told = (tmp_path / "told").read_text(encoding="utf-8").splitlines()
     assert told[: len(expected)] == expected
-    assert any(text.endswith(f"{tmp_path}/comment.md") for text in told)
+    assert any(text.endswith(f"{tmp_path}/check.md") for text in told)
     assert not last or "repos/owner/name/issues/comments/32" in told
-    assert (tmp_path / "comment.md").read_text(encoding="utf-8") == "<!-- quantmedic check -->\n## ACCEPT\n"
+    assert (tmp_path / "told.mark").read_text(encoding="utf-8") == "<!-- quantmedic: $(touch pwned).onnx -->\n"
 
 
 # --- The lines that run quantmedic -----------------------------------------------------------------------------------
@@ -196,3 +196,36 @@ def test_pre_commit_hooks_run(
         )
         assert done.returncode == (code if stage == "pre-push" else 0), done.stdout + done.stderr
         assert "Skipped" not in done.stdout
+
+
+# --- The README ------------------------------------------------------------------------------------------------------
+
+NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
+def quantmedic(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", *arguments]
+    outside = {name: value for name, value in os.environ.items() if name != "GITHUB_ACTIONS"}
+    return subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, check=False)
+
+
+def test_readme_shows_what_the_command_prints(project: Callable[..., Path], tmp_path: Path) -> None:
+    """Policy, baseline and check as the chapter tells; processors differ in the figures, so these are left out."""
+    chapter = README.partition("\n## In continuous integration\n")[2].partition("\n## ")[0]
+    (policy,), (sample,) = fenced(chapter, "toml"), fenced(chapter, "console")
+    command, _, printed = sample.partition("\n")
+    healthy, folder = project(name="healthy"), project(healthy=False, policy=policy)
+    for name, source in (("float", "models/float.onnx"), ("int8", "models/int8.onnx")):
+        shutil.copy(folder / source, folder / f"{name}.onnx")
+    for name, source in (("rep", "data/calibration.npz"), ("val", "data/validation.npz")):
+        shutil.copy(folder / source, folder / f"{name}.npz")
+    case = str(tmp_path / "healthy.case")
+    models = ("models/float.onnx", "models/int8.onnx")
+    data = ("-r", "data/calibration.npz", "-v", "data/validation.npz")
+    assert quantmedic(healthy, "collect", *models, *data, "-o", case).returncode == 0
+    assert quantmedic(folder, "baseline", "write", case).returncode == 0
+    done = quantmedic(folder, *command.removeprefix("$ quantmedic ").split())
+    assert done.returncode == 1, done.stderr
+    shown, _, wrote = done.stdout.partition("wrote ")
+    assert NUMBER.sub("0", shown).split() == NUMBER.sub("0", printed).split()
+    assert "report/check.sarif" in wrote
