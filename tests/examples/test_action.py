@@ -353,6 +353,7 @@ def test_what_could_not_run_leaves_no_verdict_of_an_earlier_run(
     assert done.code == 2
     assert done.outputs == {"verdict": "", "exit-code": "2", "report": "", "sarif": ""}
     assert "missing.onnx" in done.log
+    assert "\n::error title=quantmedic::the check could not run" in done.log
 
 
 def test_warn_only_passes_and_still_tells_the_verdict(
