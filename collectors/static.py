@@ -65,4 +65,7 @@ def _executed(models: Models, threads: int) -> tuple[dict[str, str], list[str]]:
     try:
         return executed_types(models.quantized, threads), []
     except ModelError as error:
-        return {}, ["; ".join([f"which kernels compute is not known: {error.message}", *error.where])]
+        # A notice stands in reports, which name no folders.
+        path = models.quantized.path
+        said = [error.message, *(line.replace(str(path), path.name) for line in error.where)]
+        return {}, [f"which kernels compute is not known: {'; '.join(said)}"]

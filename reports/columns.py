@@ -132,6 +132,18 @@ DEFAULT = Preset(
         "findings",
     ),
 )
+#: The same where both models were read and not run.
+DEFAULT_STATIC = Preset(
+    "default",
+    (
+        *_TITLE,
+        "output.quantizer.bits",
+        "weight.quantizer.bits",
+        "weight.rounding.sqnr_db",
+        "weight.rounding.worst_channel_sqnr_db",
+        "findings",
+    ),
+)
 #: The same where nothing but weights is known, as of checkpoints.
 DEFAULT_WEIGHTS = Preset(
     "default",
@@ -286,12 +298,19 @@ def layer_columns(layers: Sequence[LayerFacts], findings: Sequence[tuple[str, ..
 def presets(columns: Iterable[Column], role: Role) -> dict[str, Preset]:
     """The ready tables of a case by name, default first: with the columns that it has, none with nothing to tell."""
     known = {column.key for column in columns}
-    has_outputs = any(key.startswith("output.") for key in known)
-    found = [_filled(preset, known, role) for preset in (DEFAULT if has_outputs else DEFAULT_WEIGHTS, *PRESETS)]
+    found = [_filled(preset, known, role) for preset in (_default(known), *PRESETS)]
     common = {*_TITLE, "findings", "executed_as", "born", "added_nmse"}
     telling = [preset for preset in found if preset.name == DEFAULT.name or set(preset.columns) - common]
     everything = Preset(ALL, tuple(column.key for column in columns))
     return {preset.name: preset for preset in (*telling, everything)}
+
+
+def _default(known: Iterable[str]) -> Preset:
+    """The first table: of values where there are any, else of quantizers, else of weights alone."""
+    outputs = [key for key in known if key.startswith("output.")]
+    if any(key.startswith(f"output.{role}.") for role in ROLES for key in outputs):
+        return DEFAULT
+    return DEFAULT_STATIC if outputs else DEFAULT_WEIGHTS
 
 
 def least_wanted(columns: Sequence[Column], role: Role) -> list[str]:
