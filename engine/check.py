@@ -171,9 +171,9 @@ class _Checked:
             name="gain",
             status="anomalous" if is_over else "pass",
             message=f"{shown} quantization can do: check how the two are compared" if is_over else within,
-            value=gain,
-            limit=limit,
-            unit="ratio",
+            value=100 * gain,
+            limit=100 * limit,
+            unit="%",
             line=self.file.line("check.verdicts.anomalous"),
         )
 

@@ -351,7 +351,7 @@ def _state(use: ExemptionUse) -> str:
 
 def _baseline(use: BaselineUse) -> BaselineBox:
     if use.missing:
-        text = f"{name(use.origin)} is not there yet, so every finding is new; {WRITE} writes it"
+        text = f"not written yet, so every finding is new: {WRITE}"
         return BaselineBox(origin=name(use.origin), text=text, gone=(), not_judged=(), prune="")
     counts = {"known": use.known, "new": use.new, "worse": use.worse, "gone": len(use.gone)}
     parts = [f"{size} {word}" for word, size in counts.items() if size or word == "known"]
