@@ -6,14 +6,15 @@ from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.console import (
     NAME_LIMIT,
+    NOTICES_SHOWN,
     WIDTH,
     Paint,
     Verbosity,
-    _paint,
-    _plain,
-    _wrapped,
     brings,
+    painted,
+    plain,
     terminal_text,
+    wrapped,
 )
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
 from quantmedic.reports.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow
@@ -49,7 +50,7 @@ def render_check(diagnosis: Diagnosis, *, verbosity: Verbosity, color: bool = Fa
     """
     context = build_context(diagnosis, {})
     box = checked(context)
-    paint = _paint if color else _plain
+    paint = painted if color else plain
     lines = [] if verbosity == "quiet" else list(_lines(context, box, verbosity, paint))
     return terminal_text([*lines, _verdict(box, paint)], ascii_only=ascii_only)
 
@@ -69,11 +70,16 @@ def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Pa
     verbose = verbosity == "verbose"
     width = max([len("baseline"), *(min(len(row.name), GATE_NAME_LIMIT) for row in box.gates)])
     if box.static:
-        yield from _wrapped(f"static: {box.static}")
+        yield from wrapped(f"static: {box.static}")
     yield from _gates(box, verbose, width, paint)
     if box.baseline is not None:
         yield from _baseline(box.baseline, verbose, width, paint)
     yield from _exemptions(box, verbose, width, paint)
+    shown = context.warnings if verbose else context.warnings[:NOTICES_SHOWN]
+    for notice in shown:
+        yield from _line("warn", "notice", notice, width, paint)
+    if len(context.warnings) > len(shown):
+        yield from _line("warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)", width, paint)
     if not box.policy:
         yield from _line("note", "policy", "no policy file: the defaults apply", width, paint)
     if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
@@ -111,7 +117,7 @@ def _exemptions(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterat
 def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterator[str]:
     """Status, what it is about, and what there is to say."""
     start = f"{word:<{WORD}}{' ' * GAP}{label:<{width}}{' ' * GAP}"
-    first, *rest = _wrapped(f"{start}{text}", hang=len(start))
+    first, *rest = wrapped(f"{start}{text}", hang=len(start))
     yield f"{paint(word, STATUS_STYLES[word])}{first[len(word) :]}"
     yield from rest
 
@@ -129,7 +135,7 @@ def _beside(row: GateRow, verbose: bool) -> Iterator[str]:
 
 def _indented(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
-        yield from _wrapped(text, indent=8)
+        yield from wrapped(text, indent=8)
 
 
 def _findings(box: GateBox, verbose: bool) -> Iterator[str]:
@@ -139,7 +145,7 @@ def _findings(box: GateBox, verbose: bool) -> Iterator[str]:
     if hidden := len(box.counted) - len(shown):
         yield f"        {hidden} more (--verbose)"
     if box.others_text:
-        yield from _wrapped(f"not counted: {box.others_text}", indent=8)
+        yield from wrapped(f"not counted: {box.others_text}", indent=8)
     if verbose:
         yield from _table(box.others, indent=10)
 
@@ -153,8 +159,8 @@ def _table(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
     wide = max(map(len, figures), default=0)
     for row, (code, where, how), figure in zip(rows, cells, figures, strict=True):
         line = f"{code:<{rule}} {where:<{subject}}  {figure:<{wide}}  {how}"
-        yield from _wrapped(line.rstrip(), indent=indent)
-        yield from _wrapped(row.exempted, indent=indent + GAP)
+        yield from wrapped(line.rstrip(), indent=indent)
+        yield from wrapped(row.exempted, indent=indent + GAP)
 
 
 def _exemption(row: ExemptionRow) -> str:
@@ -166,7 +172,7 @@ def _first(context: ReportContext, first: FirstStep) -> Iterator[str]:
     """What to do first, with the cause that it is for and what it brings."""
     cause = next((card for card in context.causes if card.code == first.code), None)
     about = f" for {cause.code} {cause.cause}" if cause is not None else ""
-    yield from _wrapped(f"do this first: {first.title}{about}{brings(first.gain)}")
+    yield from wrapped(f"do this first: {first.title}{about}{brings(first.gain)}")
 
 
 def _verdict(box: GateBox, paint: Paint) -> str:

@@ -51,7 +51,7 @@ def render_console(
         color: Use the colours of the terminal.
         ascii_only: Write no character beyond ASCII.
     """
-    paint = _paint if color else _plain
+    paint = painted if color else plain
     return terminal_text(_lines(diagnosis, verbosity, paint), ascii_only=ascii_only)
 
 
@@ -84,11 +84,11 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     yield from _headline(context, paint)
     if verbosity == "quiet":
         return
-    yield from _wrapped(context.drop_text)
+    yield from wrapped(context.drop_text)
     if context.first is not None and context.proof is not None:
-        yield from _wrapped(f"do this first: {context.first.title}{brings(context.first.gain)}")
+        yield from wrapped(f"do this first: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
-        yield from _wrapped(f"warning: {notice}", indent=2)
+        yield from wrapped(f"warning: {notice}", indent=2)
     if context.previous is not None:
         yield ""
         yield from _since(context.previous, verbosity, paint)
@@ -125,14 +125,14 @@ def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
     if drop := context.drop:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
-    yield from _wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
+    yield from wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
 
 
 def _tried(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"what was tried: {box.summary}", "bold")
-    yield from _wrapped(box.split, indent=2, hang=0)
+    yield from wrapped(box.split, indent=2, hang=0)
     if box.halves:
-        yield from _wrapped(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
+        yield from wrapped(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
     shown = box.trials if verbosity == "verbose" else box.trials[:TRIALS_SHOWN]
     for line in shown:
         yield from _trial(line, paint)
@@ -140,7 +140,7 @@ def _tried(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
         yield f"  {len(box.trials) - len(shown)} more (--verbose)"
     if box.chain:
         steps = ", then ".join(line.remedy for line in box.chain)
-        yield from _wrapped(f"{box.chain_text} {steps}", indent=2)
+        yield from wrapped(f"{box.chain_text} {steps}", indent=2)
 
 
 def _trial(line: TrialLine, paint: Paint) -> Iterator[str]:
@@ -151,7 +151,7 @@ def _trial(line: TrialLine, paint: Paint) -> Iterator[str]:
     yield f"  {visible(line.remedy, 32):<32} {verdict}  {gain:<{TRIAL_GAIN}}  {beside}".rstrip()
     left = f"took integer kernels from {line.left_integer}" if line.left_integer else ""
     for text in ("" if beside else line.metric, line.reason, left):
-        yield from _wrapped(text, indent=4)
+        yield from wrapped(text, indent=4)
 
 
 def _prescribed(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
@@ -159,22 +159,22 @@ def _prescribed(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     files = ", ".join(block.file for block in box.configurations)
     title = f"prescription for {box.toolchain}" if box.toolchain else "no prescription"
     yield paint(f"{title}{f': {files}' if files else ''}", "bold")
-    yield from _wrapped(box.how, indent=2, hang=0)
+    yield from wrapped(box.how, indent=2, hang=0)
     for place, line in enumerate(box.steps, 1):
         facts = ", ".join(part for part in (line.gain, line.option) if part)
-        yield from _wrapped(f"{place}. {line.title}: {facts}", indent=2, hang=3)
+        yield from wrapped(f"{place}. {line.title}: {facts}", indent=2, hang=3)
     for remark in box.remarks:
-        yield from _wrapped(remark, indent=2, hang=0)
+        yield from wrapped(remark, indent=2, hang=0)
 
 
 def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
-    yield from _wrapped(", ".join(box.outcome), indent=2)
+    yield from wrapped(", ".join(box.outcome), indent=2)
     shown = box.changes if verbosity == "verbose" else box.changes[:CHANGES_SHOWN]
     more = f"; {len(box.changes) - len(shown)} more (--verbose)" if len(box.changes) > len(shown) else ""
-    yield from _wrapped(f"changed: {'; '.join(shown) or 'no setting that is measured'}{more}", indent=2)
+    yield from wrapped(f"changed: {'; '.join(shown) or 'no setting that is measured'}{more}", indent=2)
     for line in box.tried:
-        yield from _wrapped(f"tried: {line}", indent=2)
+        yield from wrapped(f"tried: {line}", indent=2)
 
 
 def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
@@ -184,10 +184,10 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
     if not fits:
-        yield from _wrapped("; ".join(parts[3:]), indent=3, hang=0)
-    yield from _wrapped(card.message, indent=3, hang=0)
-    yield from _wrapped(card.exempted, indent=3, hang=2)
-    yield from _wrapped(card.tried, indent=3, hang=2)
+        yield from wrapped("; ".join(parts[3:]), indent=3, hang=0)
+    yield from wrapped(card.message, indent=3, hang=0)
+    yield from wrapped(card.exempted, indent=3, hang=2)
+    yield from wrapped(card.tried, indent=3, hang=2)
     verbose = verbosity == "verbose"
     worst, others = _worst(card)
     yield from _evidence([*worst, *others] if verbose else worst)
@@ -204,7 +204,7 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
         yield "   help: none; every remedy is withheld"
     for held in card.withheld if verbose or not card.remedies else ():
         where = f" ({held.concerns})" if held.concerns else ""
-        yield from _wrapped(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
+        yield from wrapped(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
     if len(card.remedies) > 1 and not verbose:
         yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (--verbose)"
 
@@ -218,7 +218,7 @@ def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
 def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
     for line in lines:
         if not line.comparison:
-            yield from _wrapped(f"{line.fact}: {line.value}", indent=5)
+            yield from wrapped(f"{line.fact}: {line.value}", indent=5)
             continue
         threshold = visible(line.threshold, VALUE_LIMIT)
         compared = f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {threshold:<10}  "
@@ -234,7 +234,7 @@ def _help(remedy: RemedyCard, paint: Paint, told: bool) -> Iterator[str]:
     said += [f"took integer kernels from {remedy.left_integer}"] if remedy.left_integer else []
     said += [f"predicted {remedy.predicted}"] if remedy.predicted else []
     said += [f"costs {remedy.cost}"]
-    label, *rest = _wrapped("; ".join(said), indent=3, hang=6)
+    label, *rest = wrapped("; ".join(said), indent=3, hang=6)
     yield label.replace("help:", paint("help:", "help"), 1)
     yield from rest
     if remedy.no_option:
@@ -286,7 +286,7 @@ def _not_judged(line: RuleLine) -> Iterator[str]:
     missing = visible(line.missing[0], NAME_LIMIT) if line.missing else "a fact"
     more = f" and {len(line.missing) - 1} more" if len(line.missing) > 1 else ""
     yield f"  {line.rule} {visible(line.name, NAME_LIMIT):<36} needs {missing}{more}"
-    yield from _wrapped(line.hint, indent=7)
+    yield from wrapped(line.hint, indent=7)
 
 
 def _layers(table: LayerTable) -> Iterator[str]:
@@ -321,7 +321,7 @@ def _weights(table: LayerTable) -> Iterator[str]:
         yield f"{row.index:>5}  {visible(row.name, 44):<44} {known}  {' '.join(row.findings)}".rstrip()
 
 
-def _wrapped(text: str, indent: int = 0, hang: int = 2) -> list[str]:
+def wrapped(text: str, indent: int = 0, hang: int = 2) -> list[str]:
     """Text in lines of at most ``WIDTH`` columns."""
     first, later = " " * indent, " " * (indent + hang)
     return textwrap.wrap(
@@ -329,11 +329,13 @@ def _wrapped(text: str, indent: int = 0, hang: int = 2) -> list[str]:
     )
 
 
-def _paint(text: str, style: str) -> str:
+def painted(text: str, style: str) -> str:
+    """Text in a colour of the terminal."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if text and style in STYLES else text
 
 
-def _plain(text: str, style: str) -> str:
+def plain(text: str, style: str) -> str:
+    """Text as it is."""
     return text
 
 

@@ -145,7 +145,7 @@ def test_an_expired_exemption_says_what_counts_again(diagnosis: Diagnosis) -> No
     expired = found.check.exemptions[1].model_copy(update={"findings": 2, "days": -1})
     today = found.check.exemptions[0].model_copy(update={"days": 0, "reason": "soon"})
     text = lines(checked(found, exemptions=(expired, today)))
-    assert [line[21:] for line in text if line.startswith("warn")] == [
+    assert [line[21:] for line in text if line.startswith("warn  ignore")] == [
         "W009 * expired 1 day ago; 2 findings count again (2026-01-01): old",
         "A004 head/* expires today (2026-11-30): soon",
     ]

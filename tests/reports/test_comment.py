@@ -45,6 +45,7 @@ def test_a_reader_of_markdown_finds_heading_tables_and_snippet(proven: Diagnosis
         "New and worse findings",
         "Do this first: Per-channel weights",
         "Exemptions that need care",
+        "Notices of the measurement",
     ]
     assert "per_channel=True" in next(token.content for token in blocks if token.type == "fence")
 
