@@ -256,6 +256,37 @@ def test_where_that_is_unknown_leaves_the_subject_unjudged() -> None:
     assert result.unknown[0].missing == ("weight.channel_range_ratio",)
 
 
+NO_DATA = [{"role": "representative"}, {"role": "validation"}]
+HINTS = {"levels": "measured on --validation", "op_type": "read from the model"}
+
+
+def of_operands(when: Any, *operands: dict[str, Any], datasets: Any = NO_DATA, **options: Any) -> Any:
+    base = BASE.model_copy(update={"rules": (rule(when, "operand", **options),), "hints": HINTS})
+    (result,) = evaluate(base, CaseFacts.model_validate({"operands": operands, "datasets": datasets}))
+    return result
+
+
+def test_without_data_a_rule_passes_only_where_all_was_judged() -> None:
+    when, two = {"fact": "levels", "lt": 4}, ({"levels": 9}, {})
+    assert of_operands(when, *two).verdict == "not-judged"
+    assert of_operands(when, *two[:1]).verdict == "passed"
+    assert of_operands(when, {"levels": 1}, {}).verdict == "fired"
+    with_data = [{"role": "validation", "samples": 3}]
+    assert of_operands(when, *two, datasets=with_data).verdict == "passed"
+
+
+def test_without_data_nobody_can_say_that_a_fact_of_data_is_not_there() -> None:
+    when = {"fact": "width", "gt": 1}
+    asked = of_operands(when, {"width": 2.0}, where={"fact": "levels", "known": True})
+    assert (asked.verdict, asked.unknown[0].missing) == ("not-judged", ("levels",))
+    assert of_operands(when, {"width": 2.0}, where={"fact": "op_type", "known": True}).verdict == "not-applicable"
+    with_data = [{"role": "validation", "samples": 3}]
+    told = of_operands(when, {"width": 2.0}, where={"fact": "levels", "known": True}, datasets=with_data)
+    assert told.verdict == "not-applicable"
+    # That it is not known is true all the same: so a rule says what it makes of that.
+    assert of_operands({"fact": "levels", "known": False}, {}).verdict == "fired"
+
+
 def test_results_keep_the_order_of_rules_and_subjects() -> None:
     rules = tuple(
         rule({"fact": "quantizer.bits", "le": 8}, "tensor").model_copy(update={"id": code}) for code in ("Z009", "A001")
