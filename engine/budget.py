@@ -104,9 +104,9 @@ class _Drop:
     def _advice(self, word: str, digits: int) -> str:
         decide, find = self.sizes.at_measured, self.sizes.at_twice
         found = f"find a drop of {_fixed(2 * self.limit, digits)} in 9 of 10 runs"
-        parts = [f"at this {word} about {_rounded_up(decide)} samples would decide"] if decide else []
+        parts = [f"at this {word} about {rounded_up(decide)} samples would decide"] if decide else []
         if find is not None and find > self.sizes.now:
-            parts.append(f"{_rounded_up(find)} {found}" if parts else f"{_rounded_up(find)} samples {found}")
+            parts.append(f"{rounded_up(find)} {found}" if parts else f"{rounded_up(find)} samples {found}")
         return f"; {', '.join(parts)} (now {self.sizes.now})" if parts else f" (now {self.sizes.now} samples)"
 
 
@@ -210,7 +210,7 @@ def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     figure = f"{_fixed(value, digits)} % ({_fixed(low, digits)} … {_fixed(high, digits)})"
     message = f"{figure}, required {_fixed(least, digits)} %"
     if status == "undecided":
-        decide = f"; at this share about {_rounded_up(sizes.at_measured)} would decide" if sizes.at_measured else ""
+        decide = f"; at this share about {rounded_up(sizes.at_measured)} would decide" if sizes.at_measured else ""
         message = f"{figure} straddles the required {_fixed(least, digits)} %{decide} (now {sizes.now} samples)"
     return GateLine(
         kind="agreement",
@@ -295,7 +295,7 @@ def _suffix(unit: str) -> str:
     return f" {unit}" if unit in ("points", "%") else ""
 
 
-def _rounded_up(samples: int) -> int:
-    """To two digits."""
+def rounded_up(samples: int) -> int:
+    """A number of samples to two digits: more would claim what nobody knows."""
     step = 10 ** max(len(str(samples)) - 2, 0)
     return -(-samples // step) * step

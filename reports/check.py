@@ -124,10 +124,9 @@ def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterato
 
 def _beside(row: GateRow, verbose: bool) -> Iterator[str]:
     """What a gate has beyond its line."""
-    yield from _indented([f"{row.needed} (now {row.samples})"] if row.needed else [])
     if not verbose:
         return
-    facts = [f"n {row.samples}"] if row.samples and not row.needed else []
+    facts = [f"n {row.samples}"] if row.samples else []
     facts += [f"{row.confidence} interval"] if row.confidence else []
     facts += [f"p of McNemar's test {row.mcnemar}, not used"] if row.mcnemar else []
     yield from _indented([", ".join(facts)] if facts else [])

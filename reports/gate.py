@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from quantmedic.engine.budget import rounded_up
 from quantmedic.engine.check_record import (
     EXIT_CODES,
     BaselineUse,
@@ -62,7 +63,7 @@ class GateRow:
     confidence: Annotated[str, "coverage of the interval as percent; empty where it has none"]
     limit: Annotated[str, "what the policy allows, with its unit; empty where that is no number"]
     samples: Annotated[str, "samples that were measured; empty where it is not about samples"]
-    needed: Annotated[str, "samples that would decide; empty where they are not known"]
+    needed: Annotated[str, "samples that would decide, as the message says too; empty where the gate is decided"]
     mcnemar: Annotated[str, "p of McNemar's test, which is not used; empty where it was not computed"]
 
 
@@ -143,7 +144,7 @@ def gate_box(diagnosis: Diagnosis) -> GateBox | None:
     return GateBox(
         verdict=check.verdict,
         look=LOOKS[check.verdict],
-        summary=_summary(check),
+        summary=f"{_summary(check)}{', judged without data' if check.static else ''}",
         exit_text=_exit_text(check),
         lenient=_lenient(check),
         model=name(check.model),
@@ -198,9 +199,8 @@ def _summary(check: CheckReport) -> str:
             return f"{len(failed)} of {count(len(check.gates), 'gate')} failed ({_named(failed)}){rest}"
         case "INSUFFICIENT_DATA" if undecided:
             first = undecided[0]
-            needed = f"; {_needed(first)} (now {first.samples.now})" if first.samples is not None else ""
             more = f"; {count(len(undecided) - 1, 'more gate')} open" if len(undecided) > 1 else ""
-            return f"{_told(first)}{needed}{more}"
+            return f"{_told(first)}{more}"
         case "ANOMALOUS" if odd:
             return _told(odd[0])
     passed = len(by_status["pass"])
@@ -221,9 +221,9 @@ def _needed(gate: GateLine) -> str:
     if (samples := gate.samples) is None:
         return ""
     if samples.at_measured is not None:
-        return f"about {samples.at_measured} samples would decide"
+        return f"about {rounded_up(samples.at_measured)} samples would decide"
     if samples.at_twice is not None:
-        return f"{samples.at_twice} samples would find twice the limit in 9 of 10 runs"
+        return f"{rounded_up(samples.at_twice)} samples would find twice the limit in 9 of 10 runs"
     return "how many samples would decide is not known"
 
 
