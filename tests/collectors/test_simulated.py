@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from models import own
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import (
@@ -79,7 +80,7 @@ def base() -> RuleBase:
 
 
 def quantized(source: Path, target: Path, calibration: Images, **options: Any) -> Path:
-    quantize_static(source, target, Reader(calibration), **options)
+    quantize_static(own(source, target.parent), target, Reader(calibration), **options)
     return target
 
 

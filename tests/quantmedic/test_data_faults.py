@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import Net, run
+from models import Net, own, run
 from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
 
@@ -121,7 +121,7 @@ def diagnosed(
 ) -> Diagnosis:
     """The network calibrated on one set and diagnosed with it, or with another that is ``shown`` instead."""
     quantize_static(
-        model,
+        own(model, folder),
         folder / "int8.onnx",
         Reader(calibration),
         per_channel=True,

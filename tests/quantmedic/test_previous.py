@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from models import own
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
 
 import quantmedic
@@ -53,7 +54,9 @@ def quantized(pixels: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> d
         ("extremes", pixels, {}),
         ("normalized", (pixels - MEAN) / STD, {}),
     ):
-        quantize_static(str(model), str(folder / f"{name}.onnx"), Reader(images), per_channel=True, **options)
+        quantize_static(
+            str(own(model, folder)), str(folder / f"{name}.onnx"), Reader(images), per_channel=True, **options
+        )
     return {path.stem: path for path in folder.glob("*.onnx")}
 
 
@@ -115,7 +118,9 @@ def test_same_fault_in_other_samples(
     halves = {"first": pixels[:80], "second": pixels[80:]}
     found = {}
     for name in names:
-        quantize_static(str(model), str(tmp_path / f"{name}.onnx"), Reader(halves[name]), per_channel=True)
+        quantize_static(
+            str(own(model, tmp_path)), str(tmp_path / f"{name}.onnx"), Reader(halves[name]), per_channel=True
+        )
         data = options | {
             "representative": {"image": halves[name]},
             "preprocessing": {"validation": options["preprocessing"]["validation"]},

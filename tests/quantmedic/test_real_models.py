@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from models import own
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import quantmedic
@@ -53,7 +54,7 @@ class TestResNet8:
         model = RESNET8 / "float.onnx"
         name = ort.InferenceSession(str(model)).get_inputs()[0].name
         feeds = [{name: representative[i : i + 16]} for i in range(0, len(representative), 16)]
-        quantize_static(str(model), str(folder / "int8.onnx"), Reader(feeds), **options)
+        quantize_static(str(own(model, folder)), str(folder / "int8.onnx"), Reader(feeds), **options)
         validation = {name: right(data["validation"][:400]), "labels": data["validation_labels"][:400]}
         return quantmedic.diagnose(
             model, folder / "int8.onnx", representative={name: representative}, validation=validation
@@ -116,7 +117,7 @@ class TestMagika:
         inputs, labels = files
         half = len(inputs) // 2
         feeds = [{"bytes": inputs[i : i + 4]} for i in range(0, 64, 4)]
-        quantize_static(str(model), str(folder / "int8.onnx"), Reader(feeds), **options)
+        quantize_static(str(own(model, folder)), str(folder / "int8.onnx"), Reader(feeds), **options)
         return quantmedic.diagnose(
             model,
             folder / "int8.onnx",
@@ -169,7 +170,7 @@ class TestSwiftF0:
         feeds = [
             {"audio": audio[i : i + 1], **{k: np.array(v, np.float32) for k, v in scalars.items()}} for i in range(16)
         ]
-        quantize_static(str(model), str(folder / "int8.onnx"), Reader(feeds), **options)
+        quantize_static(str(own(model, folder)), str(folder / "int8.onnx"), Reader(feeds), **options)
 
         def data(part: slice) -> dict[str, np.ndarray]:
             count = len(audio[part])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from models import conv_net, images, qdq, save_pair
+from models import conv_net, images, own, qdq, save_pair
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
@@ -265,7 +265,7 @@ def test_resnet8_loses_nothing_anywhere(tmp_path: Path) -> None:
         def get_next(self) -> dict[str, Any] | None:
             return next(self._feeds, None)
 
-    quantize_static(str(model), str(tmp_path / "int8.onnx"), Reader(), per_channel=True)
+    quantize_static(str(own(model, tmp_path)), str(tmp_path / "int8.onnx"), Reader(), per_channel=True)
     record = quantmedic.sensitivity(
         model, tmp_path / "int8.onnx", validation={name: validation, "labels": data["validation_labels"]}
     )

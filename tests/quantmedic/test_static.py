@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from click.testing import CliRunner
+from models import own
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
@@ -161,7 +162,7 @@ def test_real_networks_give_no_alarm(package: str, file: str, options: dict[str,
     if spec is None or spec.origin is None:
         pytest.skip(f"{package} is not installed")
     model = Path(spec.origin).parent / file
-    quantize_static(str(model), str(tmp_path / "int8.onnx"), Reader(model), **options)
+    quantize_static(str(own(model, tmp_path)), str(tmp_path / "int8.onnx"), Reader(model), **options)
     diagnosis = quantmedic.judge(quantmedic.collect_static(model, tmp_path / "int8.onnx"))
     assert (diagnosis.verdict, serious(diagnosis)) == ("healthy", [])
     assert all(layer.weight_sqnr_db is not None for layer in diagnosis.layers if layer.weight_bits)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from models import images, save_pair
+from models import images, own, save_pair
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -42,7 +42,7 @@ class Reader(CalibrationDataReader):
 
 def quantized(source: Path, target: Path, name: str, samples: Array, **options: Any) -> Path:
     """What onnxruntime's quantizer makes of a model."""
-    quantize_static(source, target, Reader(name, samples), **options)
+    quantize_static(own(source, target.parent), target, Reader(name, samples), **options)
     return target
 
 

@@ -8,7 +8,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from bench import Reader
-from models import conv_net, images, qdq, random, save_pair, token_net
+from models import conv_net, images, own, qdq, random, save_pair, token_net
 from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_static
 
@@ -37,7 +37,7 @@ def pictures() -> tuple[Array, Array]:
 def csp(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     source, target = ZOO / "csp.onnx", tmp_path_factory.mktemp("csp") / "int8.onnx"
     name = onnx.load(source).graph.input[0].name
-    quantize_static(source, target, Reader(name, pictures()[0][:32]), per_channel=True)
+    quantize_static(own(source, target.parent), target, Reader(name, pictures()[0][:32]), per_channel=True)
     return source, target
 
 
@@ -86,7 +86,7 @@ def test_names_serve_the_quantizer(record: FallbackRecord, csp: tuple[Path, Path
     target = tmp_path / "fallback.onnx"
     name = onnx.load(csp[0]).graph.input[0].name
     excluded = list(record.nodes_to_exclude)
-    quantize_static(csp[0], target, Reader(name, data[:32]), per_channel=True, nodes_to_exclude=excluded)
+    quantize_static(own(csp[0], tmp_path), target, Reader(name, data[:32]), per_channel=True, nodes_to_exclude=excluded)
     floats = outputs(csp[0], data)
     assert sqnr_db(floats, outputs(target, data)) > record.goal.limit - 0.5
     assert sqnr_db(floats, outputs(csp[1], data)) < record.goal.limit - 2
@@ -119,7 +119,7 @@ def test_constants_beside_activations_can_be_carried_out(tmp_path: Path) -> None
     """The gains of normalizations and the terms of additions are no weights of a kernel."""
     source, data = ZOO / "vit.onnx", 2 * pictures()[0][:96] - 1
     name = onnx.load(source).graph.input[0].name
-    quantize_static(source, tmp_path / "int8.onnx", Reader(name, data[:16]), per_channel=True)
+    quantize_static(own(source, tmp_path), tmp_path / "int8.onnx", Reader(name, data[:16]), per_channel=True)
     found = trial((source, tmp_path / "int8.onnx"), data, Goal(kind="sqnr", limit=80.0), samples=32)
     every = found.change(frozenset(range(len(found.groups))))
     edited = edit(found._models, found._case, every)
