@@ -152,13 +152,19 @@ class _Checked:
                 continue
             yield judge_budget(budget, self.case, self.facts, name=name, line=line)
         if self.diagnosis.verdict == "not-comparable":
-            message = "the two models cannot be compared as they are, so no figure of them counts"
+            message = f"the two models cannot be compared, so no figure of them counts: {self._incomparable}"
             yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
         if (gain := self.facts.model.metric.gain_share) is not None:
             yield self._gain(gain)
         yield self._findings_gate()
         yield from self._coverage()
         yield from self._exemptions_gate()
+
+    @property
+    def _incomparable(self) -> str:
+        if self.facts.model.float_is_quantized:
+            return "the float model is quantized itself"
+        return "outputs of the float model hold NaN or infinity"
 
     def _gain(self, gain: float) -> GateLine:
         """A quantized model that is better by so much was compared wrongly."""

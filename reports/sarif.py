@@ -53,6 +53,10 @@ GATES: Mapping[str, tuple[str, str]] = {
         "The noise that quantization adds to an output shall stay below the signal by what the policy asks for.",
         "Follow the first remedy of the report.",
     ),
+    "comparison": (
+        "The float model shall be one that the quantized model can be held against.",
+        "Give the model as it was before quantization, and data on which its outputs are finite.",
+    ),
     "coverage": (
         "The share of the compute operators that run quantized shall reach what the policy asks for.",
         "Look for operators that the toolchain left in float, and for options that exclude them.",

@@ -85,6 +85,9 @@ class TestFindings:
     def test_models_that_cannot_be_compared_fail(self) -> None:
         report = checked([layer("a")], model={"float_is_quantized": True})
         assert report.verdict == "REGRESSION" and gate(report, "comparison").status == "fail"
+        assert gate(report, "comparison").message.endswith("the float model is quantized itself")
+        infinite = checked([layer("a")], model={"nonfinite_output": "both"})
+        assert gate(infinite, "comparison").message.endswith("outputs of the float model hold NaN or infinity")
 
 
 class TestBaseline:

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import unquote
 
 import jsonschema
@@ -14,7 +14,7 @@ import pytest
 from checked import accepted, regression
 
 from quantmedic.api import load_manuals, load_rulebase
-from quantmedic.engine.check_record import CheckReport
+from quantmedic.engine.check_record import CheckReport, GateLine
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.sarif import render_sarif
@@ -97,6 +97,14 @@ def test_a_result_per_gate_that_did_not_pass_and_per_cause(checked: Diagnosis, m
     assert lines[2] == "- 1 exempted" and lines[3].startswith("help: Per-channel weights")
     names = [place["name"] for place in results[2]["locations"][0]["logicalLocations"]]
     assert names == ["features.3.conv.0.0", "features.4.conv.1.0"], "exempted layers are left out"
+
+
+@pytest.mark.parametrize("kind", get_args(GateLine.model_fields["kind"].annotation))
+def test_a_gate_of_any_kind_can_fail(checked: Diagnosis, kind: Any) -> None:
+    """That of the findings speaks through its causes."""
+    gate = GateLine(kind=kind, name=kind, status="fail", message="too bad")
+    results = run_of(render_sarif(with_check(checked, gates=(gate,)), {}))["results"]
+    assert [r["ruleId"] for r in results if r["ruleId"].startswith("gate-")] == [f"gate-{kind}"] * (kind != "findings")
 
 
 def test_a_rule_s_help_is_its_page_without_links_to_files_that_are_not_there(
