@@ -27,6 +27,9 @@ from quantmedic.engine.tensors import main_role
 
 Floats = NDArray[np.float64]
 Status = Literal["pass", "fail", "undecided"]
+#: Of samples whose loss nobody knows; a drop that leaves them out is no pass.
+_NO_NUMBER = "the quantized model's metric is no number on any of {} samples"
+_LEFT_OUT = "left out: {} where the quantized model's metric is no number"
 #: Decimals that a figure has at least, and at most where it lies close to its limit.
 _DECIMALS, _MOST_DECIMALS = 2, 12
 
@@ -117,24 +120,27 @@ def _direction(drop: float, digits: int) -> tuple[str, int]:
 def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     """The line of the task metric: its drop with the paired interval, in the unit of the budget."""
     metric = facts.model.metric
-    missing = _unmeasured(budget, case, metric)
+    missing, lost = _unmeasured(budget, case, metric), _lost(case, metric.dataset)
+    if missing is None and metric.dataset is None:
+        missing = _NO_NUMBER.format(lost) if lost else "no labels, so the task metric was not measured"
     if missing is not None or metric.dataset is None:
-        return _not_judged("accuracy", missing or "no labels, so the task metric was not measured")
+        return _not_judged("accuracy", missing or "")
     drop = _measured(
         budget, metric, *metric_pairs(case.statistics[metric.dataset]), int(case.record.run.get("seed", 0))
     )
+    unproven = lost > 0 and drop.status == "pass"
     return GateLine(
         kind="accuracy",
         name="",
-        status=drop.status,
-        message=drop.text() + _left_out(case, metric.dataset),
+        status="undecided" if unproven else drop.status,
+        message="; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])]),
         value=drop.value,
         low=drop.low,
         high=drop.high,
         limit=drop.limit,
         unit=drop.unit,
         confidence=budget.confidence,
-        samples=drop.sizes,
+        samples=SampleSizes(now=drop.sizes.now) if unproven else drop.sizes,  # more samples would not decide
         mcnemar_p=drop.mcnemar_p,
     )
 
@@ -186,10 +192,14 @@ def _unit(budget: Budget) -> tuple[float, str]:
     return 1.0, "share" if budget.metric in SHARES else budget.metric
 
 
-def _left_out(case: Case, role: Role) -> str:
-    samples = case.statistics[role].samples
-    lost = int((np.isfinite(samples["metric_float"]) & ~np.isfinite(samples["metric_quantized"])).sum())
-    return f"; left out: {lost} where the quantized model's metric is no number" if lost else ""
+def _lost(case: Case, role: Role | None) -> int:
+    """Samples that only the float model has a metric of, those of a set among them that should have been judged."""
+    asked: tuple[Role, ...] = ("validation",) if role == "validation" else ("validation", "representative")
+    tables = [case.statistics[name].samples for name in asked if name in case.statistics]
+    return sum(
+        int((np.isfinite(samples["metric_float"]) & ~np.isfinite(samples["metric_quantized"])).sum())
+        for samples in tables
+    )
 
 
 def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:

@@ -213,6 +213,29 @@ def test_samples_without_a_number_are_left_out() -> None:
     assert line.message == expected.message + "; left out: 3 where the quantized model's metric is no number"
 
 
+def test_a_drop_that_leaves_samples_out_is_no_pass() -> None:
+    """Where the metric of the quantized model is no number, the model may have lost all there is to lose."""
+    good = counted(990, 0, 0, 10)
+    assert judged(TOP1, case(good)).status == "pass"
+    for lost in (np.nan, np.inf):
+        table = np.concatenate([good, rows([1.0] * 500, [lost] * 500, first=2000)])
+        line = judged(TOP1, case(table))
+        assert line.status == "undecided" and "left out: 500" in line.message
+    nothing = judged(TOP1, case(rows([1.0] * 5, [np.nan] * 5)))
+    assert (nothing.status, nothing.message) == (
+        "not-judged",
+        "the quantized model's metric is no number on any of 5 samples",
+    )
+
+
+def test_another_set_does_not_speak_for_samples_without_a_number() -> None:
+    found = case(rows([1.0] * 5, [np.nan] * 5))
+    other = SetStatistics.empty([])
+    other.samples = counted(990, 0, 0, 10)
+    both = Case(found.record, {**found.statistics, "representative": other})
+    assert judged(TOP1, both).status == "undecided"
+
+
 def test_one_sample_decides_nothing() -> None:
     line = judged(TOP1, case(counted(0, 1, 0, 0)))
     assert line.status == "undecided"
