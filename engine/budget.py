@@ -128,19 +128,21 @@ def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     drop = _measured(
         budget, metric, *metric_pairs(case.statistics[metric.dataset]), int(case.record.run.get("seed", 0))
     )
-    unproven = lost > 0 and drop.status == "pass"
+    message = "; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])])
+    if lost and drop.status == "pass":
+        return _not_judged("accuracy", message)
     return GateLine(
         kind="accuracy",
         name="",
-        status="undecided" if unproven else drop.status,
-        message="; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])]),
+        status=drop.status,
+        message=message,
         value=drop.value,
         low=drop.low,
         high=drop.high,
         limit=drop.limit,
         unit=drop.unit,
         confidence=budget.confidence,
-        samples=SampleSizes(now=drop.sizes.now) if unproven else drop.sizes,  # more samples would not decide
+        samples=drop.sizes,
         mcnemar_p=drop.mcnemar_p,
     )
 

@@ -120,5 +120,6 @@ class CheckReport(Contract):
 
     @property
     def failed(self) -> tuple[GateLine, ...]:
-        """Gates that did not pass, whatever the policy makes of it."""
-        return tuple(gate for gate in self.gates if gate.status in ("fail", "undecided", "anomalous"))
+        """Gates that did not pass, whatever the policy makes of it; not judged ones where the verdict rests on them."""
+        statuses = ["fail", "undecided", "anomalous", *(["not-judged"] if self.verdict == "INSUFFICIENT_DATA" else [])]
+        return tuple(gate for gate in self.gates if gate.status in statuses)

@@ -111,7 +111,7 @@ def failed_gates(check: CheckReport) -> tuple[GateLine, ...]:
 
 def gate_level(gate: GateLine, check: CheckReport) -> Level:
     """How loud a gate is that did not pass: what was not decided, or what the policy lets pass, is a warning."""
-    return "warning" if gate.status == "undecided" or is_let_pass(check) else "error"
+    return "warning" if gate.status in ("undecided", "not-judged") or is_let_pass(check) else "error"
 
 
 def is_let_pass(check: CheckReport) -> bool:

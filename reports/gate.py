@@ -201,6 +201,8 @@ def _summary(check: CheckReport) -> str:
             first = undecided[0]
             more = f"; {count(len(undecided) - 1, 'more gate')} open" if len(undecided) > 1 else ""
             return f"{_told(first)}{more}"
+        case "INSUFFICIENT_DATA" if by_status["not-judged"]:
+            return f"not judged: {_told(by_status['not-judged'][0])}"
         case "ANOMALOUS" if odd:
             return _told(odd[0])
     passed = len(by_status["pass"])

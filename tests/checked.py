@@ -28,6 +28,16 @@ def accepted(diagnosis: Diagnosis) -> Diagnosis:
     return _with(diagnosis, report)
 
 
+def unmeasured(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with INSUFFICIENT_DATA, for a figure that the policy bounds was not measured."""
+    message = "no task metric was measured: top1 needs labels"
+    gate = GateLine(kind="accuracy", name="accuracy top1", status="not-judged", message=message, line=5)
+    found = accepted(diagnosis)
+    assert found.check is not None
+    changes = {"verdict": "INSUFFICIENT_DATA", "exit_code": 3, "gates": (gate, *found.check.gates)}
+    return _with(found, found.check.model_copy(update=changes))
+
+
 def hostile_check(diagnosis: Diagnosis, names: Sequence[str]) -> Diagnosis:
     """The same verdict with these names wherever a model, a policy or a rule gives one."""
     report = _regression(diagnosis)

@@ -220,7 +220,7 @@ def test_a_drop_that_leaves_samples_out_is_no_pass() -> None:
     for lost in (np.nan, np.inf):
         table = np.concatenate([good, rows([1.0] * 500, [lost] * 500, first=2000)])
         line = judged(TOP1, case(table))
-        assert line.status == "undecided" and "left out: 500" in line.message
+        assert line.status == "not-judged" and "left out: 500" in line.message
     nothing = judged(TOP1, case(rows([1.0] * 5, [np.nan] * 5)))
     assert (nothing.status, nothing.message) == (
         "not-judged",
@@ -233,7 +233,7 @@ def test_another_set_does_not_speak_for_samples_without_a_number() -> None:
     other = SetStatistics.empty([])
     other.samples = counted(990, 0, 0, 10)
     both = Case(found.record, {**found.statistics, "representative": other})
-    assert judged(TOP1, both).status == "undecided"
+    assert judged(TOP1, both).status == "not-judged"
 
 
 def test_one_sample_decides_nothing() -> None:

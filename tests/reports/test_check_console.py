@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from checked import accepted, regression
+from checked import accepted, regression, unmeasured
 
 from quantmedic.engine.check_record import GateLine
 from quantmedic.engine.diagnosis import Diagnosis
@@ -161,3 +161,24 @@ def test_every_figure_equals_json(proven: Diagnosis) -> None:
 def test_without_a_gate_there_is_nothing_to_print(diagnosis: Diagnosis) -> None:
     with pytest.raises(QuantmedicError, match="no verdict of a gate"):
         render_check(diagnosis, verbosity="normal")
+
+
+def test_the_last_line_names_what_was_not_measured(healthy: Diagnosis) -> None:
+    assert lines(unmeasured(healthy), "quiet") == [
+        "INSUFFICIENT_DATA  not judged: accuracy top1: no task metric was measured: top1 needs labels"
+    ]
+
+
+def test_samples_that_would_decide_are_told_once(healthy: Diagnosis) -> None:
+    message = "drop 1.20 points (-0.40 … 2.80) straddles the limit 1.00; about 64000 samples would decide (now 1000)"
+    gate = GateLine(
+        kind="accuracy",
+        name="accuracy top1",
+        status="undecided",
+        message=message,
+        samples=SampleSizes(now=1000, at_measured=63_999),
+    )
+    text = render_check(
+        checked(accepted(healthy), verdict="INSUFFICIENT_DATA", exit_code=3, gates=(gate,)), verbosity="normal"
+    )
+    assert "63999" not in text and text.count("would decide") == 2, "once in its line, once in the last one"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from checked import accepted
+from checked import accepted, unmeasured
 
 from quantmedic.engine.check_record import CheckReport
 from quantmedic.engine.diagnosis import Diagnosis
@@ -189,3 +189,8 @@ def test_a_summary_that_cannot_be_written_says_so(tmp_path: Path) -> None:
 def test_without_a_gate_there_is_nothing_to_show(diagnosis: Diagnosis) -> None:
     with pytest.raises(QuantmedicError, match="no verdict of a gate"):
         annotations(diagnosis)
+
+
+def test_what_was_not_measured_is_a_warning_where_the_verdict_rests_on_it(healthy: Diagnosis) -> None:
+    note = read(annotations(unmeasured(healthy))[0])
+    assert (note.command, note.properties["title"], note.properties["line"]) == ("warning", "accuracy top1", "5")

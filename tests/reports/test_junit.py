@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import xmlschema
-from checked import accepted, regression
+from checked import accepted, regression, unmeasured
 from junitparser import Failure, JUnitXml, Skipped, TestCase
 
 from quantmedic.engine.check_record import EXIT_CODES, CheckReport, GateLine, GateWord
@@ -182,3 +182,11 @@ def test_many_causes_stay_within_what_gitlab_reads(diagnosis: Diagnosis) -> None
 def test_without_a_gate_there_is_nothing_to_show(diagnosis: Diagnosis) -> None:
     with pytest.raises(QuantmedicError, match="no verdict of a gate"):
         render_junit(diagnosis)
+
+
+def test_what_was_not_measured_fails_where_the_verdict_rests_on_it(healthy: Diagnosis) -> None:
+    """Else a check that exits with 3 would be green here."""
+    found = unmeasured(healthy)
+    assert outcomes(found)["accuracy top1"] == "failure"
+    assert outcomes(with_check(found, exit_code=0))["accuracy top1"] == "skipped"
+    assert outcomes(with_check(found, verdict="ACCEPT", exit_code=0, static=True))["accuracy top1"] == "skipped"

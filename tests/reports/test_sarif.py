@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import jsonschema
 import pytest
-from checked import accepted, regression
+from checked import accepted, regression, unmeasured
 
 from quantmedic.api import load_manuals, load_rulebase
 from quantmedic.engine.check_record import CheckReport, GateLine
@@ -264,3 +264,11 @@ def test_without_a_gate_there_is_nothing_to_show(diagnosis: Diagnosis) -> None:
     with pytest.raises(QuantmedicError) as caught:
         render_sarif(diagnosis, {})
     assert "quantmedic check" in (caught.value.help or "")
+
+
+def test_what_was_not_measured_is_a_warning_where_the_verdict_rests_on_it(healthy: Diagnosis) -> None:
+    result = run_of(render_sarif(unmeasured(healthy), {}))["results"][0]
+    assert (result["ruleId"], result["level"]) == ("gate-accuracy", "warning")
+    assert "top1 needs labels" in result["message"]["text"]
+    static = with_check(unmeasured(healthy), verdict="ACCEPT", exit_code=0, static=True)
+    assert not any(r["ruleId"].startswith("gate-") for r in run_of(render_sarif(static, {}))["results"])
