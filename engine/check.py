@@ -247,9 +247,25 @@ class _Checked:
 
     @cached_property
     def findings(self) -> tuple[CheckedFinding, ...]:
-        """Gravest first, and what counts before what does not."""
+        """Gravest first, and what counts before what does not.
+
+        A cause speaks for what it explains; one that itself does not count, being known to the baseline or not grave
+        enough, must not hide what does. One that is exempted is let pass with all that follows from it.
+        """
         found = [self._checked(finding, cause) for finding, cause in self._listed]
+        speaking = {f.cause for f in found if f.gated or f.exemption is not None}
+        hidden = [self._checked(finding, cause) for finding, cause in self._explained if cause.cause not in speaking]
+        found += [finding for finding in hidden if finding.gated]
         return tuple(sorted(found, key=lambda f: (not f.gated, SEVERITIES.index(f.severity))))
+
+    @property
+    def _explained(self) -> Iterator[tuple[Finding, CauseReport]]:
+        """Findings that a cause of the diagnosis explains, with that cause."""
+        by = {(e.rule, e.subject): cause for cause in self.diagnosis.causes for e in cause.absorbs}
+        for result in self.results:
+            for finding in result.findings:
+                if (cause := by.get((finding.rule.id, finding.subject))) is not None:
+                    yield finding, cause
 
     def _checked(self, finding: Finding, cause: CauseReport) -> CheckedFinding:
         lead = headline(finding)
@@ -259,7 +275,7 @@ class _Checked:
         return CheckedFinding(
             rule=finding.rule.id,
             name=finding.rule.name,
-            cause=finding.rule.cause,
+            cause=cause.cause,
             severity=severity,
             subject=finding.subject,
             message=finding.message,

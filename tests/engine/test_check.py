@@ -10,7 +10,8 @@ from compared import BASE, facts, judged, layer, table
 from quantmedic.engine.baseline import Baseline, baseline_of
 from quantmedic.engine.check import Circumstances, check
 from quantmedic.engine.check_record import CheckedFinding, CheckReport, ExemptionUse, GateLine
-from quantmedic.engine.evaluate import evaluate
+from quantmedic.engine.diagnosis import Diagnosis, Explained
+from quantmedic.engine.evaluate import RuleResult, evaluate
 from quantmedic.engine.policy import Policy, PolicyFile
 from quantmedic.engine.rule import Threshold
 
@@ -27,13 +28,35 @@ def checked(
     samples: dict[str, Any] | None = None,
     growth: float | None = 0.01,
     model: dict[str, Any] | None = None,
+    explains: dict[str, tuple[str, ...]] | None = None,
     **given: Any,
 ) -> CheckReport:
     found = judged(facts(layers, growth, **(model or {})), samples, base=RULES)
     file = PolicyFile(Policy.model_validate(policy or {}))
     results = evaluate(RULES, found.facts)
+    found = replace(found, diagnosis=explained(found.diagnosis, results, explains or {}))
     circumstances = Circumstances(**{"today": TODAY, **given})
     return check(file, RULES, found.case, found.facts, found.diagnosis, results, circumstances)
+
+
+def explained(diagnosis: Diagnosis, results: list[RuleResult], explains: dict[str, tuple[str, ...]]) -> Diagnosis:
+    """The diagnosis with all findings of some rules explained by a cause, by its name."""
+    hidden = {rule for rules in explains.values() for rule in rules}
+    causes = [
+        cause.model_copy(
+            update={
+                "absorbs": tuple(
+                    Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message)
+                    for result in results
+                    for f in result.findings
+                    if f.rule.id in explains.get(cause.cause, ())
+                )
+            }
+        )
+        for cause in diagnosis.causes
+        if not hidden.intersection(cause.rules)
+    ]
+    return diagnosis.model_copy(update={"causes": tuple(causes)})
 
 
 def baseline(layers: list[dict[str, Any]], growth: float = 0.01) -> Baseline:
@@ -130,6 +153,19 @@ class TestBaseline:
         report = checked(blind, baseline=baseline(SPREAD))
         assert report.baseline is not None and not report.baseline.gone
         assert [(g.rule, g.subject) for g in report.baseline.not_judged] == [("W001", "stem")]
+
+    def test_a_known_cause_hides_nothing_new(self) -> None:
+        """D001 explains A001, whose layer was not noisy when the baseline was written."""
+        noisy, quiet = [layer("a", rounding=12.0), layer("b")], [layer("a"), layer("b")]
+        policy = {"check": {"fail_on": {"severity": "medium"}}}
+        for then, verdict in ((quiet, "REGRESSION"), (noisy, "ACCEPT")):
+            known = baseline(then, growth=0.3)
+            report = checked(noisy, policy, growth=0.3, explains={"few-samples": ("A001",)}, baseline=known)
+            assert report.verdict == verdict
+        assert checked(noisy, policy, growth=0.3, explains={"few-samples": ("A001",)}).findings[0].rule == "D001"
+        allowed = {**policy, **ignore(rule="D001")}
+        report = checked(noisy, allowed, growth=0.3, explains={"few-samples": ("A001",)})
+        assert report.verdict == "ACCEPT", "what is exempted is exempted with what follows from it"
 
     def test_shifted_names_are_the_same_layers(self) -> None:
         old = [layer("stem"), layer("conv_7", ratio=50.0), layer("tail")]
