@@ -151,6 +151,7 @@ class _Checked:
                 yield GateLine(kind=_kind(budget), name=name, status="not-judged", message=STATIC, line=line)
                 continue
             yield judge_budget(budget, self.case, self.facts, name=name, line=line)
+        yield from self._data()
         if self.diagnosis.verdict == "not-comparable":
             message = f"the two models cannot be compared, so no figure of them counts: {self._incomparable}"
             yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
@@ -159,6 +160,14 @@ class _Checked:
         yield self._findings_gate()
         yield from self._coverage()
         yield from self._exemptions_gate()
+
+    def _data(self) -> Iterator[GateLine]:
+        """What an interrupted run left is no whole set, and its first samples need not be like the others."""
+        datasets = self.case.record.datasets
+        unread = [f"{role}, {d.seen} samples" for role, d in datasets.items() if not d.complete]
+        if unread:
+            message = f"not read to the end: {'; '.join(unread)}; go on with --resume"
+            yield GateLine(kind="data", name="data", status="not-judged", message=message)
 
     @property
     def _incomparable(self) -> str:

@@ -32,7 +32,7 @@ class SampleSizes(Contract):
 class GateLine(Contract):
     """One gate: what was measured against what the policy allows."""
 
-    kind: Literal["accuracy", "agreement", "sqnr", "comparison", "findings", "coverage", "gain", "exemptions"]
+    kind: Literal["accuracy", "agreement", "sqnr", "data", "comparison", "findings", "coverage", "gain", "exemptions"]
     name: str = Field(description="unique within a check, such as 'accuracy top1'")
     status: GateStatus
     message: str = Field(description="figure, interval and limit, or why it was not judged; lower case, no full stop")

@@ -53,6 +53,10 @@ GATES: Mapping[str, tuple[str, str]] = {
         "The noise that quantization adds to an output shall stay below the signal by what the policy asks for.",
         "Follow the first remedy of the report.",
     ),
+    "data": (
+        "The data shall be read to the end.",
+        "Go on with the interrupted run: the same command with --resume.",
+    ),
     "comparison": (
         "The float model shall be one that the quantized model can be held against.",
         "Give the model as it was before quantization, and data on which its outputs are finite.",

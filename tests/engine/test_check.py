@@ -8,6 +8,7 @@ import pytest
 from compared import BASE, facts, judged, layer, table
 
 from quantmedic.engine.baseline import Baseline, baseline_of
+from quantmedic.engine.case import Case
 from quantmedic.engine.check import Circumstances, check
 from quantmedic.engine.check_record import CheckedFinding, CheckReport, ExemptionUse, GateLine
 from quantmedic.engine.diagnosis import Diagnosis, Explained
@@ -260,6 +261,16 @@ class TestVerdicts:
         assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 0)
         grave = checked(SPREAD, policy, samples={"validation": table(393)})
         assert (grave.verdict, grave.exit_code) == ("REGRESSION", 1)
+
+    def test_an_interrupted_run_is_no_pass(self) -> None:
+        """Its findings are those of the samples that were read; what comes after may hold others."""
+        found = judged(facts([layer("a")]), {"validation": table(400)}, base=RULES)
+        sets = {role: of.model_copy(update={"complete": False}) for role, of in found.case.record.datasets.items()}
+        case = Case(found.case.record.model_copy(update={"datasets": sets}), found.case.statistics)
+        given = Circumstances(today=TODAY)
+        report = check(PolicyFile(), RULES, case, found.facts, found.diagnosis, evaluate(RULES, found.facts), given)
+        assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 3)
+        assert gate(report, "data").message == "not read to the end: validation, 400 samples; go on with --resume"
 
     def gaining(self) -> dict[str, Any]:
         samples = table(400)
