@@ -80,6 +80,9 @@ def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Pa
         yield from _line("warn", "notice", notice, width, paint)
     if len(context.warnings) > len(shown):
         yield from _line("warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)", width, paint)
+    if box.unbudgeted and (drop := context.drop) is not None:
+        text = f"{drop.metric} {drop.float_value} → {drop.quantized_value}, drop {drop.change}: no budget judges it"
+        yield from _line("note", "accuracy", text, width, paint)
     if not box.policy:
         yield from _line("note", "policy", "no policy file: the defaults apply", width, paint)
     if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):

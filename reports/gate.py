@@ -119,6 +119,7 @@ class GateBox:
     policy: Annotated[str, "policy file; empty where the defaults were used"]
     static: Annotated[str, "what a check without data leaves out; empty where data was used"]
     gates: Annotated[tuple[GateRow, ...], "every gate, in the order of the policy"]
+    unbudgeted: Annotated[bool, "the task metric dropped for certain, and no budget says by how much it may"]
     counted: Annotated[tuple[FoundRow, ...], "findings that count against the policy, gravest first"]
     others: Annotated[tuple[FoundRow, ...], "findings that do not count"]
     others_text: Annotated[str, "the same counted by reason; empty where there are none"]
@@ -151,6 +152,7 @@ def gate_box(diagnosis: Diagnosis) -> GateBox | None:
         policy=name(check.policy) if check.policy is not None else "",
         static=_static(diagnosis.not_judged) if check.static else "",
         gates=tuple(_gate(gate) for gate in check.gates),
+        unbudgeted=diagnosis.evidence_strength.statement == "proven" and all(g.kind != "accuracy" for g in check.gates),
         counted=tuple(row for finding, row in found if finding.gated),
         others=others,
         others_text=_others_text([row.standing.partition(",")[0] for row in others]),

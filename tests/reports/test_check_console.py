@@ -11,6 +11,7 @@ from quantmedic.engine.check_record import GateLine
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.check import FINDINGS_SHOWN, render_check
+from quantmedic.reports.comment import render_comment
 from quantmedic.reports.console import WIDTH
 from quantmedic.reports.json import render_json
 
@@ -182,3 +183,14 @@ def test_samples_that_would_decide_are_told_once(healthy: Diagnosis) -> None:
         checked(accepted(healthy), verdict="INSUFFICIENT_DATA", exit_code=3, gates=(gate,)), verbosity="normal"
     )
     assert "63999" not in text and text.count("would decide") == 2, "once in its line, once in the last one"
+
+
+def test_a_drop_that_no_budget_judges_is_told(proven: Diagnosis) -> None:
+    """ACCEPT without a policy is no word on accuracy."""
+    assert any(
+        re.fullmatch(r"note  accuracy  top-1 .* → .*, drop .* points: no budget judges it", line)
+        for line in lines(accepted(proven))
+    )
+    assert "no budget for this drop" in render_comment(accepted(proven))
+    assert not [line for line in lines(regression(proven)) if "no budget" in line]
+    assert "no budget for this drop" not in render_comment(regression(proven))
