@@ -119,6 +119,7 @@ def check(
     """
     import quantmedic
     from quantmedic.checks import open_baseline, rules_of
+    from quantmedic.histories import require_history
 
     require_folder(formats, output)
     if output is None and formats and formats[0] in ("html", "png"):
@@ -127,7 +128,10 @@ def check(
         raise click.UsageError("--resume goes on with the case in a folder: add --output")
     policy = _policy(config)
     rules = parse_rules(options, toolchain, lambda folders: rules_of(policy, folders))
-    known = open_baseline(baseline, policy, rules)  # what is wrong with it is better known before hours of measuring
+    # What is wrong with these is better known before hours of measuring.
+    known = open_baseline(baseline, policy, rules)
+    if record is not None:
+        require_history(record)
     case = _case(context, models, rules, output, options)
     opened = quantmedic.inspect(case, rules)
     diagnosis = quantmedic.check(
@@ -143,7 +147,8 @@ def check(
     )
     if record is not None:
         diagnosis = _recorded(diagnosis, record, label)
-    _show(diagnosis, formats[0] if formats and output is None else "text", quiet, verbose, rules)
+    form = formats[0] if formats and output is None else "text"
+    _show(diagnosis, form, quiet, verbose, rules)
     if output is not None:
         written = quantmedic.write_report(
             diagnosis, output, formats=formats or DEFAULT_FORMATS, rules=rules, case=opened
@@ -151,6 +156,8 @@ def check(
         main_files = [(path, size) for path, size in written if path.parent == output]
         if not quiet:
             click.echo("wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in main_files))
+    if form == "text" and os.environ.get("GITHUB_ACTIONS") == "true":
+        _show_on_github(diagnosis)
     assert diagnosis.check is not None
     sys.exit(diagnosis.check.exit_code)
 
@@ -206,7 +213,7 @@ def _recorded(diagnosis: "Diagnosis", history: Path, label: str | None) -> "Diag
 
 
 def _show(diagnosis: "Diagnosis", form: str, quiet: bool, verbose: bool, rules: Any) -> None:
-    """Causes as warnings, the verdict or one format, and what GitHub shows of it where it runs there."""
+    """Causes as warnings, and the verdict or one format."""
     from quantmedic.reports.check import render_check
     from quantmedic.reports.console import warning_lines
 
@@ -218,8 +225,6 @@ def _show(diagnosis: "Diagnosis", form: str, quiet: bool, verbose: bool, rules: 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     shown: Any = "quiet" if quiet else "verbose" if verbose else "normal"
     click.echo(render_check(diagnosis, verbosity=shown, color=color, ascii_only=ascii_only()), nl=False)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        _show_on_github(diagnosis)
 
 
 def _printed(diagnosis: "Diagnosis", form: str, rules: Any) -> str:
@@ -235,6 +240,7 @@ def _printed(diagnosis: "Diagnosis", form: str, rules: Any) -> str:
 
 
 def _show_on_github(diagnosis: "Diagnosis") -> None:
+    """What GitHub shows of it where it runs there; last, so that a summary that cannot be written costs no report."""
     from quantmedic.reports.comment import render_comment
     from quantmedic.reports.github import annotations, append_summary, job_summary
 

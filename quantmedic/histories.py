@@ -159,6 +159,18 @@ def models_in(path: str | Path) -> dict[str, int]:
         return _models(connection, path)
 
 
+def require_history(path: str | Path) -> None:
+    """Refuse a file that `record` could not add to, as far as that is seen without writing.
+
+    Raises:
+        HistoryError: The file is no history, or of a newer version, or its folder does not exist.
+    """
+    if os.path.exists(path):
+        models_in(path)
+    elif not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise HistoryError("the history's folder does not exist", where=str(path), help=f"make it, or {_ELSEWHERE}")
+
+
 def write_trend(trend: Trend, folder: str | Path, *, formats: Sequence[str] = FORMATS) -> "list[Written]":
     """Write ``trend.html``, ``trend.md`` with its graphs, and ``trend.json``, each whole or not at all.
 

@@ -287,6 +287,12 @@ class TestGitHub:
         text = summary.read_text(encoding="utf-8")
         assert text.startswith("before\n") and "REGRESSION" in text
 
+    def test_a_summary_that_cannot_be_written_costs_no_report(self, run: Check, cases: Path, tmp_path: Path) -> None:
+        where = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(tmp_path / "none" / "summary.md")}
+        done = run("check", cases / "patient.case", "-o", "out", **where)
+        assert done.returncode == 2 and "GITHUB_STEP_SUMMARY" in done.stderr
+        assert (tmp_path / "out" / "check.sarif").exists()
+
     def test_elsewhere_there_are_none(self, run: Check, cases: Path) -> None:
         done = run("check", cases / "patient.case")
         assert not [line for line in done.stdout.splitlines() if line.startswith("::")]
@@ -298,6 +304,17 @@ def test_figures_are_recorded_and_shown(run: Check, cases: Path, tmp_path: Path)
     shown = run("trend", "history.db", "--model", "int8_healthy.onnx")
     assert shown.returncode == 0, shown.stderr
     assert "one" in shown.stdout and "two" in shown.stdout and "three" not in shown.stdout
+
+
+@pytest.mark.parametrize("name, word", [("none/history.db", "folder"), ("text.db", "not a history")])
+def test_a_history_that_cannot_be_is_refused_before_anything_is_measured(
+    run: Check, tmp_path: Path, name: str, word: str
+) -> None:
+    """Models that are not there would be refused first otherwise."""
+    (tmp_path / "text.db").write_text("no database, whatever its length", encoding="utf-8")
+    done = run("check", "none.onnx", "none.onnx", "--static", "--record", name)
+    assert done.returncode == 2 and word in done.stderr, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["text.db"]
 
 
 class TestFunction:
