@@ -265,7 +265,7 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     if not levels:
         of = f" of {budget.output}" if budget.output is not None else ""
         return _not_judged("sqnr", f"the SQNR{of} was not measured")
-    worst = min(levels, key=levels.__getitem__)
+    worst = min(levels, key=lambda output: -math.inf if math.isnan(levels[output]) else levels[output])
     value = levels[worst]
     digits = _digits(budget.min, value, least=1)
     figure = f"{_fixed(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
@@ -274,11 +274,18 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
         kind="sqnr",
         name="",
         status="pass" if value >= budget.min else "fail",
-        message=f"{figure}{of}, required {_fixed(budget.min, digits)} dB",
+        message=f"{figure}{of}, required {_fixed(budget.min, digits)} dB{_unheard(budget, facts)}",
         value=value,
         limit=budget.min,
         unit="dB",
     )
+
+
+def _unheard(budget: Budget, facts: CaseFacts) -> str:
+    """Outputs of which the worst one is not the worst: integers have no SQNR, nor has what could not be compared."""
+    outputs = facts.outputs if budget.output is None else ()
+    names = [output.name for output in outputs if output.tensor.data.accumulated.sqnr_db is None]
+    return f"; not measured: {', '.join(map(str, names))}" if names else ""
 
 
 _LEVELS: dict[str, Callable[[Budget, Case, CaseFacts], GateLine]] = {AGREEMENT: _agreement_line, SQNR: _sqnr_line}

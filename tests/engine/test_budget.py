@@ -213,6 +213,14 @@ def test_samples_without_a_number_are_left_out() -> None:
     assert line.message == expected.message + "; left out: 3 where the quantized model's metric is no number"
 
 
+def test_the_worst_output_is_that_without_a_number() -> None:
+    budget = Budget(metric="sqnr_db", min=20)
+    for levels in ({"scores": math.nan, "boxes": 30.0}, {"scores": 30.0, "boxes": math.nan}):
+        assert judged(budget, case(counted(9, 0, 0, 0)), **levels).status == "fail"
+    line = judged(budget, case(counted(9, 0, 0, 0)), scores=30.0, boxes=None)
+    assert line.status == "pass" and line.message.endswith("; not measured: boxes")
+
+
 def test_a_drop_that_leaves_samples_out_is_no_pass() -> None:
     """Where the metric of the quantized model is no number, the model may have lost all there is to lose."""
     good = counted(990, 0, 0, 10)
@@ -360,7 +368,7 @@ def test_sqnr_of_the_worst_or_the_named_output() -> None:
     line = judged(Budget(metric="sqnr_db", min=20), found, scores=math.inf, boxes=math.inf)
     assert line.status == "pass" and line.message.startswith("no error")
     line = judged(Budget(metric="sqnr_db", min=20), found, scores=19.99, boxes=None)
-    assert line.message == "19.99 dB of scores, required 20.00 dB"
+    assert line.message == "19.99 dB of scores, required 20.00 dB; not measured: boxes"
     line = judged(Budget(metric="sqnr_db", min=20, output="boxes"), found, scores=31.0, boxes=None)
     assert (line.status, line.message) == ("not-judged", "the SQNR of boxes was not measured")
     line = judged(Budget(metric="sqnr_db", min=20), found)
