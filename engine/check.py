@@ -199,6 +199,10 @@ class _Checked:
         of += [f"of {', '.join(fail_on.rules)}"] if fail_on.rules else []
         is_new = self.given.baseline is not None and not self.given.baseline_missing and not fail_on.known
         which = " or ".join(of) or "counted by the policy"
+        line = self.file.line("check.fail_on")
+        if not gated and (blind := self._blind()):
+            message = f"none {which}; not judged: {', '.join(blind)}"
+            return GateLine(kind="findings", name="findings", status="not-judged", message=message, line=line)
         return GateLine(
             kind="findings",
             name="findings",
@@ -206,8 +210,16 @@ class _Checked:
             message=f"{gated or 'none'} {which}{', new or worse' if is_new else ''}",
             value=gated,
             limit=0,
-            line=self.file.line("check.fail_on"),
+            line=line,
         )
+
+    def _blind(self) -> list[str]:
+        """Rules that are to fail, named one by one, and that nobody could judge: with the facts that they lack."""
+        named = set(self.file.policy.check.fail_on.rules)
+        lacking = [r for r in self.results if r.verdict == "not-judged" and {r.rule.id, r.rule.name} & named]
+        return [
+            f"{r.rule.id} needs {', '.join(dict.fromkeys(f for u in r.unknown for f in u.missing))}" for r in lacking
+        ]
 
     def _coverage(self) -> Iterator[GateLine]:
         wanted = self.file.policy.check.coverage

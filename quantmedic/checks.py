@@ -75,7 +75,7 @@ def check(
         baseline=known.baseline if known is not None else None,
         baseline_origin=known.origin if known is not None else "",
         baseline_missing=known is not None and known.missing,
-        location=relative(Path(location)) if location is not None else shown or NO_POLICY,
+        location=relative(Path(location)) if location is not None else (shown or NO_POLICY).rpartition("../")[2],
         policy=shown,
         strict=strict,
         warn_only=warn_only,
@@ -184,9 +184,12 @@ def prune(baseline: Baseline, case: Case | str | Path, rules: RuleBase | None = 
 
 
 def relative(path: Path) -> str:
-    """A file as reports name it: relative to where the command runs, and nothing of folders outside."""
+    """A file as reports name it: from where the command runs, and no folder's name outside of that."""
     absolute, here = path.absolute(), Path.cwd()
-    return absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else path.name
+    if absolute.is_relative_to(here):
+        return absolute.relative_to(here).as_posix()
+    above = here.is_relative_to(absolute.parent)
+    return "../" * len(here.relative_to(absolute.parent).parts) + path.name if above else path.name
 
 
 def _opened(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:

@@ -85,6 +85,8 @@ def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Pa
         yield from _line("note", "accuracy", text, width, paint)
     if not box.policy:
         yield from _line("note", "policy", "no policy file: the defaults apply", width, paint)
+    if box.policy.startswith("../"):
+        yield from _line("note", "policy", f"{box.policy}, from a folder above", width, paint)
     if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
         yield from _first(context, context.first)
 

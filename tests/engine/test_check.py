@@ -102,6 +102,17 @@ class TestFindings:
         noisy = [layer("a", rounding=12.0), layer("b")]
         assert checked(noisy, {"check": {"fail_on": fail_on}}).verdict == verdict
 
+    @pytest.mark.parametrize(
+        "selector, verdict", [("W001", "INSUFFICIENT_DATA"), ("weight-spread", "INSUFFICIENT_DATA"), ("W", "ACCEPT")]
+    )
+    def test_a_rule_that_is_to_fail_and_was_not_judged_is_no_pass(self, selector: str, verdict: str) -> None:
+        policy = {"check": {"fail_on": {"severity": "never", "rules": [selector]}}}
+        report = checked([layer("a", ratio=None)], policy)
+        assert report.verdict == verdict
+        if verdict != "ACCEPT":
+            assert "weight.channel_range_ratio" in gate(report, "findings").message
+        assert checked([layer("a", ratio=None)], policy, static=True).verdict == "ACCEPT"
+
     def test_warn_only_changes_the_exit_code_alone(self) -> None:
         report = checked(SPREAD, warn_only=True)
         assert (report.verdict, report.exit_code, report.warn_only) == ("REGRESSION", 0, True)

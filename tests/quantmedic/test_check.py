@@ -162,7 +162,8 @@ class TestPolicies:
         policy(tmp_path, budget(0.2))
         inner = tmp_path / "a" / "b"
         inner.mkdir(parents=True)
-        assert quantmedic_command("check", cases / "healthy.case", cwd=inner).returncode == 3
+        done = quantmedic_command("check", cases / "healthy.case", cwd=inner)
+        assert done.returncode == 3 and "../../quantmedic.toml" in done.stdout
         (tmp_path / "a" / "pyproject.toml").write_text("[tool.quantmedic.check]\n", encoding="utf-8")
         assert quantmedic_command("check", cases / "healthy.case", cwd=inner).returncode == 0
 

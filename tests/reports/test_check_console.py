@@ -170,21 +170,6 @@ def test_the_last_line_names_what_was_not_measured(healthy: Diagnosis) -> None:
     ]
 
 
-def test_samples_that_would_decide_are_told_once(healthy: Diagnosis) -> None:
-    message = "drop 1.20 points (-0.40 … 2.80) straddles the limit 1.00; about 64000 samples would decide (now 1000)"
-    gate = GateLine(
-        kind="accuracy",
-        name="accuracy top1",
-        status="undecided",
-        message=message,
-        samples=SampleSizes(now=1000, at_measured=63_999),
-    )
-    text = render_check(
-        checked(accepted(healthy), verdict="INSUFFICIENT_DATA", exit_code=3, gates=(gate,)), verbosity="normal"
-    )
-    assert "63999" not in text and text.count("would decide") == 2, "once in its line, once in the last one"
-
-
 def test_a_drop_that_no_budget_judges_is_told(proven: Diagnosis) -> None:
     """ACCEPT without a policy is no word on accuracy."""
     assert any(
