@@ -30,6 +30,8 @@ Status = Literal["pass", "fail", "undecided"]
 #: Of samples whose loss nobody knows; a drop that leaves them out is no pass.
 _NO_NUMBER = "the quantized model's metric is no number on any of {} samples"
 _LEFT_OUT = "left out: {} where the quantized model's metric is no number"
+#: Samples that an interval of values other than 0 and 1 takes: of fewer, a bootstrap knows too little of their spread.
+_LEAST_SAMPLES = 10
 #: Decimals that a figure has at least, and at most where it lies close to its limit.
 _DECIMALS, _MOST_DECIMALS = 2, 12
 
@@ -70,7 +72,7 @@ def _require_output(name: str | None, case: Case) -> None:
 class _Drop:
     """A measured drop in the unit of its budget, with its interval and the limit.
 
-    ``low`` and ``high`` are None where one sample tells no spread.
+    ``low`` and ``high`` are None where so few samples tell no spread.
     """
 
     value: float
@@ -93,7 +95,8 @@ class _Drop:
             digits = _digits(self.limit, self.value)
             word, turn = _direction(self.value, digits)
             figure = f"{word} {_fixed(turn * self.value, digits)}{_suffix(self.unit)}"
-            return f"{figure} of one sample, which has no interval; limit {_fixed(self.limit, digits)}"
+            few = "one sample" if self.sizes.now == 1 else f"{self.sizes.now} samples"
+            return f"{figure} of {few}, too few for an interval; limit {_fixed(self.limit, digits)}"
         digits = _digits(self.limit, self.low, self.high)
         word, turn = _direction(self.value, digits)
         interval = " … ".join(_fixed(end, digits) for end in sorted((turn * self.low, turn * self.high)))
@@ -160,7 +163,7 @@ def _measured(budget: Budget, metric: MetricFacts, floats: Floats, quantized: Fl
         share = limit / scale * (abs(metric.float_value or 0.0) if relative else 1.0)
         sizes = sizes_of_counts(losses, gains, samples, share, confidence)
         return _Drop(value, low, high, limit, unit, sizes, mcnemar(losses, gains))
-    if samples < 2:
+    if samples < _LEAST_SAMPLES:
         return _Drop(value, None, None, limit, unit, SampleSizes(now=samples))
     return _Drop(value, low, high, limit, unit, sizes_of_interval(value, low, high, samples, limit, confidence))
 

@@ -249,7 +249,17 @@ def test_one_sample_decides_nothing() -> None:
     assert line.status == "undecided"
     line = judged(Budget(metric="mae", max_drop=0.1), case(rows([1.0], [1.5]), "mae"))
     assert line.status == "undecided" and line.low is None and line.high is None
-    assert line.message == "drop 0.50 of one sample, which has no interval; limit 0.10"
+    assert line.message == "drop 0.50 of one sample, too few for an interval; limit 0.10"
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.05, 0.5])
+def test_a_handful_of_equal_differences_decides_nothing(drop: float) -> None:
+    """Their interval has no width, whatever the next sample may be."""
+    budget = Budget(metric="mae", max_drop=0.1)
+    few = judged(budget, case(rows([2.0] * 9, [2.0 + drop] * 9), "mae"))
+    assert few.status == "undecided" and "9 samples, too few for an interval" in few.message
+    more = judged(budget, case(rows([2.0] * 10, [2.0 + drop] * 10), "mae"))
+    assert more.status == ("fail" if drop > 0.1 else "pass")
 
 
 def test_all_discordant() -> None:
