@@ -69,6 +69,7 @@ _config_option = click.option(
 @click.option("--location", type=click.Path(path_type=Path), help="Text file that annotations point at. [the policy]")
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), metavar="DB", help="Keep the figures in DB.")
 @click.option("--label", metavar="TEXT", help="What this run is called in the history, such as a commit.")
+@click.option("--model", metavar="NAME", help="Whose history it is, where file names change. [default: QUANT's]")
 @click.option("--prove", is_flag=True, help="Carry out remedies on copies of the model: measure what they recover.")
 @click.option("--budget", type=float, metavar="SECONDS", help="Time for --prove. [default: 60]")
 @rule_options
@@ -95,6 +96,7 @@ def check(
     location: Path | None,
     record: Path | None,
     label: str | None,
+    model: str | None,
     toolchain: str | None,
     output: Path | None,
     formats: Sequence[str],
@@ -146,7 +148,7 @@ def check(
         location=location,
     )
     if record is not None:
-        diagnosis = _recorded(diagnosis, record, label)
+        diagnosis = _recorded(diagnosis, record, label, model)
     form = formats[0] if formats and output is None else "text"
     _show(diagnosis, form, quiet, verbose, rules)
     if output is not None:
@@ -202,13 +204,13 @@ def _refuse(context: click.Context, names: Sequence[str], why: str) -> None:
             raise click.UsageError(f"{option} {why}")
 
 
-def _recorded(diagnosis: "Diagnosis", history: Path, label: str | None) -> "Diagnosis":
+def _recorded(diagnosis: "Diagnosis", history: Path, label: str | None, model: str | None) -> "Diagnosis":
     """The diagnosis with what earlier runs gave, itself among them from now on."""
     from quantmedic.histories import record
 
     assert diagnosis.check is not None
     time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    trend = record(history, diagnosis, label=label, time=time)
+    trend = record(history, diagnosis, label=label, model=model, time=time)
     return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update={"trend": trend})})
 
 

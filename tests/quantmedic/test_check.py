@@ -305,6 +305,9 @@ def test_figures_are_recorded_and_shown(run: Check, cases: Path, tmp_path: Path)
     shown = run("trend", "history.db", "--model", "int8_healthy.onnx")
     assert shown.returncode == 0, shown.stderr
     assert "one" in shown.stdout and "two" in shown.stdout and "three" not in shown.stdout
+    for name in ("healthy", "patient"):
+        run("check", cases / f"{name}.case", "--record", "nightly.db", "--model", "classifier")
+    assert "2 runs" in run("trend", "nightly.db").stdout
 
 
 @pytest.mark.parametrize("name, word", [("none/history.db", "folder"), ("text.db", "not a history")])
