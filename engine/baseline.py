@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from quantmedic.engine.evaluate import Finding, RuleResult, look_up
-from quantmedic.engine.facts import CaseFacts, Facts, LayerFacts, TensorFacts, WeightFacts
-from quantmedic.engine.headline import Headline, headline_of, is_number
+from quantmedic.engine.evaluate import Finding, RuleResult
+from quantmedic.engine.facts import CaseFacts, LayerFacts, TensorFacts, WeightFacts
+from quantmedic.engine.headline import Headline, headline_of
 from quantmedic.engine.matching import match_layers, new_names, renamer
 from quantmedic.engine.record import Contract
 
@@ -80,15 +80,6 @@ def headline(finding: Finding) -> Headline | None:
     """The first evidence of a finding that is compared with a number, and says which values are worse."""
     rows = (headline_of(e.fact, e.op, e.value, e.threshold) for e in finding.evidence)
     return next((row for row in rows if row is not None), None)
-
-
-def value_of(fact: str, view: Facts, model: Facts) -> float | None:
-    """A fact of a subject as a finite or infinite number; None where it is none, or the subject has no such fact."""
-    try:
-        value = look_up(fact, view, model)
-    except AttributeError:  # a baseline of another version
-        return None
-    return float(value) if is_number(value) else None
 
 
 def render_baseline(baseline: Baseline) -> str:

@@ -1,13 +1,13 @@
 """The gate: a policy applied to a diagnosis, line by line, and the verdict that follows."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
 from typing import Literal
 
-from quantmedic.engine.baseline import Baseline, KnownFinding, headline, value_of
+from quantmedic.engine.baseline import Baseline, KnownFinding, headline
 from quantmedic.engine.budget import judge_budget
 from quantmedic.engine.case import Case
 from quantmedic.engine.check_record import (
@@ -103,15 +103,11 @@ class _Checked:
 
     @property
     def report(self) -> CheckReport:
-        gates = tuple(self._gates())
-        verdict = self._verdict(gates)
-        policy, given = self.file.policy.check, self.given
-        let_pass = (verdict == "INSUFFICIENT_DATA" and policy.verdicts.insufficient_data == "pass") or (
-            verdict == "ANOMALOUS" and policy.verdicts.anomalous == "pass"
-        )
+        gates, given = tuple(self._gates()), self.given
+        verdict, fails = self._verdict(gates)
         return CheckReport(
             verdict=verdict,
-            exit_code=0 if given.warn_only or let_pass else EXIT_CODES[verdict],
+            exit_code=EXIT_CODES[verdict] if fails and not given.warn_only else 0,
             warn_only=given.warn_only,
             static=given.static,
             model=self.facts.model.name or "?",
@@ -123,8 +119,8 @@ class _Checked:
             baseline=self.baseline_use,
         )
 
-    def _verdict(self, gates: Sequence[GateLine]) -> GateWord:
-        """The gravest that the policy lets fail, else the gravest at all.
+    def _verdict(self, gates: Sequence[GateLine]) -> tuple[GateWord, bool]:
+        """The gravest that the policy lets fail, else the gravest at all; and whether it fails.
 
         What a policy asks for and nobody measured is no pass; of a static case it was not to be expected.
         """
@@ -138,8 +134,8 @@ class _Checked:
             ("undecided", "INSUFFICIENT_DATA", verdicts.insufficient_data == "fail"),
         ]
         there = [(word, fails) for status, word, fails in gravest if status in statuses]
-        failing = [word for word, fails in there if fails]
-        return next(iter(failing or [word for word, _ in there]), "ACCEPT")
+        failing = [(word, fails) for word, fails in there if fails]
+        return next(iter(failing or there), ("ACCEPT", False))
 
     # --- Gates -------------------------------------------------------------------------------------------------------
 
@@ -257,13 +253,10 @@ class _Checked:
     def _listed(self) -> list[tuple[Finding, CauseReport]]:
         """Findings of the causes that the diagnosis lists, without those that other causes explain."""
         causes = {cause.cause: cause for cause in self.diagnosis.causes}
-        explained = {(e.rule, e.subject) for cause in causes.values() for e in cause.absorbs}
         return [
-            (finding, causes[result.rule.cause])
-            for result in self.results
-            if result.rule.cause in causes
-            for finding in result.findings
-            if (finding.rule.id, finding.subject) not in explained
+            (finding, causes[finding.rule.cause])
+            for finding in self._fired
+            if finding.rule.cause in causes and _key(finding) not in self._explainers
         ]
 
     @cached_property
@@ -275,18 +268,22 @@ class _Checked:
         """
         found = [self._checked(finding, cause) for finding, cause in self._listed]
         speaking = {f.cause for f in found if f.gated or f.exemption is not None}
-        hidden = [self._checked(finding, cause) for finding, cause in self._explained if cause.cause not in speaking]
+        explained = ((finding, self._explainers.get(_key(finding))) for finding in self._fired)
+        hidden = [
+            self._checked(f, cause) for f, cause in explained if cause is not None and cause.cause not in speaking
+        ]
         found += [finding for finding in hidden if finding.gated]
         return tuple(sorted(found, key=lambda f: (not f.gated, SEVERITIES.index(f.severity))))
 
-    @property
-    def _explained(self) -> Iterator[tuple[Finding, CauseReport]]:
-        """Findings that a cause of the diagnosis explains, with that cause."""
-        by = {(e.rule, e.subject): cause for cause in self.diagnosis.causes for e in cause.absorbs}
-        for result in self.results:
-            for finding in result.findings:
-                if (cause := by.get((finding.rule.id, finding.subject))) is not None:
-                    yield finding, cause
+    @cached_property
+    def _fired(self) -> list[Finding]:
+        """All findings, in the order of the rules."""
+        return [finding for result in self.results for finding in result.findings]
+
+    @cached_property
+    def _explainers(self) -> Mapping[tuple[str, str], CauseReport]:
+        """The cause that explains a finding, by rule and subject."""
+        return {(e.rule, e.subject): cause for cause in self.diagnosis.causes for e in cause.absorbs}
 
     def _checked(self, finding: Finding, cause: CauseReport) -> CheckedFinding:
         lead = headline(finding)
@@ -334,23 +331,19 @@ class _Checked:
 
     def _status(self, finding: Finding, lead: Headline | None) -> tuple[FindingStatus, float | None]:
         """New, worse or known, and the value in the baseline; worse by the fact that the baseline holds."""
-        known = self._known.get((finding.rule.id, finding.subject))
+        known = self._known.get(_key(finding))
         if known is None:
             return "new", None
-        if lead is None or known.fact is None or known.value is None:
+        if lead is None or lead.fact != known.fact:
             return "known", known.value
-        own = next((e for e in finding.evidence if e.fact == known.fact), None)
-        if own is None or lead.fact != known.fact:
-            return "known", known.value
-        now = value_of(known.fact, finding.view, self.facts.model)
-        return ("worse" if lead.trend(known.value, now) == "worse" else "known"), known.value
+        return ("worse" if lead.trend(known.value, lead.value) == "worse" else "known"), known.value
 
     @property
     def baseline_use(self) -> BaselineUse | None:
         """What became of the baseline; findings that another cause explains are still there."""
         if self.given.baseline is None:
             return None
-        gone, not_judged = gone_findings(self.given.baseline, self.facts, self.results)
+        gone, not_judged = gone_findings(self.given.baseline, self._renamed, self.results)
         counts = {status: sum(f.status == status for f in self.findings) for status in ("known", "worse", "new")}
         return BaselineUse(
             origin=self.given.baseline_origin,
@@ -383,15 +376,12 @@ class _Checked:
         )
 
     def _exemption_status(self, exemption: Exemption, covered: int, days: int | None) -> ExemptionStatus:
-        if not covered and not self._fired(exemption):
+        # One may cover something, be it only a finding that another cause explains this time.
+        if not covered and not any(_covers(exemption, finding) for finding in self._fired):
             return "not-judged" if self._unknown(exemption) else "unused"
         if days is not None and days < 0:
             return "expired"
         return "expires-soon" if days is not None and days <= SOON_DAYS else "active"
-
-    def _fired(self, exemption: Exemption) -> bool:
-        """Covers something, be it only a finding that another cause explains this time."""
-        return any(_covers(exemption, finding) for result in self.results for finding in result.findings)
 
     def _unknown(self, exemption: Exemption) -> bool:
         """Its rule could not be judged on its layers, or is not in force."""
@@ -408,17 +398,29 @@ class _Checked:
 
 
 def gone_findings(
-    baseline: Baseline, facts: CaseFacts, results: Iterable[RuleResult]
+    baseline: Baseline, renamed: Callable[[str], str], results: Sequence[RuleResult]
 ) -> tuple[list[KnownFinding], list[KnownFinding]]:
-    """Findings of a baseline that are no longer there, and those that could not be judged this time."""
-    renamed = baseline.renamed(facts.layers)
-    results = list(results)
-    fired = {(f.rule.id, f.subject) for result in results for f in result.findings}
+    """Findings of a baseline that are no longer there, and those that could not be judged this time.
+
+    Args:
+        baseline: The known findings.
+        renamed: Gives the present name of a subject: ``Baseline.renamed``.
+        results: What all rules say now.
+    """
+    fired = {_key(finding) for result in results for finding in result.findings}
     unknown = {(u.rule.id, u.subject) for result in results for u in result.unknown}
     in_force = {result.rule.id for result in results}
-    missing = [f for f in baseline.findings if (f.rule, renamed(f.layer)) not in fired]
-    unjudged = [f for f in missing if f.rule not in in_force or (f.rule, renamed(f.layer)) in unknown]
-    return [f for f in missing if f not in unjudged], unjudged
+    gone: list[KnownFinding] = []
+    unjudged: list[KnownFinding] = []
+    for known in baseline.findings:
+        key = known.rule, renamed(known.layer)
+        if key not in fired:
+            (unjudged if known.rule not in in_force or key in unknown else gone).append(known)
+    return gone, unjudged
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.rule.id, finding.subject
 
 
 def _covers(exemption: Exemption, finding: Finding) -> bool:

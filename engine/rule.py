@@ -363,8 +363,7 @@ class RuleBase(Data):
 
     def needs_data(self, path: str) -> bool:
         """A fact is measured on samples: its hint names the option that passes them."""
-        hint = self.hint(path) or ""
-        return any(option in hint for option in _DATA_OPTIONS)
+        return asks_for_data(self.hint(path))
 
     def with_thresholds(self, values: Mapping[str, float], origin: str) -> "RuleBase":
         """Replace thresholds by the user's; ``origin`` is shown as their source.
@@ -758,6 +757,11 @@ def _leaves(node: Any) -> Iterable[Condition]:
     parts = node.all if isinstance(node, All) else node.any if isinstance(node, Any_) else (node.not_,)
     for part in parts:
         yield from _leaves(part)
+
+
+def asks_for_data(hint: str | None) -> bool:
+    """How to supply a fact is to pass samples."""
+    return hint is not None and any(option in hint for option in _DATA_OPTIONS)
 
 
 def matches(rule: Rule, selector: str) -> bool:

@@ -179,7 +179,8 @@ class Pruned:
 def prune(baseline: Baseline, case: Case | str | Path, rules: RuleBase | None = None) -> Pruned:
     """Remove findings that a case no longer has; those that it could not judge stay, and nothing is added."""
     opened = _opened(case, rules or load_rulebase())
-    gone, not_judged = gone_findings(baseline, opened.facts, evaluate(opened.base, opened.facts))
+    renamed = baseline.renamed(opened.facts.layers)
+    gone, not_judged = gone_findings(baseline, renamed, evaluate(opened.base, opened.facts))
     return Pruned(baseline.pruned(gone), len(gone), len(not_judged))
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from quantmedic.engine.check_record import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis
-from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rule import COMPARISONS, FAMILIES, SEVERITIES, Severity
+from quantmedic.reports.gate import before_text, check_of, reason_text
 from quantmedic.reports.text import capital, measure, name, visible
 
 #: How loud an alarm is, in the words of SARIF.
@@ -63,20 +63,6 @@ class Alarm:
     def is_known(self) -> bool:
         """The baseline holds all that counts."""
         return bool(self.counted) and all(finding.status == "known" for finding in self.counted)
-
-
-def check_of(diagnosis: Diagnosis) -> CheckReport:
-    """The gate's answer.
-
-    Raises:
-        QuantmedicError: The diagnosis was made without a gate.
-    """
-    if diagnosis.check is None:
-        raise QuantmedicError(
-            "this diagnosis has no verdict of a gate to show",
-            help="use quantmedic check instead of quantmedic diagnose",
-        )
-    return diagnosis.check
 
 
 def alarms_of(diagnosis: Diagnosis) -> list[Alarm]:
@@ -135,10 +121,7 @@ def location(check: CheckReport) -> str:
 def finding_text(finding: CheckedFinding, check: CheckReport) -> str:
     """``features.1.conv: weight.channel_range_ratio 148 > 16, worse, baseline 22``."""
     parts = [f"{name(finding.subject)}: {_figure(finding)}"]
-    if check.baseline is not None:
-        parts.append(finding.status)
-        if finding.status != "new" and finding.before is not None:
-            parts.append(f"baseline {measure(finding.before, finding.unit)}")
+    parts += [before_text(finding)] if check.baseline is not None else []
     return ", ".join(parts)
 
 
@@ -178,5 +161,4 @@ def gate_text(gate: GateLine) -> str:
 def exemption_text(use: ExemptionUse) -> str:
     """``A004 on head/*: swish is fixed in the accelerator, VIS-214 (until 2026-11-30)``."""
     layers = ", ".join(name(pattern) for pattern in use.layers[:FINDINGS_SHOWN])
-    until = "for ever" if use.expires == "never" else f"until {visible(use.expires, 20)}"
-    return f"{name(use.rule)} on {layers}: {visible(use.reason.strip(), MESSAGE_LIMIT)} ({until})"
+    return f"{name(use.rule)} on {layers}: {reason_text(use, MESSAGE_LIMIT)}"

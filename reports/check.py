@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.console import (
     NAME_LIMIT,
     NOTICES_SHOWN,
@@ -17,7 +16,7 @@ from quantmedic.reports.console import (
     wrapped,
 )
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
-from quantmedic.reports.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow
+from quantmedic.reports.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
 from quantmedic.reports.text import visible
 
 FINDINGS_SHOWN, EXEMPTIONS_SHOWN = 10, 10
@@ -48,22 +47,10 @@ def render_check(diagnosis: Diagnosis, *, verbosity: Verbosity, color: bool = Fa
     Raises:
         QuantmedicError: No gate was asked for.
     """
-    context = build_context(diagnosis, {})
-    box = checked(context)
+    context, box = build_context(diagnosis, {}), gate_of(diagnosis)
     paint = painted if color else plain
     lines = [] if verbosity == "quiet" else list(_lines(context, box, verbosity, paint))
     return terminal_text([*lines, _verdict(box, paint)], ascii_only=ascii_only)
-
-
-def checked(context: ReportContext) -> GateBox:
-    """The gate of a context.
-
-    Raises:
-        QuantmedicError: No gate was asked for.
-    """
-    if context.gate is None:
-        raise QuantmedicError("this diagnosis has no verdict of a gate", help="make one with quantmedic check")
-    return context.gate
 
 
 def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:

@@ -5,13 +5,11 @@ from urllib.parse import quote
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.cards import CauseCard
-from quantmedic.reports.check import checked
 from quantmedic.reports.context import ReportContext, build_context
-from quantmedic.reports.gate import FoundRow, GateBox
+from quantmedic.reports.gate import FoundRow, GateBox, gate_of
 from quantmedic.reports.templating import Safe, markdown_environment, template_variables
 from quantmedic.reports.text import visible
 
-COMMENT = "check.md"
 #: Characters that a comment may have at most: the smallest limit of the known hosts is 65 536.
 LENGTH_LIMIT = 60_000
 #: Rows of each list that are tried in turn until the comment is short enough; without any row it always is.
@@ -28,8 +26,7 @@ def render_comment(diagnosis: Diagnosis) -> str:
     Raises:
         QuantmedicError: No gate was asked for.
     """
-    context = build_context(diagnosis, {})
-    box = checked(context)
+    context, box = build_context(diagnosis, {}), gate_of(diagnosis)
     found = _found(box)
     variables = template_variables(context) | {
         "marker": Safe(quote(box.model, safe=MARKER_SAFE)),
@@ -42,12 +39,6 @@ def render_comment(diagnosis: Diagnosis) -> str:
     template = markdown_environment().get_template("comment.md")
     texts = (template.render(**variables, shown=shown) for shown in ROWS_SHOWN)
     return next(text for text in texts if len(text) <= LENGTH_LIMIT)
-
-
-def comment_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
-    """The comment beside a report, where a gate was asked for."""
-    if diagnosis.check is not None:
-        yield COMMENT, render_comment(diagnosis).encode()
 
 
 def _found(box: GateBox) -> list[FoundRow]:

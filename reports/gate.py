@@ -17,7 +17,8 @@ from quantmedic.engine.check_record import (
     GateWord,
 )
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, RuleNote
-from quantmedic.engine.rule import COMPARISONS
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.rule import COMPARISONS, asks_for_data
 from quantmedic.reports.text import count, decibels, measure, name, number, visible
 
 MESSAGE_LIMIT = 300
@@ -42,8 +43,6 @@ LOOKS: Mapping[GateWord, str] = {
 UPPER = ("accuracy", "gain", "findings", "exemptions")
 #: Exemptions that somebody should look at.
 CARE: tuple[ExemptionStatus, ...] = ("expires-soon", "expired", "unused")
-#: Hints that name what supplies a fact: these are supplied by data.
-DATA_OPTIONS = ("--representative", "--validation")
 
 
 @dataclass(frozen=True)
@@ -135,11 +134,32 @@ class Exempted:
     text: str
 
 
+def check_of(diagnosis: Diagnosis) -> CheckReport:
+    """The gate's answer.
+
+    Raises:
+        QuantmedicError: The diagnosis was made without a gate.
+    """
+    if diagnosis.check is None:
+        raise QuantmedicError(
+            "this diagnosis has no verdict of a gate to show",
+            help="use quantmedic check instead of quantmedic diagnose",
+        )
+    return diagnosis.check
+
+
 def gate_box(diagnosis: Diagnosis) -> GateBox | None:
     """The gate as text; None where no check was made."""
-    check = diagnosis.check
-    if check is None:
-        return None
+    return gate_of(diagnosis) if diagnosis.check is not None else None
+
+
+def gate_of(diagnosis: Diagnosis) -> GateBox:
+    """The gate as text.
+
+    Raises:
+        QuantmedicError: The diagnosis was made without a gate.
+    """
+    check = check_of(diagnosis)
     found = [(finding, _found(finding, check)) for finding in check.findings]
     others = tuple(row for finding, row in found if not finding.gated)
     return GateBox(
@@ -172,7 +192,7 @@ def exempted_of(cause: CauseReport, check: CheckReport | None) -> Exempted | Non
     free = [rows for rows in places.values() if all(_use(row, check) is not None for row in rows)]
     if not free:
         return None
-    reasons = dict.fromkeys(_reason(use) for rows in free for row in rows if (use := _use(row, check)) is not None)
+    reasons = dict.fromkeys(reason_text(use) for rows in free for row in rows if (use := _use(row, check)) is not None)
     whole = len(free) == len(places)
     noun = "layer" if cause.layers else "place"
     verb = "is" if len(free) == 1 else "are"
@@ -185,9 +205,10 @@ def _use(finding: CheckedFinding, check: CheckReport) -> ExemptionUse | None:
     return check.exemptions[finding.exemption] if finding.exemption is not None else None
 
 
-def _reason(use: ExemptionUse) -> str:
-    until = "for ever" if use.expires == "never" else f"until {visible(use.expires)}"
-    return f"{visible(use.reason.strip(), MESSAGE_LIMIT)} ({until})"
+def reason_text(use: ExemptionUse, limit: int = MESSAGE_LIMIT) -> str:
+    """Why an exemption is there, and until when."""
+    until = "for ever" if use.expires == "never" else f"until {visible(use.expires, 20)}"
+    return f"{visible(use.reason.strip(), limit)} ({until})"
 
 
 def _summary(check: CheckReport) -> str:
@@ -243,9 +264,9 @@ def _exit_text(check: CheckReport) -> str:
 
 def _static(not_judged: Iterable[RuleNote]) -> str:
     """What was left out for want of data; what supplies a fact stands in its hint."""
-    hints = [note.hint or "" for note in not_judged]
-    data = sum(any(option in hint for option in DATA_OPTIONS) for hint in hints)
-    others = f"; not judged for other reasons: {len(hints) - data}" if len(hints) > data else ""
+    awaited = [asks_for_data(note.hint) for note in not_judged]
+    data = sum(awaited)
+    others = f"; not judged for other reasons: {len(awaited) - data}" if len(awaited) > data else ""
     return f"weights, graph and quantization parameters only; needs data: {count(data, 'rule')}{others}"
 
 
@@ -285,7 +306,7 @@ def _figure(value: float | None, unit: str | None, *, bare: bool = False) -> str
 
 def _found(finding: CheckedFinding, check: CheckReport) -> FoundRow:
     use = _use(finding, check)
-    before = _before(finding) if check.baseline is not None else ""
+    before = before_text(finding) if check.baseline is not None else ""
     return FoundRow(
         rule=visible(finding.rule, 40),
         name=name(finding.name),
@@ -295,7 +316,7 @@ def _found(finding: CheckedFinding, check: CheckReport) -> FoundRow:
         before=before,
         gated=finding.gated,
         standing="" if finding.gated else _standing(finding, use, before),
-        exempted=_reason(use) if use is not None else "",
+        exempted=reason_text(use) if use is not None else "",
     )
 
 
@@ -307,7 +328,8 @@ def _headline(finding: CheckedFinding) -> str:
     return f"{short} {measure(finding.value, finding.unit)} {sign} {measure(finding.threshold, finding.unit)}"
 
 
-def _before(finding: CheckedFinding) -> str:
+def before_text(finding: CheckedFinding) -> str:
+    """What a finding is against the baseline: ``worse, baseline 22``."""
     if finding.status == "new" or finding.before is None:
         return finding.status
     return f"{finding.status}, baseline {measure(finding.before, finding.unit)}"

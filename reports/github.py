@@ -15,13 +15,13 @@ from quantmedic.reports.alarms import (
     Level,
     alarm_lines,
     alarms_of,
-    check_of,
     exemption_text,
     findings_line,
     gate_level,
     gate_text,
     location,
 )
+from quantmedic.reports.gate import check_of
 from quantmedic.reports.text import count, fenced, name, sentence, unlinked, visible
 
 Command = Literal["error", "warning", "notice"]

@@ -19,11 +19,11 @@ from quantmedic.reports.alarms import (
     Alarm,
     alarm_lines,
     alarms_of,
-    check_of,
     exemption_text,
     gate_text,
     is_let_pass,
 )
+from quantmedic.reports.gate import check_of
 from quantmedic.reports.text import name, visible
 
 Outcome = Literal["passed", "failure", "skipped"]

@@ -21,7 +21,6 @@ from quantmedic.reports.alarms import (
     Level,
     alarm_lines,
     alarms_of,
-    check_of,
     failed_gates,
     findings_line,
     gate_level,
@@ -29,6 +28,7 @@ from quantmedic.reports.alarms import (
     location,
     remedy_text,
 )
+from quantmedic.reports.gate import check_of
 from quantmedic.reports.json import inert_json
 from quantmedic.reports.text import capital, name, printable, sentence, unlinked, visible
 

@@ -105,7 +105,7 @@ def _files(
     diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str], inspection: Inspection | None
 ) -> Iterator[tuple[str, bytes]]:
     """Path and content of every file, reports first."""
-    from quantmedic.reports.comment import comment_files
+    from quantmedic.reports.comment import render_comment
     from quantmedic.reports.html import render_index
     from quantmedic.reports.json import render_json
     from quantmedic.reports.markdown import render_markdown
@@ -117,7 +117,8 @@ def _files(
         yield INDEX, render_index(context, diagnosis, inspection).encode()
     if "markdown" in formats:
         yield "report.md", render_markdown(context).encode()
-        yield from comment_files(diagnosis)
+        if diagnosis.check is not None:
+            yield CHECK_FILES["markdown"], render_comment(diagnosis).encode()
     if "json" in formats:
         yield "report.json", render_json(diagnosis).encode()
     yield from _checked(diagnosis, manuals, formats)
