@@ -450,7 +450,7 @@ def judge(
     """
     base = rules or load_rulebase()
     _check_toolchain(toolchain, base)
-    opened = _opened(case, base)
+    opened = opened_under(case, base)
     case, facts = opened.case, opened.facts
     if previous is not None:
         refuse_other_float(previous.record, case.record)
@@ -533,7 +533,7 @@ def write_report(
     from quantmedic.reports.write import write_report as _write
 
     target, base = Path(folder), rules or load_rulebase()
-    opened = _opened(case, base) if case is not None else None
+    opened = opened_under(case, base) if case is not None else None
     written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]
     if opened is not None:
         save_case(opened.case, target / "quantmedic.case")
@@ -547,7 +547,7 @@ def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:
     return Inspection(case, derive(case, base), base)
 
 
-def _opened(case: Case | Inspection, base: RuleBase) -> Inspection:
+def opened_under(case: Case | Inspection, base: RuleBase) -> Inspection:
     """The case opened under these rules, whose thresholds its facts depend on."""
     if isinstance(case, Case):
         return inspect(case, base)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api import inspect, judge, load_case, load_rulebase
+from quantmedic.api import judge, load_case, load_rulebase, opened_under
 from quantmedic.engine.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline
 from quantmedic.engine.case import Case
 from quantmedic.engine.check import Circumstances, gone_findings
@@ -194,6 +194,4 @@ def relative(path: Path) -> str:
 
 
 def _opened(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:
-    if isinstance(case, Inspection):
-        return case if case.base is base else inspect(case.case, base)
-    return inspect(case if isinstance(case, Case) else load_case(case), base)
+    return opened_under(load_case(case) if isinstance(case, str | Path) else case, base)

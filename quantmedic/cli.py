@@ -38,6 +38,9 @@ from quantmedic.cli_terminal import (
     print_markdown,
     progress_bars,
     size_text,
+    verbosity,
+    with_color,
+    wrote_text,
 )
 
 if TYPE_CHECKING:
@@ -269,15 +272,13 @@ def compare(
 
     require_folder(formats, output)
     record = quantmedic.compare(before, after, parse_rules(options))
-    shown: Any = "quiet" if quiet else "verbose" if verbose else "normal"
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     form = formats[0] if formats and output is None else "text"
-    settings = {"verbosity": shown, "color": color, "ascii_only": ascii_only()} if form == "text" else {}
-    click.echo(render(record, form, **settings), nl=False)
+    look: dict[str, Any] = {"verbosity": verbosity(quiet, verbose), "color": with_color(), "ascii_only": ascii_only()}
+    click.echo(render(record, form, **(look if form == "text" else {})), nl=False)
     if output is not None:
         written = quantmedic.write_comparison(record, output, formats=formats or PRINTED_FORMATS[:3])
         click.echo("" if quiet else "\n", nl=False)
-        click.echo("wrote " + ", ".join(f"{file.path} ({size_text(file.size)})" for file in written))
+        click.echo(wrote_text((file.path, file.size) for file in written))
 
 
 @cli.command(context_settings=CONTEXT)
@@ -319,7 +320,7 @@ def sensitivity(
     written = write_sensitivity(record, output)
     click.echo(render_sensitivity(record, verbose=verbose, ascii_only=ascii_only()), nl=False)
     click.echo("")
-    click.echo("wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in written))
+    click.echo(wrote_text(written))
 
 
 @cli.command(context_settings=CONTEXT)
@@ -661,7 +662,7 @@ def _judge_and_write(
     written = write_report(diagnosis, output, formats=formats or FORMATS[:3], rules=rules, case=opened)
     _show(diagnosis, quiet, verbose)
     main_files = [(path, size) for path, size in written if path.parent == output]
-    click.echo("wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in main_files))
+    click.echo(wrote_text(main_files))
     return diagnosis
 
 
@@ -670,11 +671,10 @@ def _show(diagnosis: "Diagnosis", quiet: bool, verbose: bool) -> None:
 
     for line in warning_lines(diagnosis):
         click.echo(line, err=True)
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     text = render_console(
         diagnosis,
-        verbosity="quiet" if quiet else "verbose" if verbose else "normal",
-        color=color,
+        verbosity=verbosity(quiet, verbose),
+        color=with_color(),
         ascii_only=ascii_only(),
     )
     click.echo(text, nl=False)

@@ -17,12 +17,13 @@ from quantmedic.cli_options import (
     parse_data,
     parse_rules,
     parse_trials,
+    prove_options,
     require_folder,
     resume_option,
     rule_options,
     toolchain_option,
 )
-from quantmedic.cli_terminal import ascii_only, collect_case, size_text
+from quantmedic.cli_terminal import ascii_only, collect_case, verbosity, with_color, wrote_text
 
 if TYPE_CHECKING:
     from quantmedic.engine.case import Case
@@ -70,8 +71,7 @@ _config_option = click.option(
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), metavar="DB", help="Keep the figures in DB.")
 @click.option("--label", metavar="TEXT", help="What this run is called in the history, such as a commit.")
 @click.option("--model", metavar="NAME", help="Whose history it is, where file names change. [default: QUANT's]")
-@click.option("--prove", is_flag=True, help="Carry out remedies on copies of the model: measure what they recover.")
-@click.option("--budget", type=float, metavar="SECONDS", help="Time for --prove. [default: 60]")
+@prove_options
 @rule_options
 @toolchain_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Folder for the report in all formats.")
@@ -157,7 +157,7 @@ def check(
         )
         main_files = [(path, size) for path, size in written if path.parent == output]
         if not quiet:
-            click.echo("wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in main_files))
+            click.echo(wrote_text(main_files))
     if form == "text" and os.environ.get("GITHUB_ACTIONS") == "true":
         _show_on_github(diagnosis)
     assert diagnosis.check is not None
@@ -187,13 +187,9 @@ def _case(
     if options.pop("static"):
         _refuse(context, [name for name in options if name not in _STATIC], "needs data, which --static goes without")
         return quantmedic.collect_static(*models, **{name: options[name] for name in _STATIC})
-    given = {**parse_trials({**options, "write_fixed": None}), **parse_data(_data(options))}
+    given = {**parse_trials(options), **parse_data(options)}
     checkpoint = output / "quantmedic.case" if output is not None else None
     return collect_case(models[0], models[1], checkpoint, rules=rules, **given)
-
-
-def _data(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in ("prove", "budget", "static")}
 
 
 def _refuse(context: click.Context, names: Sequence[str], why: str) -> None:
@@ -224,9 +220,8 @@ def _show(diagnosis: "Diagnosis", form: str, quiet: bool, verbose: bool, rules: 
     if form != "text":
         click.echo(_printed(diagnosis, form, rules), nl=False)
         return
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    shown: Any = "quiet" if quiet else "verbose" if verbose else "normal"
-    click.echo(render_check(diagnosis, verbosity=shown, color=color, ascii_only=ascii_only()), nl=False)
+    shown = verbosity(quiet, verbose)
+    click.echo(render_check(diagnosis, verbosity=shown, color=with_color(), ascii_only=ascii_only()), nl=False)
 
 
 def _printed(diagnosis: "Diagnosis", form: str, rules: Any) -> str:
@@ -286,13 +281,12 @@ def trend(
     require_folder(formats, output)
     record = narrowed(quantmedic.load_history(history, model=model, last=last), figures)
     form = formats[0] if formats and output is None else "text"
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-    settings = {"width": width, "color": color, "ascii_only": ascii_only()} if form == "text" else {}
+    settings = {"width": width, "color": with_color(), "ascii_only": ascii_only()} if form == "text" else {}
     click.echo(render(record, form, **settings), nl=False)
     if output is not None:
         written = quantmedic.write_trend(record, output, formats=formats or PRINTED_FORMATS[:3])
-        click.echo("\nwrote " + ", ".join(f"{file.path} ({size_text(file.size)})" for file in written))
+        click.echo("\n" + wrote_text((file.path, file.size) for file in written))
 
 
 @click.group(context_settings=CONTEXT)

@@ -152,9 +152,12 @@ previous_option = click.option(
 )
 
 
-proof_options = combined(
+prove_options = combined(
     click.option("--prove", is_flag=True, help="Carry out remedies on copies of the model: measure what they recover."),
     click.option("--budget", type=Seconds(), metavar="TIME", help="Time for --prove: 90, 90s or 5m. [default: 60s]"),
+)
+proof_options = combined(
+    prove_options,
     click.option(
         "--write-fixed",
         type=click.Path(path_type=Path, dir_okay=False),
@@ -186,7 +189,7 @@ def parse_preprocessing_options(options: dict[str, Any]) -> Any:
 
 def parse_trials(options: dict[str, Any]) -> dict[str, Any]:
     """Options of ``quantmedic.collect`` for trials; takes them out of the mapping."""
-    wanted, budget, fixed = (options.pop(name) for name in ("prove", "budget", "write_fixed"))
+    wanted, budget, fixed = options.pop("prove"), options.pop("budget"), options.pop("write_fixed", None)
     if budget is not None and not wanted and fixed is None:
         raise click.UsageError("--budget is the time for --prove, which is missing")
     from quantmedic.api import DEFAULT_BUDGET

@@ -1,12 +1,16 @@
 """What commands share at the terminal: progress, Ctrl-C, what it can show, and the last word on failure."""
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from quantmedic.reports.console import Verbosity
 
 
 def collect_case(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
@@ -60,6 +64,21 @@ def progress_bars() -> Iterator[Callable[[str, int, int | None], None]]:
             bars.update(tasks[stage], completed=done)
 
         yield show
+
+
+def with_color() -> bool:
+    """Standard output is a terminal, and nobody asked for no colour."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def verbosity(quiet: bool, verbose: bool) -> "Verbosity":
+    """How much to print: the verdict alone wins over all layers."""
+    return "quiet" if quiet else "verbose" if verbose else "normal"
+
+
+def wrote_text(files: Iterable[tuple[Path, int]]) -> str:
+    """The line that ends a command: files and their sizes."""
+    return "wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in files)
 
 
 def ascii_only() -> bool:
