@@ -61,7 +61,8 @@ class Budget(Settings):
     min: float | None = Field(default=None, allow_inf_nan=False)
     unit: Unit | None = None
     output: str | None = None
-    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    # Closer to 1, its normal quantile is lost to rounding.
+    confidence: float = Field(default=0.95, gt=0.5, le=0.999999)
 
     @model_validator(mode="after")
     def _has_its_bound(self) -> "Budget":

@@ -251,6 +251,11 @@ MISTAKES = [
         4,
         "check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 95",
     ),
+    (
+        '[[check.budget]]\nmetric = "top1"\nmax_drop = 1\nconfidence = 0.9999999999999999\n',
+        4,
+        "check.budget.confidence must be a number between 0.5 and 1 such as 0.95, not 0.9999999999999999",
+    ),
     ('[[check.budget]]\nmetric = "top-1"\nmax_drop = 1\n', 2, 'unknown metric "top-1"; did you mean "top1"?'),
     (
         '[[check.budget]]\nmetric = "bleu"\nmax_drop = 1\n',
