@@ -12,7 +12,16 @@ from pydantic import Field
 
 from quantmedic.engine.comparison import Comparison
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.facts import BiasFacts, ModelFacts, Pattern, QuantizerFacts, Role, WeightFacts
+from quantmedic.engine.facts import (
+    BiasFacts,
+    ModelFacts,
+    Pattern,
+    QuantizerFacts,
+    RecordedFacts,
+    ReportedFacts,
+    Role,
+    WeightFacts,
+)
 from quantmedic.engine.histogram import BINS
 from quantmedic.engine.proof import ProofRecord
 from quantmedic.engine.record import Record
@@ -104,6 +113,7 @@ class TensorRecord(Record):
     clip_low: float | None = None
     clip_high: float | None = None
     clip_lost: bool | None = None
+    recorded: RecordedFacts = RecordedFacts()
 
 
 class OperatorRecord(Record):
@@ -131,6 +141,7 @@ class OperatorRecord(Record):
     sources: tuple[int, ...] = ()
     operations: int | None = None
     time_ms: float | None = None
+    reported: ReportedFacts = ReportedFacts()
 
 
 class OutputRecord(Record):
@@ -187,6 +198,17 @@ class StageRecord(Record):
     is_quantized: bool
 
 
+class ImportRecord(Record):
+    """One file of a toolchain that a case was told by: what it is, what it told, and keys in it that are not known."""
+
+    file: str
+    format: str
+    toolchain: str
+    tells: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
 class CaseRecord(Record):
     """The JSON half of a case.
 
@@ -214,6 +236,7 @@ class CaseRecord(Record):
     compared: dict[str, str] = Field(default_factory=dict)
     expected_float_metric: float | None = None
     proof: ProofRecord | None = None
+    imports: tuple[ImportRecord, ...] = ()
 
 
 @dataclass

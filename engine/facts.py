@@ -159,6 +159,53 @@ class QuantizerFacts(Facts):
     power_of_two: bool | None = fact("every scale is a power of two")
 
 
+class RecordedFacts(Facts):
+    """What a file of the toolchain records of one tensor: encodings, calibration table or cache."""
+
+    origin: str | None = fact("name of the file that says so")
+    method: str | None = fact("how the threshold was chosen, as SettingsFacts.calibration_method names it")
+    low: float | None = fact("smallest value that the recorded threshold covers", "value")
+    high: float | None = fact("largest value that the recorded threshold covers", "value")
+    scale: float | None = fact("recorded step between two codes", "value")
+    zero_point: int | None = fact("recorded code of 0.0")
+    bits: int | None = fact("recorded bits of a code", "bits")
+    symmetric: bool | None = fact("recorded as symmetric")
+    overshoot: float | None = fact(
+        "how far the values of the data that was given reach beyond the recorded threshold / its width (0 = all "
+        "covered); the larger of both data sets",
+        "ratio",
+    )
+    deployed_ratio: float | None = fact(
+        "width of the recorded threshold / width of the deployed quantizer's range, or its inverse where that is "
+        "larger; 1 = the model holds what the file records",
+        "ratio",
+    )
+
+
+class ReportedFacts(Facts):
+    """What another tool measured of one layer, in our units and directions; its own words are in the manual."""
+
+    origin: str | None = fact("name of the file that says so")
+    cosine: float | None = fact("cosine similarity of float and quantized output", "ratio")
+    sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the output", "dB")
+    mse: float | None = fact("mean squared difference of the output", "value²")
+    normalized_mse: float | None = fact(
+        "mean squared difference of the outputs after each was scaled to 0 … 1 by its own extremes (Intel Neural "
+        "Compressor's MSE): blind to a wrong scale or offset",
+        "ratio",
+    )
+    weight_normalized_mse: float | None = fact("the same of the weights", "ratio")
+    rmse_over_scale: float | None = fact("√mse / scale; 1/√12 ≈ 0.289 is ideal rounding", "steps")
+    min: float | None = fact("smallest value of the float output", "value")
+    max: float | None = fact("largest value of the float output", "value")
+    weight_min: float | None = fact("smallest float weight", "value")
+    weight_max: float | None = fact("largest float weight", "value")
+    weight_mean: float | None = fact("mean of the float weights", "value")
+    weight_std: float | None = fact("standard deviation of the float weights", "value")
+    device: str | None = fact("where the toolchain puts it: BPU, CPU …")
+    dtype: str | None = fact("type that it computes with: int8, int16, float …")
+
+
 class TensorFacts(Facts):
     """Scope ``tensor``: one activation, the input of the network included."""
 
@@ -228,6 +275,7 @@ class TensorFacts(Facts):
     clip_lost: bool | None = fact(
         "the float model clips this tensor, while in the quantized one neither a Clip nor the quantizer's range does"
     )
+    recorded: RecordedFacts = RecordedFacts()
 
 
 class WeightFacts(Facts):
@@ -469,6 +517,7 @@ class LayerFacts(Facts):
     )
     error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
     reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
+    reported: ReportedFacts = ReportedFacts()
 
 
 class OperandFacts(Facts):
@@ -759,6 +808,16 @@ class SearchFacts(Facts):
     line: str | None = fact("the line of the log that says so")
 
 
+class FailureFacts(Facts):
+    """How a quantization ended that produced no model, as its log tells."""
+
+    toolchain: str | None = fact("toolchain whose words were recognised")
+    failed: bool | None = fact("the log ends without a model: one of its lines reports an error")
+    kind: str | None = fact("name of the failure in rules/logs.yaml; None where its words are not known")
+    subject: str | None = fact("operator, tensor or file that the line names")
+    line: str | None = fact("the line of the log that says so")
+
+
 class CheckpointFacts(Facts):
     """Two checkpoints compared tensor by tensor, without running a model."""
 
@@ -798,6 +857,33 @@ class SettingsFacts(Facts):
     configuration_overwrite: bool | None = fact("the choice of bit widths is given by the user")
     learned_rounding: bool | None = fact("weights were tuned by gradients after quantization")
     edits: int | None = fact("edits of single layers: rules of the network editor and bit widths set by hand")
+    toolchain: str | None = fact("toolchain whose configuration or log was read")
+    calibration_method: str | None = fact(
+        "how thresholds of activations are chosen: minmax, percentile, entropy, kl, mse, moving-average, mix, search "
+        "(the toolchain tries several), load (from a file), skip"
+    )
+    percentile: float | None = fact("share of the values that a percentile threshold covers", "%")
+    calibration_samples: int | None = fact("samples that calibration reads")
+    per_channel_weights: bool | None = fact("weights have a scale per output channel")
+    per_channel_activations: bool | None = fact("feature maps have a scale per channel")
+    asymmetric_activations: bool | None = fact("grids of activations have a zero point of their own")
+    asymmetric_weights: bool | None = fact("grids of weights have a zero point of their own")
+    activation_bits: int | None = fact("bits of activations where nothing else is said", "bits")
+    weight_bits: int | None = fact("bits of weights where nothing else is said", "bits")
+    dynamic: bool | None = fact("ranges of activations are found at run time")
+    reduce_range: bool | None = fact("weights are kept to 7 bits")
+    smooth_quant: bool | None = fact("outliers of activations are moved into the weights")
+    float_layers: tuple[str, ...] | None = fact("layers that are left in float by name")
+    float_types: tuple[str, ...] | None = fact("operator types that are left in float")
+    wide_layers: tuple[str, ...] | None = fact("layers that compute with 16 bits by name")
+    host_layers: tuple[str, ...] | None = fact("layers that are moved from the accelerator to the CPU by name")
+    input_order_runtime: str | None = fact("colour format that the deployed model is fed with: rgb, bgr, nv12, gray …")
+    input_order_train: str | None = fact("colour format that the float model was trained with")
+    input_mean: tuple[float, ...] | None = fact("means that the toolchain builds into the model, per channel", "value")
+    input_scale: tuple[float, ...] | None = fact(
+        "factors that the toolchain builds into the model, per channel: (pixel - mean) · factor", "1/value"
+    )
+    unknown_keys: tuple[str, ...] | None = fact("keys of the configuration that the toolchain does not know")
 
 
 class KernelFacts(Facts):
@@ -813,7 +899,10 @@ class ModelFacts(Facts):
     """Scope ``model``: the pair of models as a whole; every rule may read it as ``model.…``."""
 
     name: str | None = fact("file name of the quantized model without its folder")
-    framework: str | None = fact("onnx, torch, or safetensors where only weights were compared")
+    framework: str | None = fact(
+        "onnx, torch, litert, safetensors where only weights were compared, imported where only files of a toolchain "
+        "were read, or float where no quantized model was made"
+    )
     format: str | None = fact("QDQ, QOperator, dynamic, or none")
     toolchain: str | None = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(
@@ -923,6 +1012,7 @@ class ModelFacts(Facts):
     worst_stage_sqnr_db: float | None = fact("sqnr_db of that stage against the first", "dB")
     worst_stage_drop_db: float | None = fact("sqnr_db of the stage before minus that of worst_stage", "dB")
     search: SearchFacts = SearchFacts()
+    failure: FailureFacts = FailureFacts()
     checkpoint: CheckpointFacts = CheckpointFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()

@@ -584,6 +584,7 @@ def _tensor_facts(
         clip_low=record.clip_low,
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
+        recorded=record.recorded,
         shift_excess=_shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer),
         **_unmasked(case, index, main.values),
@@ -622,7 +623,7 @@ def _asymmetry_waste(values: DistributionFacts) -> float | None:
     return None if share is None else 1.0 - share
 
 
-def _unmasked(case: Case, index: int, values: DistributionFacts) -> dict[str, float | None]:
+def _unmasked(case: Case, index: int, values: DistributionFacts) -> dict[str, Any]:
     """Fields of ``TensorFacts`` about the values of a softmax's input that no mask has moved far below zero."""
     record = case.record.tensors[index]
     grid, bins = grid_of(record.quantizer), None
@@ -636,7 +637,7 @@ def _unmasked(case: Case, index: int, values: DistributionFacts) -> dict[str, fl
     return {"unmasked_levels": width / grid.step, "unmasked_sqnr_db": found}
 
 
-def _inner(case: Case, record: TensorRecord, main: TensorDataFacts) -> dict[str, float | None]:
+def _inner(case: Case, record: TensorRecord, main: TensorDataFacts) -> dict[str, Any]:
     """Fields of ``TensorFacts`` about the noise inside a product of a tensor with a function of itself."""
     if record.gate is None:
         return {}

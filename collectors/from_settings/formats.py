@@ -1,0 +1,80 @@
+"""Kinds of files that are known, and which of them a file is."""
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from quantmedic.collectors import from_settings
+from quantmedic.collectors.from_settings.files import first_text
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import FailureFacts, RecordedFacts, ReportedFacts, SearchFacts, SettingsFacts
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What one file tells, in our names, units and directions.
+
+    Attributes:
+        settings: Options in force.
+        tensors: Thresholds and encodings by the name of the tensor in the file.
+        layers: Figures that the tool measured, by the name of the layer in the file, in its order.
+        layer_types: Operator types of these layers, where the file tells them.
+        search: What it tells of a search for bit widths.
+        failure: How quantization ended.
+        unknown: Keys that the toolchain does not know, with the nearest known one where there is one.
+        notices: What of the file could not be used, and why.
+    """
+
+    settings: SettingsFacts = field(default_factory=SettingsFacts)
+    tensors: Mapping[str, RecordedFacts] = field(default_factory=dict)
+    layers: Mapping[str, ReportedFacts] = field(default_factory=dict)
+    layer_types: Mapping[str, str] = field(default_factory=dict)
+    search: SearchFacts = field(default_factory=SearchFacts)
+    failure: FailureFacts = field(default_factory=FailureFacts)
+    unknown: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file.
+
+    Attributes:
+        name: What it is, as a report says it, such as ``Horizon configuration``.
+        toolchain: Its toolchain by the name in rules/toolchains.yaml.
+        recognises: Tells from the name of the file and its first 64 kB as text whether it is one.
+        read: Reads it; raises ``DataError`` with file, place and next step where it is damaged.
+    """
+
+    name: str
+    toolchain: str
+    recognises: Callable[[str, str], bool]
+    read: Callable[[Path], Imported]
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """All kinds of files, in the order of their modules' names."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(from_settings.__path__))
+    found = [import_module(f"{from_settings.__name__}.{name}") for name in modules]
+    return tuple(each for module in found for each in getattr(module, "FORMATS", ()))
+
+
+def recognised(path: Path) -> Format:
+    """The kind of a file.
+
+    Raises:
+        DataError: It cannot be read, or is of no kind that is known.
+    """
+    text = first_text(path)
+    for each in formats():
+        if each.recognises(path.name, text):
+            return each
+    raise DataError(
+        "the file is of no kind that is known",
+        where=str(path),
+        help=f"known are: {', '.join(dict.fromkeys(each.name for each in formats()))}",
+    )
