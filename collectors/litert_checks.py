@@ -1,0 +1,168 @@
+"""What a LiteRT model must keep to, so that the interpreter, which trusts its files, does not crash on it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from quantmedic.collectors.litert_read import Array, Damaged, RawGraph, RawModel, RawOperator, RawTensor
+
+#: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
+BITS: Mapping[str, int] = {
+    "FLOAT32": 32,
+    "FLOAT16": 16,
+    "BFLOAT16": 16,
+    "FLOAT64": 64,
+    "FLOAT8_E4M3FN": 8,
+    "FLOAT8_E5M2": 8,
+    "INT2": 2,
+    "INT4": 4,
+    "INT8": 8,
+    "INT16": 16,
+    "INT32": 32,
+    "INT64": 64,
+    "UINT4": 4,
+    "UINT8": 8,
+    "UINT16": 16,
+    "UINT32": 32,
+    "UINT64": 64,
+    "BOOL": 8,
+    "COMPLEX64": 64,
+    "COMPLEX128": 128,
+    "STRING": 0,
+    "RESOURCE": 0,
+    "VARIANT": 0,
+}
+_MAX_RANK = 16
+#: The kernels count elements in int32.
+_MAX_SIZE = 2**31
+#: Bytes of all computed tensors of a graph, which are kept at once when every one of them is looked at.
+_MAX_MEMORY = 1 << 34
+_LEFT_OUT = -1
+
+
+def check_places(places: Iterable[int], count: int, what: str) -> None:
+    """Raises: Damaged: A place is not below the count."""
+    for place in places:
+        if not 0 <= place < count:
+            raise Damaged(f"{what} names place {place} of {count}")
+
+
+def check_shape(tensor: RawTensor, what: str) -> None:
+    """Raises: Damaged: A side is negative, or the tensor is larger than the kernels count."""
+    if len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0 or prod(tensor.shape) >= _MAX_SIZE:
+        raise Damaged(f"{what} has the shape {list(tensor.shape[: _MAX_RANK + 1])}")
+    if tensor.signature is None:
+        return
+    if len(tensor.signature) != len(tensor.shape) or min(tensor.signature) < -1:
+        raise Damaged(f"{what} has the shape {list(tensor.shape)} and the signature {list(tensor.signature)}")
+
+
+def check_memory(sizes: Iterable[int]) -> None:
+    """Raises: Damaged: Tensors of these sizes in bytes do not fit together."""
+    if (total := sum(sizes)) > _MAX_MEMORY:
+        raise Damaged(f"its tensors take {total / 2**30:.0f} GiB")
+
+
+def check_content(tensor: RawTensor, kind: str, content: Array | None, expected: int, what: str) -> None:
+    """Raises: Damaged: The buffer of a constant is not as large as its shape and type say."""
+    if content is None:
+        return
+    if tensor.is_variable:
+        raise Damaged(f"{what} is a variable and a constant")
+    if kind == "STRING":
+        _check_text(content, prod(tensor.shape), what)
+        return
+    if not tensor.is_sparse and BITS[kind] and content.nbytes != expected:
+        raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {expected}")
+
+
+def _check_text(content: Array, count: int, what: str) -> None:
+    """A count, the offsets of as many strings and of their end, the strings."""
+    head = 4 * (count + 2)
+    offsets = content[: len(content) // 4 * 4].view("<i4")[: count + 2]
+    if len(content) < head or offsets[0] != count or (np.diff(offsets[1:]) < 0).any():
+        raise Damaged(f"{what} does not hold {count} strings")
+    if offsets[1] != head or offsets[-1] > len(content):
+        raise Damaged(f"{what} holds strings outside of its buffer")
+
+
+def check_grid(tensor: RawTensor, what: str) -> None:
+    """Raises: Damaged: Scales and zero points do not fit the tensor or each other, or a scale is no scale."""
+    grid = tensor.grid
+    if grid is None or not grid.scale.size:
+        return
+    if grid.zero_point.size != grid.scale.size:
+        raise Damaged(f"{what} has {grid.scale.size} scales and {grid.zero_point.size} zero points")
+    if not np.isfinite(grid.scale).all() or (grid.scale < 0).any():
+        raise Damaged(f"{what} has a scale that is negative or not finite")
+    if tensor.shape and not 0 <= grid.dimension < len(tensor.shape):
+        raise Damaged(f"{what} is quantized along axis {grid.dimension} of {len(tensor.shape)}")
+    if grid.scale.size > 1 and (not tensor.shape or tensor.shape[grid.dimension] != grid.scale.size):
+        raise Damaged(f"{what} of shape {list(tensor.shape)} has {grid.scale.size} scales along axis {grid.dimension}")
+
+
+def check_order(graph: RawGraph, there: set[int]) -> None:
+    """Every tensor is written once, before it is read.
+
+    Args:
+        graph: The graph.
+        there: Places of tensors that need not be written: constants, variables, empty ones.
+
+    Raises:
+        Damaged: A place is not in the graph; a tensor is read before it is written, or written twice.
+    """
+    count = len(graph.tensors)
+    check_places((*graph.inputs, *graph.outputs), count, "the graph")
+    written = set(graph.inputs)
+    for i, operator in enumerate(graph.operators):
+        _check_operator(graph, i, operator, count)
+        if missing := [j for j in operator.inputs if j != _LEFT_OUT and j not in written and j not in there]:
+            raise Damaged(f"operator {i} reads {graph.tensors[missing[0]].name!r} before it is written")
+        outputs = [j for j in operator.outputs if j != _LEFT_OUT]
+        if again := [j for j in outputs if j in written or (graph.tensors[j].buffer and j in there)]:
+            raise Damaged(f"operator {i} writes {graph.tensors[again[0]].name!r}, which is given")
+        written.update(outputs)
+    if missing := [j for j in graph.outputs if j not in written and j not in there]:
+        raise Damaged(f"the output {graph.tensors[missing[0]].name!r} is never written")
+
+
+def _check_operator(graph: RawGraph, i: int, operator: RawOperator, count: int) -> None:
+    for places in (operator.inputs, operator.outputs, operator.intermediates):
+        check_places((place for place in places if place != _LEFT_OUT), count, f"operator {i}")
+
+
+def check_calls(model: RawModel) -> None:
+    """Raises: Damaged: An operator calls a subgraph that is not there, or one that leads back to its own."""
+    calls = [sorted({place for op in graph.operators for place in _called(op.options)}) for graph in model.graphs]
+    for i, called in enumerate(calls):
+        check_places(called, len(calls), f"subgraph {i}")
+    state = [0] * len(calls)
+    for start in range(len(calls)):
+        _check_no_return(start, calls, state)
+
+
+def _check_no_return(start: int, calls: Sequence[Sequence[int]], state: list[int]) -> None:
+    """Walks down from a subgraph: 0 not seen, 1 on the way, 2 done."""
+    way: list[tuple[int, Iterator[int]]] = []
+    if not state[start]:
+        state[start] = 1
+        way.append((start, iter(calls[start])))
+    while way:
+        place, rest = way[-1]
+        below = next((other for other in rest if state[other] != 2), None)
+        if below is None:
+            state[place] = 2
+            way.pop()
+        elif state[below] == 1:
+            raise Damaged(f"subgraph {below} calls itself")
+        else:
+            state[below] = 1
+            way.append((below, iter(calls[below])))
+
+
+def _called(options: Mapping[str, Any]) -> Iterator[int]:
+    for name, value in options.items():
+        if name.lower().endswith("subgraphindex") or name == "subgraph":
+            yield int(value)

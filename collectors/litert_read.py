@@ -1,0 +1,289 @@
+"""The parts of a LiteRT flatbuffer as plain records, every offset and length confined to the file.
+
+The library's Python runtime follows whatever offset a file names and takes lengths as they stand, and the interpreter
+does so without looking. So everything that the interpreter walks is walked here first: what lies outside of the file,
+or would grow to a multiple of it, is damage.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+IDENTIFIER = b"TFL3"
+#: What the Python runtime of flatbuffers raises on a damaged file.
+ACCIDENTS = (struct.error, IndexError, TypeError, ValueError, OverflowError, AttributeError, AssertionError)
+#: Tables in a file: the largest language models have some 100 000 tensors and operators in all their graphs.
+_MAX_TABLES = 1 << 18
+_MAX_NAME = 1 << 16
+#: A file's vectors and strings may be shared, hence read more than once; never this many times over.
+_READ_TIMES = 4
+_READ_EXTRA = 1 << 20
+#: Offsets up to this say that a buffer lies within the flatbuffer (schema, ``Buffer.offset``).
+_INSIDE = 1
+
+
+class Damaged(Exception):
+    """A file contradicts itself; the message names the part."""
+
+
+@dataclass(frozen=True)
+class RawBlocks:
+    """Places of the tensors that hold scales and zero points of blocks; -1 for none."""
+
+    scales: int
+    zero_points: int
+    size: int
+
+
+@dataclass(frozen=True)
+class RawGrid:
+    """Quantization of a tensor as it stands in the file."""
+
+    scale: Array
+    zero_point: Array
+    dimension: int
+    blocks: RawBlocks | None = None
+    is_other: bool = False
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """``signature`` has -1 where a side depends on the data; None where the file has none."""
+
+    name: str
+    code: int
+    shape: tuple[int, ...]
+    signature: tuple[int, ...] | None
+    buffer: int
+    grid: RawGrid | None
+    is_variable: bool
+    is_sparse: bool
+    is_external: bool
+
+
+@dataclass(frozen=True)
+class RawOperator:
+    code: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    intermediates: tuple[int, ...]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RawGraph:
+    name: str
+    tensors: tuple[RawTensor, ...]
+    operators: tuple[RawOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RawSignature:
+    name: str
+    graph: int
+    tensors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RawModel:
+    """``codes`` are builtin operators and the name of a custom one; ``buffers`` bytes, None where empty."""
+
+    codes: tuple[tuple[int, str], ...]
+    graphs: tuple[RawGraph, ...]
+    buffers: tuple[Array | None, ...] = field(repr=False)
+    signatures: tuple[RawSignature, ...]
+    description: str
+
+
+def read_raw(content: bytes) -> RawModel:
+    """Every part of a file.
+
+    Raises:
+        Damaged: A part lies outside of the file, or is told to be larger than it.
+        ACCIDENTS: An offset leads to what is no table.
+    """
+    from ai_edge_litert import schema_py_generated as schema
+
+    return _Reader(content).model(schema.Model.GetRootAs(content, 0))
+
+
+class _Reader:
+    """Walks the tables of one file and counts what it reads."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.tables = _MAX_TABLES
+        self.bytes = len(content) * _READ_TIMES + _READ_EXTRA
+
+    def model(self, model: Any) -> RawModel:
+        codes = [
+            self._code(one) for one in self._tables("operator codes", model.OperatorCodesLength, model.OperatorCodes)
+        ]
+        buffers = [self._buffer(one) for one in self._tables("buffers", model.BuffersLength, model.Buffers)]
+        graphs = [self._graph(one) for one in self._tables("subgraphs", model.SubgraphsLength, model.Subgraphs)]
+        signatures = [
+            self._signature(one) for one in self._tables("signatures", model.SignatureDefsLength, model.SignatureDefs)
+        ]
+        for one in self._tables("metadata", model.MetadataLength, model.Metadata):
+            name = self._text(one, 4, "the name of an entry of metadata")
+            if int(one.Buffer()) >= len(buffers):
+                raise Damaged(f"metadata {name!r} names buffer {one.Buffer()} of {len(buffers)}")
+        description = self._text(model, 10, "the description")
+        return RawModel(tuple(codes), tuple(graphs), tuple(buffers), tuple(signatures), description)
+
+    def _code(self, code: Any) -> tuple[int, str]:
+        # A newer file holds 127 in the deprecated field, an older one nothing in the other: the larger one counts.
+        return max(int(code.DeprecatedBuiltinCode()), int(code.BuiltinCode())), self._text(code, 6, "a custom operator")
+
+    def _buffer(self, buffer: Any) -> Array | None:
+        if buffer.DataLength():
+            return np.asarray(buffer.DataAsNumpy())
+        return self._outside(int(buffer.Offset()), int(buffer.Size()), "a buffer")
+
+    def _outside(self, offset: int, size: int, what: str) -> Array | None:
+        """Bytes that a file larger than 2 GB keeps behind the flatbuffer."""
+        if offset <= _INSIDE or not size:
+            return None
+        if offset + size > len(self.content):
+            raise Damaged(f"{what} ends at byte {offset + size} of a file of {len(self.content)}")
+        return np.frombuffer(self.content, np.uint8, size, offset)
+
+    def _graph(self, graph: Any) -> RawGraph:
+        name = self._text(graph, 12, "the name of a subgraph")
+        tensors = [self._tensor(one) for one in self._tables("tensors", graph.TensorsLength, graph.Tensors)]
+        operators = [self._operator(one) for one in self._tables("operators", graph.OperatorsLength, graph.Operators)]
+        inputs, outputs = self._numbers(graph.InputsAsNumpy()), self._numbers(graph.OutputsAsNumpy())
+        return RawGraph(name, tuple(tensors), tuple(operators), inputs, outputs)
+
+    def _tensor(self, tensor: Any) -> RawTensor:
+        name = self._text(tensor, 10, "the name of a tensor")
+        signature = None if tensor.ShapeSignatureIsNone() else self._numbers(tensor.ShapeSignatureAsNumpy())
+        for variant in self._tables("variants", tensor.VariantTensorsLength, tensor.VariantTensors):
+            self._numbers(variant.ShapeAsNumpy())
+        return RawTensor(
+            name,
+            int(tensor.Type()),
+            self._numbers(tensor.ShapeAsNumpy()),
+            signature or None,
+            int(tensor.Buffer()),
+            self._grid(tensor.Quantization()),
+            bool(tensor.IsVariable()),
+            self._is_sparse(tensor.Sparsity()),
+            int(tensor.ExternalBuffer()) > 0,
+        )
+
+    def _grid(self, found: Any) -> RawGrid | None:
+        from ai_edge_litert import schema_py_generated as schema
+
+        if found is None:
+            return None
+        for extent in (found.MinAsNumpy, found.MaxAsNumpy):
+            extent()  # nobody needs them, but a wild length is damage
+        scale, zero = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
+        self._charge(scale.nbytes + zero.nbytes)
+        kind, known = int(found.DetailsType()), schema.QuantizationDetails
+        details = schema.QuantizationDetailsCreator(kind, found.Details()) if kind else None
+        blocks = None
+        if kind == known.BlockwiseQuantization and details is not None:
+            blocks = RawBlocks(int(details.scales), int(details.zeroPoints), int(details.blockSize))
+        scale, zero = (
+            value if present else np.empty(0, value.dtype)
+            for value, present in ((scale, found.ScaleLength()), (zero, found.ZeroPointLength()))
+        )
+        return RawGrid(scale, zero, int(found.QuantizedDimension()), blocks, bool(kind) and blocks is None)
+
+    def _is_sparse(self, found: Any) -> bool:
+        from ai_edge_litert import schema_py_generated as schema
+
+        if found is None:
+            return False
+        self._numbers(found.TraversalOrderAsNumpy())
+        self._numbers(found.BlockMapAsNumpy())
+        for dimension in self._tables("sparse dimensions", found.DimMetadataLength, found.DimMetadata):
+            schema.DimensionMetadataT.InitFromObj(dimension)
+        return True
+
+    def _operator(self, operator: Any) -> RawOperator:
+        from ai_edge_litert import schema_py_generated as schema
+
+        operator.CustomOptionsAsNumpy()
+        operator.MutatingVariableInputsAsNumpy()
+        self._outside(
+            int(operator.LargeCustomOptionsOffset()), int(operator.LargeCustomOptionsSize()), "an operator's options"
+        )
+        options = {
+            **self._options(schema.BuiltinOptionsCreator(operator.BuiltinOptionsType(), operator.BuiltinOptions())),
+            **self._options(schema.BuiltinOptions2Creator(operator.BuiltinOptions2Type(), operator.BuiltinOptions2())),
+        }
+        return RawOperator(
+            int(operator.OpcodeIndex()),
+            self._numbers(operator.InputsAsNumpy()),
+            self._numbers(operator.OutputsAsNumpy()),
+            self._numbers(operator.IntermediatesAsNumpy()),
+            options,
+        )
+
+    def _options(self, options: Any) -> dict[str, Any]:
+        return {} if options is None else {name: self._option(value) for name, value in vars(options).items()}
+
+    def _option(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._numbers(value)
+        if isinstance(value, bytes):
+            self._charge(len(value))
+            return value.decode()
+        return value
+
+    def _signature(self, signature: Any) -> RawSignature:
+        tensors = []
+        for one in [
+            *self._tables("inputs of a signature", signature.InputsLength, signature.Inputs),
+            *self._tables("outputs of a signature", signature.OutputsLength, signature.Outputs),
+        ]:
+            self._text(one, 4, "a name in a signature")
+            tensors.append(int(one.TensorIndex()))
+        name = self._text(signature, 8, "the name of a signature")
+        return RawSignature(name, int(signature.SubgraphIndex()), tuple(tensors))
+
+    def _tables(self, what: str, length: Callable[[], int], item: Callable[[int], Any]) -> Iterable[Any]:
+        count = int(length())
+        self.tables -= count
+        if self.tables < 0:
+            raise Damaged(f"{count} {what} are more than a model has")
+        for i in range(count):
+            if (one := item(i)) is None:
+                raise Damaged(f"one of the {what} is missing")
+            yield one
+
+    def _numbers(self, found: Any) -> tuple[int, ...]:
+        """A vector of whole numbers; the runtime gives 0 for one that is missing."""
+        values = np.atleast_1d(np.asarray(found)) if isinstance(found, np.ndarray) else np.empty(0, np.int32)
+        self._charge(values.nbytes)
+        return tuple(values.tolist())
+
+    def _text(self, table: Any, slot: int, what: str) -> str:
+        """A string, its end within the file too: the interpreter reads up to the NUL behind it."""
+        inner = table._tab
+        field_at = inner.Offset(slot)
+        if not field_at:
+            return ""
+        at = inner.Indirect(inner.Pos + field_at)
+        (length,) = struct.unpack_from("<I", self.content, at)
+        end = at + 4 + length
+        if length > _MAX_NAME or end >= len(self.content) or self.content[end]:
+            raise Damaged(f"{what} has no end")
+        self._charge(length)
+        return self.content[at + 4 : end].decode()
+
+    def _charge(self, count: int) -> None:
+        self.bytes -= count
+        if self.bytes < 0:
+            raise Damaged("its parts together are larger than the file")
