@@ -34,6 +34,11 @@ BITS: Mapping[str, int] = {
     "RESOURCE": 0,
     "VARIANT": 0,
 }
+#: Whether codes of a type have a sign.
+SIGNED: Mapping[str, bool] = {
+    **dict.fromkeys(("INT2", "INT4", "INT8", "INT16", "INT32", "INT64"), True),
+    **dict.fromkeys(("UINT4", "UINT8", "UINT16", "UINT32", "UINT64"), False),
+}
 _MAX_RANK = 16
 #: The kernels count elements in int32.
 _MAX_SIZE = 2**31
@@ -88,8 +93,8 @@ def _check_text(content: Array, count: int, what: str) -> None:
         raise Damaged(f"{what} holds strings outside of its buffer")
 
 
-def check_grid(tensor: RawTensor, what: str) -> None:
-    """Raises: Damaged: Scales and zero points do not fit the tensor or each other, or a scale is no scale."""
+def check_grid(tensor: RawTensor, kind: str, what: str) -> None:
+    """Raises: Damaged: Scales and zero points do not fit the tensor or each other, or are none."""
     grid = tensor.grid
     if grid is None or not grid.scale.size:
         return
@@ -97,10 +102,17 @@ def check_grid(tensor: RawTensor, what: str) -> None:
         raise Damaged(f"{what} has {grid.scale.size} scales and {grid.zero_point.size} zero points")
     if not np.isfinite(grid.scale).all() or (grid.scale < 0).any():
         raise Damaged(f"{what} has a scale that is negative or not finite")
+    if kind in SIGNED and not _are_codes(grid.zero_point, BITS[kind], SIGNED[kind]):
+        raise Damaged(f"{what} has a zero point that {kind} does not hold")
     if tensor.shape and not 0 <= grid.dimension < len(tensor.shape):
         raise Damaged(f"{what} is quantized along axis {grid.dimension} of {len(tensor.shape)}")
     if grid.scale.size > 1 and (not tensor.shape or tensor.shape[grid.dimension] != grid.scale.size):
         raise Damaged(f"{what} of shape {list(tensor.shape)} has {grid.scale.size} scales along axis {grid.dimension}")
+
+
+def _are_codes(zero_point: Array, bits: int, signed: bool) -> bool:
+    lowest = -(2 ** (bits - 1)) if signed else 0
+    return bool(zero_point.min() >= lowest and zero_point.max() < lowest + 2**bits)
 
 
 def check_order(graph: RawGraph, there: set[int]) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.litert_checks import (
     BITS,
+    SIGNED,
     check_calls,
     check_content,
     check_grid,
@@ -57,12 +58,8 @@ _TYPES: Mapping[str, str] = {
     "COMPLEX64": "<c8",
     "COMPLEX128": "<c16",
 }
-_SIGNED: Mapping[str, bool] = {
-    **dict.fromkeys(("INT2", "INT4", "INT8", "INT16", "INT32", "INT64"), True),
-    **dict.fromkeys(("UINT4", "UINT8", "UINT16", "UINT32", "UINT64"), False),
-}
 #: Types that stand several to a byte.
-_PACKED = {kind: signed for kind, signed in _SIGNED.items() if BITS[kind] < 8}
+_PACKED = {kind: signed for kind, signed in SIGNED.items() if BITS[kind] < 8}
 
 
 @dataclass(frozen=True)
@@ -231,7 +228,7 @@ def _stored(raw: RawModel, tensor: RawTensor, kinds: Mapping[int, str]) -> _Stor
     content = raw.buffers[tensor.buffer] if tensor.buffer else None
     found = _Stored(tensor, kind, content)
     check_content(tensor, kind, content, found.nbytes, what)
-    check_grid(tensor, what)
+    check_grid(tensor, kind, what)
     return found
 
 
@@ -272,9 +269,9 @@ def _quantizer(
     stored: _Stored, name: str, tensors: Sequence[_Stored], data: Sequence[Array | None], notices: list[str]
 ) -> Quantizer | None:
     grid = stored.raw.grid
-    if grid is None or stored.kind not in _SIGNED:
+    if grid is None or stored.kind not in SIGNED:
         return None
-    bits, signed = BITS[stored.kind], _SIGNED[stored.kind]
+    bits, signed = BITS[stored.kind], SIGNED[stored.kind]
     if grid.blocks is not None:
         return _blocks(stored, name, grid.blocks, data)
     if grid.is_other:
@@ -309,7 +306,7 @@ def _blocks(stored: _Stored, name: str, blocks: RawBlocks, data: Sequence[Array 
         raise Damaged(f"tensor {name!r} has {scale.size} scales and {zero.size} zero points")
     zeros = np.zeros(target, np.int64) if zero is None else zero.reshape(target).astype(np.int64)
     scales = scale.reshape(target).astype(np.float32)
-    return Quantizer(scales, zeros, BITS[stored.kind], _SIGNED[stored.kind], axis=axis, block_size=blocks.size)
+    return Quantizer(scales, zeros, BITS[stored.kind], SIGNED[stored.kind], axis=axis, block_size=blocks.size)
 
 
 def _operators(raw: RawModel, graph: RawGraph) -> Iterator[LiteOperator]:

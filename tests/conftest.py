@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
-for _name in ("models", "checkpoints", "checked", "compared", "pages", "toml_styles", "torch_models"):
+for _name in ("models", "checkpoints", "checked", "compared", "pages", "toml_styles", "litert_models", "torch_models"):
     _spec = spec_from_file_location(_name, Path(__file__).with_name(f"{_name}.py"))
     assert _spec is not None and _spec.loader is not None
     if _name == "torch_models":  # imported by the first test that uses it: torch takes seconds, and may be missing
