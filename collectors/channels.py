@@ -8,6 +8,7 @@ import onnx
 import onnx.shape_inference
 
 from quantmedic.collectors.axes import reshaped_axis, transposed_axis
+from quantmedic.collectors.litert_functions import DOMAIN as CHANNELS_LAST
 from quantmedic.collectors.onnx_graph import Graph, Operator
 
 Shapes = Mapping[str, tuple[int | None, ...]]
@@ -36,9 +37,9 @@ def channel_axes(graph: Graph, shapes: Shapes, static: Shapes | None = None) -> 
     known: Shapes = {**(static_shapes(graph) if static is None else static), **shapes}
     axes: dict[str, int] = {}
     for op in graph.operators:
-        _require_input(op, graph, axes)
+        _require_input(op, graph, axes, known)
     for op in reversed(graph.operators):
-        _carry_back(op, axes)
+        _carry_back(op, axes, known)
     for op in graph.operators:
         axis = _reduced_axis(op, graph, axes, known) if op.op_type in _REDUCTIONS else _output_axis(op, axes, known)
         if axis is None:
@@ -112,14 +113,22 @@ def _static_type(tensor: onnx.TypeProto.Tensor) -> StaticType:
     return StaticType(tensor.elem_type, shape)
 
 
-def _require_input(op: Operator, graph: Graph, axes: dict[str, int]) -> None:
-    if op.op_type in ("Conv", "ConvTranspose") and op.inputs and op.inputs[0] not in graph.constants:
+def _require_input(op: Operator, graph: Graph, axes: dict[str, int], shapes: Shapes) -> None:
+    if op.op_type not in ("Conv", "ConvTranspose") or not op.inputs or op.inputs[0] in graph.constants:
+        return
+    rank = len(shapes.get(op.inputs[0], ()))
+    if op.node.domain != CHANNELS_LAST:
         axes.setdefault(op.inputs[0], 1)
+    elif rank:
+        axes.setdefault(op.inputs[0], rank - 1)
 
 
-def _carry_back(op: Operator, axes: dict[str, int]) -> None:
+def _carry_back(op: Operator, axes: dict[str, int], shapes: Shapes) -> None:
     axis = next((axes[name] for name in op.outputs if name in axes), None)
     if axis is None or not op.inputs:
+        return
+    ranks = {len(shapes[name]) for name in (op.inputs[0], op.outputs[0]) if name in shapes}
+    if len(ranks) > 1 and op.node.domain == CHANNELS_LAST:
         return
     if op.op_type == "Transpose":
         order = _permutation(op)
@@ -131,7 +140,7 @@ def _carry_back(op: Operator, axes: dict[str, int]) -> None:
 
 def _output_axis(op: Operator, axes: Mapping[str, int], shapes: Shapes) -> int | None:
     if op.op_type in _AXIS_ONE | _POOLS:
-        return 1
+        return -1 if op.node.domain == CHANNELS_LAST else 1
     if op.op_type in _LAST_AXIS:
         return -1
     source = next((name for name in op.inputs if name in axes), None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quantmedic.collectors.litert_functions import DOMAIN as LITERT
 from quantmedic.collectors.onnx_graph import Graph, Operator
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_quantizer import Quantizer
@@ -20,6 +21,8 @@ _MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "
 _STEPS = 6
 #: A bound that is missed by less than this share of itself is kept.
 _BOUND = 0.05
+#: Attributes of an operator with a Clip built in, and what they are where it has only one end.
+_UNBOUNDED = {"low": -np.inf, "high": np.inf}
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ def _quantizer(root: str, graph: Graph) -> Quantizer | None:
 
 
 def clip_bounds(op: Operator, graph: Graph) -> Bounds | None:
-    """Ends of a Clip; None where they are not known."""
+    """Ends of a Clip, or of the one that an operator has built in; None where they are not known."""
+    if _has_clip(op):
+        return Bounds(*(op.attributes[name].f if name in op.attributes else end for name, end in _UNBOUNDED.items()))
     if len(op.inputs) == 1:
         ends = [op.attributes[name].f if name in op.attributes else None for name in ("min", "max")]
     else:
@@ -126,10 +131,16 @@ def clip_bounds(op: Operator, graph: Graph) -> Bounds | None:
     return Bounds(low, high)
 
 
+def _has_clip(op: Operator) -> bool:
+    """A LiteRT operator with an activation built in."""
+    return op.node.domain == LITERT and not _UNBOUNDED.keys().isdisjoint(op.attributes)
+
+
 def float_clip(twin: str, models: Models) -> Bounds | None:
     """Ends of the Clip that writes a tensor of the float model; None without one, or without an upper end."""
     op = models.float_graph.producers.get(twin)
-    bounds = clip_bounds(op, models.float_graph) if op is not None and op.op_type == "Clip" else None
+    clips = op is not None and (op.op_type == "Clip" or _has_clip(op))
+    bounds = clip_bounds(op, models.float_graph) if op is not None and clips else None
     return bounds if bounds is not None and np.isfinite(bounds.high) else None
 
 
@@ -137,7 +148,7 @@ def is_clip_lost(root: str, bounds: Bounds, graph: Graph) -> bool:
     """Neither a Clip nor the range of a quantizer holds this tensor of the quantized model within the bounds."""
     limit = bounds.high + _BOUND * abs(bounds.high)
     op = graph.producers.get(root)
-    if op is not None and op.op_type == "Clip":
+    if op is not None and (op.op_type == "Clip" or _has_clip(op)):
         own = clip_bounds(op, graph)
         return own is not None and own.high > limit
     quantizer = _quantizer(root, graph)
