@@ -190,11 +190,15 @@ class ReportedFacts(Facts):
     sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the output", "dB")
     mse: float | None = fact("mean squared difference of the output", "value²")
     normalized_mse: float | None = fact(
-        "mean squared difference of the outputs after each was scaled to 0 … 1 by its own extremes (Intel Neural "
-        "Compressor's MSE): blind to a wrong scale or offset",
+        "mean squared difference of the saved tensor, float and quantized, after each was scaled to 0 … 1 by its own "
+        "extremes (Intel Neural Compressor's MSE): blind to a wrong scale or offset. It saves the first input of a "
+        "layer of an ONNX model, and takes one sample of it; of other models it saves the output",
         "ratio",
     )
+    saved_cosine: float | None = fact("cosine similarity of the saved tensor, float and quantized", "ratio")
+    saved_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the saved tensor", "dB")
     weight_normalized_mse: float | None = fact("the same of the weights", "ratio")
+    weight_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the weights", "dB")
     rmse_over_scale: float | None = fact("√mse / scale; 1/√12 ≈ 0.289 is ideal rounding", "steps")
     min: float | None = fact("smallest value of the float output", "value")
     max: float | None = fact("largest value of the float output", "value")

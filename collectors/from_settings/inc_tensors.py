@@ -1,0 +1,237 @@
+"""Tensors that the diagnosis of Intel Neural Compressor 2 saved: ``inspect_saved/{fp32,quan}/inspect_result.pkl``.
+
+They are pickles, and are read without unpickling. Arrays that were saved again as ``inspect_result.npz`` are read too,
+with keys ``weight|OPERATOR|TENSOR`` and ``activation|OPERATOR|TENSOR``.
+"""
+
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_settings.files import MAX_BYTES
+from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
+from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
+from quantmedic.collectors.messages import missing
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import ReportedFacts, SettingsFacts
+
+SAVED = ("inspect_result.pkl", "inspect_result.npz")
+#: Folders of the tensors of the float and of the quantized model.
+FLOAT, QUANTIZED = "fp32", "quan"
+Array = NDArray[Any]
+#: Arrays by operator, then by tensor.
+Arrays = Mapping[str, Mapping[str, Array]]
+
+
+def read_tensors(path: Path) -> Imported:
+    """Figures per layer from the saved tensors of both models; those of the other model are taken from beside it.
+
+    Raises:
+        DataError: It cannot be read safely, is damaged, or holds no such tensors.
+    """
+    folder = path.parent
+    pair = [folder.parent / name / path.name for name in (FLOAT, QUANTIZED)]
+    if folder.name not in (FLOAT, QUANTIZED) or not all(each.is_file() for each in pair):
+        found = _saved(path)
+        which = "quantized" if folder.name == QUANTIZED else "float"
+        alone = {} if which == "quantized" else _ranges(found, path.name)
+        both = " and ".join(f"{name}/{path.name}" for name in (FLOAT, QUANTIZED))
+        return _imported(alone, [f"only the tensors of the {which} model are here: keep {both} side by side"])
+    floats, quantized = (_saved(each) for each in pair)
+    layers: dict[str, ReportedFacts] = {}
+    notices: list[str] = []
+    for name in dict.fromkeys((*floats["activation"], *floats["weight"])):
+        told: dict[str, Any] = {"origin": path.name}
+        for kind, compare in (("activation", _activation), ("weight", _weights)):
+            two = [models[kind].get(name, {}) for models in (floats, quantized)]
+            arrays = _paired(*two)
+            if arrays is not None:
+                told |= compare(name, *arrays)
+            elif any(two):
+                notices.append(f"{name}: {kind}: no tensor of the same shape stands in both files")
+        layers[name] = ReportedFacts(**told)
+    return _imported(layers, notices)
+
+
+def read_ranges(path: Path) -> Imported:
+    """``activation_min_max.pkl``: what calibration saw of each operator's output.
+
+    Raises:
+        DataError: It cannot be read safely, or is damaged.
+    """
+    layers = {}
+    for name, told in _operators(read_arrays(path)).items():
+        low, high = (told.get(key) for key in ("min", "max"))
+        if low is not None and high is not None and low.size == high.size == 1:
+            layers[name] = ReportedFacts(origin=path.name, min=float(low), max=float(high))
+    if not layers:
+        raise DataError(
+            "the file holds no ranges", where=str(path), help="it is written by quantization with diagnosis"
+        )
+    return _imported(layers, [])
+
+
+def read_choice(path: Path) -> Imported:
+    """``cfg.pkl``: what tuning chose for every operator.
+
+    Raises:
+        DataError: It cannot be read safely, or is damaged.
+    """
+    found = read_arrays(path)
+    if not isinstance(found, Mapping):
+        raise DataError("the file holds no configuration", where=str(path))
+    return imported_config(found, path.name)
+
+
+def explain_pickle(path: Path) -> Imported:
+    """A file of program objects, which cannot be read without running what is in it."""
+    notice = (
+        "a pickle of program objects is not read, for loading it would run what is in it: give what was printed, the "
+        "tables in CSV, or the arguments of PostTrainingQuantConfig as JSON"
+    )
+    return _imported({}, [notice])
+
+
+def _imported(layers: Mapping[str, ReportedFacts], notices: list[str]) -> Imported:
+    shown = notices if len(notices) <= 5 else [*notices[:4], f"{len(notices) - 4} more tensors could not be compared"]
+    return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), layers=layers, notices=tuple(shown))
+
+
+def _saved(path: Path) -> dict[str, Arrays]:
+    """Weights, and activations of the first batch that was saved."""
+    found = _from_archive(path) if path.suffix == ".npz" else read_arrays(path)
+    if not isinstance(found, Mapping) or not {"weight", "activation"} & set(found):
+        raise DataError("the file holds no saved tensors", where=str(path), help="it has the keys weight or activation")
+    batches = found.get("activation") or [{}]
+    first = batches[0] if isinstance(batches, list | tuple) else batches
+    return {"weight": _operators(found.get("weight")), "activation": _operators(first)}
+
+
+def _operators(found: Any) -> dict[str, dict[str, Array]]:
+    """Arrays of numbers by operator and tensor; what is none is left out."""
+    operators = found.items() if isinstance(found, Mapping) else ()
+    kept = {str(name): _arrays(tensors) for name, tensors in operators if isinstance(tensors, Mapping)}
+    return {name: arrays for name, arrays in kept.items() if arrays}
+
+
+def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Array]:
+    return {str(name): each for name, each in tensors.items() if isinstance(each, np.ndarray) and each.size}
+
+
+def _from_archive(path: Path) -> dict[str, Any]:
+    """Arrays by the parts of their keys; arrays of objects, which are pickles, are refused by numpy."""
+    if not path.is_file():
+        raise missing(path, "file", otherwise="")
+    found: dict[str, Any] = {"weight": {}, "activation": {}}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
+                raise DataError("the file is too large", where=f"{path}: over {MAX_BYTES >> 20} MB")
+        with np.load(path, allow_pickle=False) as arrays:
+            for key in arrays.files:
+                kind, _, rest = key.partition("|")
+                operator, _, tensor = rest.partition("|")
+                if kind in found and tensor:
+                    found[kind].setdefault(operator, {})[tensor] = arrays[key]
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        help_ = "save it with numpy.savez from arrays of numbers"
+        raise DataError("the file cannot be read", where=f"{path}: {str(error)[:200]}", help=help_) from error
+    return found
+
+
+def _paired(floats: Mapping[str, Array], quantized: Mapping[str, Array]) -> tuple[Array, Array] | None:
+    """The first tensor that both have: by name, else by place, since quantization renames tensors."""
+    pairs = [(floats[name], quantized[name]) for name in floats if name in quantized]
+    pairs += list(zip(floats.values(), quantized.values(), strict=False))
+    fitting = (pair for pair in pairs if pair[0].shape == pair[1].shape)
+    return next(fitting, None)
+
+
+def _activation(name: str, floats: Array, quantized: Array) -> dict[str, Any]:
+    sample = (floats[0], quantized[0]) if floats.ndim > 1 else (floats, quantized)
+    told = {"normalized_mse": normalized_mse(*sample)} | _errors(floats, quantized, "saved_")
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _weights(name: str, floats: Array, quantized: Array) -> dict[str, Any]:
+    x = floats.astype(np.float64)
+    errors = _errors(floats, quantized, "weight_")
+    told = {
+        "weight_normalized_mse": normalized_mse(floats, quantized),
+        "weight_sqnr_db": errors.get("weight_sqnr_db"),
+        "weight_min": float(x.min()),
+        "weight_max": float(x.max()),
+        "weight_mean": float(x.mean()),
+        "weight_std": float(x.std()),
+    }
+    return {key: value for key, value in told.items() if value is not None and math.isfinite(value)}
+
+
+def _errors(floats: Array, quantized: Array, prefix: str) -> dict[str, float]:
+    """Cosine and signal-to-quantization-noise ratio of all values."""
+    x, y = floats.astype(np.float64).ravel(), quantized.astype(np.float64).ravel()
+    power, noise, other = float(x @ x), float(np.sum((y - x) ** 2)), float(y @ y)
+    told = {}
+    if power > 0 and other > 0:
+        told[f"{prefix}cosine"] = float(x @ y) / math.sqrt(power * other)
+    if power > 0 and noise > 0:
+        told[f"{prefix}sqnr_db"] = 10 * math.log10(power / noise)
+    return {key: value for key, value in told.items() if math.isfinite(value)}
+
+
+def normalized_mse(floats: Array, quantized: Array) -> float | None:
+    """Mean squared difference after each was scaled by its own extremes, as Neural Compressor takes it.
+
+    A tensor of one value only is not scaled (``mse_metric_gap`` of version 2.6). None where a value is not finite.
+    """
+    x, y = (each.astype(np.float64) for each in (floats, quantized))
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return None
+    return float(np.mean((_scaled(x) - _scaled(y)) ** 2))
+
+
+def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    low, width = values.min(), np.ptp(values)
+    return (values - low) / width if width != 0 else values
+
+
+def _ranges(found: Mapping[str, Arrays], origin: str) -> dict[str, ReportedFacts]:
+    """What the tensors of the float model alone tell: its weights."""
+    layers = {}
+    for name, tensors in found["weight"].items():
+        x = next(iter(tensors.values())).astype(np.float64)
+        if np.isfinite(x).all():
+            moments = {"min": x.min(), "max": x.max(), "mean": x.mean(), "std": x.std()}
+            told: dict[str, Any] = {f"weight_{key}": float(value) for key, value in moments.items()}
+            layers[name] = ReportedFacts(origin=origin, **told)
+    return layers
+
+
+def _is_saved(name: str, text: str) -> bool:
+    return name in SAVED
+
+
+def _is_ranges(name: str, text: str) -> bool:
+    return name == "activation_min_max.pkl"
+
+
+def _is_choice(name: str, text: str) -> bool:
+    return name == "cfg.pkl"
+
+
+def _is_history(name: str, text: str) -> bool:
+    return name == "history.snapshot" or (name.endswith(".pkl") and "neural_compressor" in text)
+
+
+FORMATS = (
+    Format(f"{TOOLCHAIN} saved tensors", TOOLCHAIN, _is_saved, read_tensors),
+    Format(f"{TOOLCHAIN} activation ranges", TOOLCHAIN, _is_ranges, read_ranges),
+    Format(f"{TOOLCHAIN} choice per operator", TOOLCHAIN, _is_choice, read_choice),
+    Format(f"{TOOLCHAIN} tuning history", TOOLCHAIN, _is_history, explain_pickle),
+)

@@ -1,0 +1,254 @@
+"""Pickles of plain values and numpy arrays, read without unpickling: nothing that a file names is imported or called.
+
+``pickletools`` lists the opcodes, and those that such files need (protocols 4 and 5) are carried out here on a stack of
+our own. Of the functions that a pickle may name, the few that make an array are known by name, and done here too.
+"""
+
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quantmedic.collectors.from_settings.files import MAX_BYTES
+from quantmedic.collectors.messages import missing
+from quantmedic.engine.errors import DataError
+
+#: Opcodes that are carried out; values of more than this are in no file that is worth reading.
+MAX_OPCODES = 2_000_000
+KINDS = frozenset("biuf")
+_HELP = "save the arrays with numpy.savez and give that file; a pickle can run anything, so that it is not loaded"
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A function or class that the file names."""
+
+    text: str
+
+
+@dataclass
+class _Array:
+    """An array that is filled after it was made."""
+
+    value: np.ndarray[Any, Any] | None = None
+
+
+class _Mark:
+    """Where a group of values begins on the stack."""
+
+
+_MARK = _Mark()
+_MAKERS = {f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")}
+_FROM_BUFFER = {f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")}
+_SCALARS = {f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")}
+_LITERALS: Mapping[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+}
+#: Opcodes whose argument is the value.
+_VALUES = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"}
+_VALUES |= {"SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"}
+
+
+def read_arrays(path: Path) -> Any:
+    """The dictionaries, lists and arrays of a pickle.
+
+    Raises:
+        DataError: It cannot be read, is damaged, or holds anything but plain values and arrays of numbers.
+    """
+    if not path.is_file():
+        raise missing(path, "file", otherwise="")
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError("the file is too large", where=f"{path}: over {MAX_BYTES >> 20} MB")
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
+    try:
+        return _run(content)
+    except _Refused as error:
+        raise DataError(f"the pickle holds more than arrays: {error}", where=str(path), help=_HELP) from error
+    # Whatever a hostile file breaks on its way over the stack is a damaged file.
+    except (ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+        raise DataError("the pickle is damaged", where=f"{path}: {str(error)[:200]}", help=_HELP) from error
+
+
+class _Refused(Exception):
+    """What the file asks for is not done."""
+
+
+def _run(content: bytes) -> Any:
+    """Carry out the opcodes; the value that STOP leaves."""
+    stack: list[Any] = []
+    memo: dict[int, Any] = {}
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
+        if number > MAX_OPCODES:
+            raise _Refused("too many values")
+        name = opcode.name
+        if name == "STOP":
+            return _plain(stack.pop())
+        if name in ("PROTO", "FRAME"):
+            continue
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in _LITERALS:
+            stack.append(_LITERALS[name]())
+        elif name == "MARK":
+            stack.append(_MARK)
+        elif name == "MEMOIZE":
+            memo[len(memo)] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[int(argument or 0)])
+        elif name in _STEPS:
+            _STEPS[name](stack)
+        else:
+            raise _Refused(f"opcode {name}")
+    raise ValueError("it ends early")
+
+
+def _marked(stack: list[Any]) -> list[Any]:
+    """The values above the last mark."""
+    place = max(place for place, value in enumerate(stack) if value is _MARK)
+    values = stack[place + 1 :]
+    del stack[place:]
+    return values
+
+
+def _tuple(count: int | None) -> Callable[[list[Any]], None]:
+    def step(stack: list[Any]) -> None:
+        values = _marked(stack) if count is None else [stack.pop() for _ in range(count)][::-1]
+        stack.append(tuple(values))
+
+    return step
+
+
+def _set_items(stack: list[Any]) -> None:
+    values = _marked(stack)
+    _put(stack[-1], zip(values[::2], values[1::2], strict=True))
+
+
+def _set_item(stack: list[Any]) -> None:
+    value, key = stack.pop(), stack.pop()
+    _put(stack[-1], [(key, value)])
+
+
+def _put(target: Any, pairs: Any) -> None:
+    if not isinstance(target, dict):
+        raise _Refused("items of something that is no dictionary")
+    target.update(pairs)
+
+
+def _append(stack: list[Any]) -> None:
+    value = stack.pop()
+    _extend(stack[-1], [value])
+
+
+def _appends(stack: list[Any]) -> None:
+    values = _marked(stack)
+    _extend(stack[-1], values)
+
+
+def _extend(target: Any, values: list[Any]) -> None:
+    if not isinstance(target, list):
+        raise _Refused("entries of something that is no list")
+    target.extend(values)
+
+
+def _stack_global(stack: list[Any]) -> None:
+    name, module = stack.pop(), stack.pop()
+    stack.append(_Name(f"{module}.{name}"))
+
+
+def _reduce(stack: list[Any]) -> None:
+    """A call: only of what makes arrays, their types, and empty dictionaries."""
+    arguments, function = stack.pop(), stack.pop()
+    name = function.text if isinstance(function, _Name) else "?"
+    if name in _MAKERS:
+        stack.append(_Array())
+    elif name == "numpy.dtype":
+        stack.append(_dtype(arguments[0]))
+    elif name in _SCALARS:
+        stack.append(_number(arguments[0], arguments[1]))
+    elif name in _FROM_BUFFER:
+        buffer, dtype, shape, order = arguments
+        stack.append(_Array(_filled(shape, dtype, buffer, order == "F")))
+    elif name == "collections.OrderedDict" and not arguments:
+        stack.append({})
+    else:
+        raise _Refused(f"a call of {name[:80]}")
+
+
+def _build(stack: list[Any]) -> None:
+    """What fills an object: the state of an array; of a type it tells the byte order, which is that of all machines."""
+    state, target = stack.pop(), stack[-1]
+    if isinstance(target, _Array):
+        _, shape, dtype, is_fortran, buffer = state
+        target.value = _filled(shape, dtype, buffer, bool(is_fortran))
+    elif isinstance(target, np.dtype):
+        if state[1] not in ("<", "|"):
+            raise _Refused("numbers of another byte order")
+    else:
+        raise _Refused("a state of something that is no array")
+
+
+def _dtype(text: Any) -> "np.dtype[Any]":
+    """A type of numbers by its code such as f4."""
+    if isinstance(text, str) and len(text) <= 3 and text[:1] in KINDS and text[1:].isdigit():
+        return np.dtype(text)
+    raise _Refused(f"an array of {str(text)[:20]}")
+
+
+def _filled(shape: Any, dtype: Any, buffer: Any, is_fortran: bool) -> np.ndarray[Any, Any]:
+    if not isinstance(dtype, np.dtype) or not isinstance(buffer, bytes | bytearray):
+        raise _Refused("an array of objects")
+    if not all(type(side) is int and side >= 0 for side in shape) or prod(shape) * dtype.itemsize != len(buffer):
+        raise ValueError("an array whose shape does not fit its values")
+    return np.frombuffer(bytes(buffer), dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _number(dtype: Any, buffer: Any) -> float:
+    return float(_filled((), dtype, buffer, False))
+
+
+def _plain(value: Any) -> Any:
+    """The value with its arrays in place; what refers to itself, or is nested deeper than saved tensors, is refused."""
+    budget = [MAX_OPCODES]
+
+    def walk(each: Any, depth: int) -> Any:
+        budget[0] -= 1
+        if depth > 8 or budget[0] < 0:
+            raise _Refused("values nested too deeply")
+        if isinstance(each, _Array):
+            return each.value
+        if isinstance(each, dict):
+            return {walk(key, depth + 1): walk(inner, depth + 1) for key, inner in each.items()}
+        if isinstance(each, list | tuple):
+            return type(each)(walk(inner, depth + 1) for inner in each)
+        if isinstance(each, _Name | _Mark | np.dtype):
+            raise _Refused("a name instead of a value")
+        return each
+
+    return walk(value, 0)
+
+
+_STEPS: Mapping[str, Callable[[list[Any]], None]] = {
+    "TUPLE": _tuple(None),
+    "TUPLE1": _tuple(1),
+    "TUPLE2": _tuple(2),
+    "TUPLE3": _tuple(3),
+    "SETITEMS": _set_items,
+    "SETITEM": _set_item,
+    "APPEND": _append,
+    "APPENDS": _appends,
+    "STACK_GLOBAL": _stack_global,
+    "REDUCE": _reduce,
+    "BUILD": _build,
+}
