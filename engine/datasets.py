@@ -50,7 +50,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
     validation = case.statistics.get("validation")
     samples = statistics.samples
     mean, std, low, high = _input_moments(case, statistics)
-    step, start = _lattices(statistics)
+    step, start, span = _lattices(statistics)
     clipped = {r: _clipped_share(tensors, r) for r in case.statistics}
     covariance = _covariance(statistics)
     reference = _covariance(validation) if validation is not None else None
@@ -70,6 +70,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         std=std,
         lattice_step=step,
         lattice_low=start,
+        lattice_span=span,
         range_growth=_median_fact(tensors, role, "range_growth"),
         halves_disagreement=_median_fact(tensors, role, "halves_disagreement"),
         input_spread=_spread_ratio(case, statistics, validation),
@@ -162,12 +163,14 @@ def _input_moments(
     return tuple(view.mean.tolist()), tuple(std.tolist()), float(view.min.min()), float(view.max.max())
 
 
-def _lattices(statistics: SetStatistics) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+def _lattices(
+    statistics: SetStatistics,
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None, tuple[int, ...] | None]:
     found = [_lattice(values) for values in statistics.lattice]
     if not found or any(lattice is None for lattice in found):
-        return None, None
-    grids = [lattice for lattice in found if lattice is not None]
-    return tuple(step for step, _, _ in grids), tuple(low for _, low, _ in grids)
+        return None, None, None
+    steps, lows, spans = zip(*(lattice for lattice in found if lattice is not None), strict=True)
+    return steps, lows, spans
 
 
 def _lattice(values: NDArray[np.float32]) -> Lattice | None:
@@ -379,7 +382,7 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     lattices = [_lattices(s) for s in (mine, other)]
     pixels = [
         ((mean - low) / step, std / step)
-        for (mean, std), (step, low) in zip(moments, lattices, strict=True)
+        for (mean, std), (step, low, _) in zip(moments, lattices, strict=True)
         if step is not None and low is not None and len(step) == 3
     ]
     straight = _feature_distance(mine.feature_sum, mine.feature_count, other)

@@ -16,6 +16,7 @@ from quantmedic.engine.facts import (
     ROLES,
     AffineFacts,
     CaseFacts,
+    DatasetFacts,
     ErrorFacts,
     KernelFacts,
     LayerFacts,
@@ -24,6 +25,7 @@ from quantmedic.engine.facts import (
     OperandFacts,
     OutputFacts,
     QuantizerFacts,
+    Role,
     TensorFacts,
     WeightErrorFacts,
 )
@@ -43,6 +45,7 @@ from quantmedic.engine.tensors import (
     tensor_facts,
     weight_error_facts,
 )
+from quantmedic.engine.told import input_facts, layers_told, reported_facts
 
 _JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
@@ -65,16 +68,21 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
     layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
-    layers = _timed(layers, case.record.model.kernels)
+    layers = layers_told(_timed(layers, case.record.model.kernels), case.record.model.settings)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_model_facts(case, base, layers, tensors, outputs),
-        datasets=tuple(dataset_facts(case, role, tensors) for role in ROLES),
+        datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
         layers=layers,
         tensors=tensors,
         operands=tuple(_operands(case, tensors)),
         outputs=outputs,
     )
+
+
+def _dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
+    view = dataset_facts(case, role, tensors)
+    return view.model_copy(update=input_facts(view, case.record.model.settings))
 
 
 def _layer_facts(
@@ -307,6 +315,7 @@ def _model_facts(
         "metric": metric,
         "harmed": _harmed(metric, agreement, outputs, base),
         "power_of_two_share": _power_of_two_share(tensors),
+        **reported_facts(layers, case.record.model),
         **outside_facts(case),
     }
     if not case.statistics:  # Nothing was run: that no NaN was seen tells nothing.

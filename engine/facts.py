@@ -522,6 +522,8 @@ class LayerFacts(Facts):
     error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
     reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
     reported: ReportedFacts = ReportedFacts()
+    layers_behind: int | None = fact("layers behind it in the order of the network; 0: the last one")
+    wide_asked: bool | None = fact("the settings ask for 16 bits for it by name (wide_layers)")
 
 
 class OperandFacts(Facts):
@@ -626,6 +628,7 @@ class DatasetFacts(Facts):
         "value",
     )
     lattice_low: tuple[float, ...] | None = fact("per channel: lowest grid point", "value")
+    lattice_span: tuple[int, ...] | None = fact("per channel: steps from there to the highest grid point", "steps")
     range_growth: float | None = fact(
         "median over activation tensors of their range_growth: how much the ranges still widen with more samples",
         "ratio",
@@ -702,6 +705,19 @@ class DatasetFacts(Facts):
         "ratio",
     )
     relation: RelationFacts = RelationFacts()
+    input_reading: Literal["pixels", "unit", "other"] | None = fact(
+        "how images come in, where their values lie on a grid: pixels 0 … 255, unit 0 … 1, or otherwise"
+    )
+    settings_scale_mismatch: float | None = fact(
+        "max(ratio, 1 / ratio) of the lattice's step and settings.input_scale, worst channel; 1 = the samples are "
+        "scaled as the toolchain is told to scale pixels",
+        "ratio",
+    )
+    settings_mean_difference: float | None = fact(
+        "largest distance between the pixel that lies at 0 and settings.input_mean; where the lattice spans all of a "
+        "pixel's 256 values",
+        "levels",
+    )
 
 
 class AffineFacts(Facts):
@@ -888,6 +904,23 @@ class SettingsFacts(Facts):
         "factors that the toolchain builds into the model, per channel: (pixel - mean) · factor", "1/value"
     )
     unknown_keys: tuple[str, ...] | None = fact("keys of the configuration that the toolchain does not know")
+    norm_type: str | None = fact("what the toolchain builds in front of the model, by its own word: data_mean …")
+    calibrates_raw: bool | None = fact(
+        "calibration samples pass the means and factors that the toolchain builds into the model: they have to be "
+        "given without them"
+    )
+    inputs_differ: bool | None = fact("the model has several inputs with different settings; those of the first count")
+    input_factor: float | None = fact("largest of input_scale", "1/value")
+    swaps_channels: bool | None = fact(
+        "the toolchain turns the order of colours around: one of input_order_runtime and input_order_train is rgb, the "
+        "other bgr"
+    )
+    chosen_method: str | None = fact("calibration method that the toolchain's own search ended with, by its log")
+    chosen_percentile: float | None = fact("share of the values that its threshold covers", "%")
+    output_bits: int | None = fact("bits that the outputs of the model are computed with", "bits")
+    wide_types: tuple[str, ...] | None = fact("operator types that compute with 16 bits")
+    inert_options: tuple[str, ...] | None = fact("options that are set and do nothing, and why")
+    inert_option_count: int | None = fact("how many these are")
 
 
 class KernelFacts(Facts):
@@ -955,6 +988,11 @@ class ModelFacts(Facts):
     weight_sqnr_min_db: float | None = fact("lowest rounding sqnr_db of any layer's weights", "dB")
     output_sqnr_db: float | None = fact("lowest accumulated sqnr_db of the network's outputs", "dB")
     output_agreement: float | None = fact("share of samples where both models predict the same class", "share")
+    reported_cosine_min: float | None = fact("lowest cosine similarity that the toolchain reported of a layer", "ratio")
+    reported_cosine_median: float | None = fact("median over the layers of what it reported", "ratio")
+    inner_host_layers: int | None = fact(
+        "layers that the toolchain put on the CPU between two that it put on the accelerator"
+    )
     sqnr_slope_db: float | None = fact(
         "least-squares slope of the accumulated sqnr_db over the layers, first to last, times their number: total fall",
         "dB",

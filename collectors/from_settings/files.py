@@ -83,12 +83,21 @@ def read_yaml(path: Path) -> Any:
     Raises:
         DataError: It cannot be read, or is no such YAML; names the line.
     """
+    return parse_yaml(read_text(path), str(path))
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """YAML of plain values; ``where`` is named in errors.
+
+    Raises:
+        DataError: It is no such YAML; names the line.
+    """
     try:
-        return yaml.load(read_text(path), Loader=_NoAliases)
+        return yaml.load(text, Loader=_NoAliases)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
         what = getattr(error, "problem", None) or str(error)
-        raise DataError("the file is no YAML of plain values", where=f"{path}{line}: {what}") from error
+        raise DataError("the file is no YAML of plain values", where=f"{where}{line}: {what}") from error
     except (RecursionError, ValueError) as error:
-        raise DataError("the file is no YAML of plain values", where=f"{path}: {error}") from error
+        raise DataError("the file is no YAML of plain values", where=f"{where}: {error}") from error

@@ -20,6 +20,7 @@ class Imported:
     Attributes:
         settings: Options in force.
         tensors: Thresholds and encodings by the name of the tensor in the file.
+        inputs: Thresholds of what a layer reads first, by the name of the layer: some tools list them so.
         layers: Figures that the tool measured, by the name of the layer in the file, in its order.
         layer_types: Operator types of these layers, where the file tells them.
         search: What it tells of a search for bit widths.
@@ -30,6 +31,7 @@ class Imported:
 
     settings: SettingsFacts = field(default_factory=SettingsFacts)
     tensors: Mapping[str, RecordedFacts] = field(default_factory=dict)
+    inputs: Mapping[str, RecordedFacts] = field(default_factory=dict)
     layers: Mapping[str, ReportedFacts] = field(default_factory=dict)
     layer_types: Mapping[str, str] = field(default_factory=dict)
     search: SearchFacts = field(default_factory=SearchFacts)

@@ -1,0 +1,460 @@
+"""What Horizon OpenExplorer (D-Robotics) was told: the YAML of hb_mapper and hb_compile, and a quant_config by itself.
+
+Read after the public documentation of RDK X3, Ultra, X5 and S100; versions differ, so that a key that is not known here
+may be new. It is named, with the nearest known one.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from quantmedic.collectors.from_settings.files import read_json, read_yaml
+from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.messages import did_you_mean
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import SettingsFacts
+
+TOOLCHAIN = "Horizon OpenExplorer"
+T = TypeVar("T")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Keys by group.
+KEYS: Mapping[str, frozenset[str]] = {
+    "model_parameters": _words(
+        "prototxt caffe_model onnx_model march output_model_file_prefix working_dir layer_out_dump output_nodes "
+        "remove_node_type remove_node_name set_node_data_type debug_mode node_info log_level"
+    ),
+    "input_parameters": _words(
+        "input_name input_type_train input_layout_train input_type_rt input_layout_rt input_space_and_range "
+        "input_shape input_batch norm_type mean_value scale_value std_value separate_batch separate_name"
+    ),
+    "calibration_parameters": _words(
+        "cal_data_dir cal_data_type preprocess_on calibration_type max_percentile per_channel run_on_cpu run_on_bpu "
+        "optimization quant_config"
+    ),
+    "compiler_parameters": _words(
+        "compile_mode debug core_num optimize_level input_source max_time_per_fc jobs advice balance_factor "
+        "cache_path cache_mode ability_entry hbdk3_compatible_mode extra_params"
+    ),
+    "custom_op": _words("custom_op_method op_register_files custom_op_dir"),
+}
+#: Keys of a quant_config by where they stand; names of operators and nodes stand between.
+QUANT_KEYS: Mapping[str, frozenset[str]] = {
+    "quant_config": _words("model_config op_config node_config subgraph_config"),
+    "model_config": _words("all_node_type model_output_type activation weight modelwise_search layerwise_search"),
+    "activation": _words("calibration_type max_percentile per_channel asymmetric num_bin max_num_bin qtype"),
+    "weight": _words("bias_correction calibration_type qtype"),
+}
+#: What calibration_type says, in our words; of the others ``default`` tries several.
+METHODS = {"max": "minmax", "kl": "kl", "mix": "mix", "default": "search", "load": "load", "skip": "skip"}
+#: What of mean and scale each norm_type reads.
+NORMS = {
+    "no_preprocess": (),
+    "data_mean": ("mean_value",),
+    "data_scale": ("scale_value",),
+    "data_mean_and_scale": ("mean_value", "scale_value"),
+}
+#: Colour formats of the deployed model that the toolchain converts to those of training, as documented.
+CONVERTIBLE: Mapping[str, frozenset[str]] = {
+    "rgb": frozenset({"rgb", "bgr", "nv12", "yuv444"}),
+    "bgr": frozenset({"rgb", "bgr", "nv12", "yuv444"}),
+    "yuv444": frozenset({"nv12", "yuv444"}),
+    "gray": frozenset({"gray"}),
+    "featuremap": frozenset({"featuremap"}),
+}
+_COLOURS = frozenset().union(*CONVERTIBLE.values())
+#: Chips whose models hb_compile makes: it calibrates on what the float model reads, and norm_type is decided by what
+#: else is given.
+_COMPILED = "nash"
+_OPTIMIZATIONS: Mapping[str, Mapping[str, Any]] = {
+    "set_model_output_int8": {"output_bits": 8},
+    "set_model_output_int16": {"output_bits": 16},
+    "set_all_nodes_int16": {"activation_bits": 16},
+    "asymmetric": {"asymmetric_activations": True},
+    "bias_correction": {"bias_correction": True},
+}
+_OF_TYPE = re.compile(r"set_\w+_(input|output)_int(8|16)|lstm_\w+|run_fast")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_FLAGS = {"true": True, "false": False}
+_NOTHING = ("", "none", "null")
+#: Names that one notice lists.
+_SHOWN = 3
+
+
+@dataclass
+class Reader:
+    """Values of the groups by what they should be; what is of another kind is named and left out."""
+
+    groups: Mapping[str, Mapping[str, Any]]
+    notices: list[str] = field(default_factory=list)
+
+    def given(self, group: str, key: str) -> Any:
+        """The value; None where it is empty or says so."""
+        value = self.groups.get(group, {}).get(key)
+        return None if isinstance(value, str) and value.strip().lower() in _NOTHING else value
+
+    def as_text(self, group: str, key: str) -> str | None:
+        """A word; of several inputs all of them, separated by semicolons."""
+        return self._as(group, key, "text", lambda value: value.strip() if isinstance(value, str) else None)
+
+    def as_flag(self, group: str, key: str) -> bool | None:
+        """True or False, also as text."""
+        return self._as(group, key, "True or False", _flag)
+
+    def as_number(self, group: str, key: str) -> float | None:
+        """One number, also as text."""
+        return self._as(group, key, "a number", lambda value: _one(_numbers(value)))
+
+    def as_inputs(self, group: str, key: str) -> list[tuple[float, ...] | None] | None:
+        """Numbers per channel of every input: ``1 2 3; 4 5 6``, a list, or one number."""
+
+        def read(value: Any) -> list[tuple[float, ...] | None] | None:
+            parts = value.split(";") if isinstance(value, str) else [value]
+            found = [None if _is_none(part) else _numbers(part) for part in parts if part != ""]
+            wrong = any(own is None and not _is_none(part) for own, part in zip(found, parts, strict=False))
+            return None if wrong or not found else found
+
+        return self._as(group, key, "numbers", read)
+
+    def as_mapping(self, group: str, key: str) -> Mapping[Any, Any] | None:
+        """A mapping of names."""
+        return self._as(group, key, "a mapping", lambda value: value if isinstance(value, Mapping) else None)
+
+    def _as(self, group: str, key: str, what: str, read: Callable[[Any], T | None]) -> T | None:
+        value = self.given(group, key)
+        if value is None:
+            return None
+        found = read(value)
+        if found is None:
+            self.notices.append(f"{group}.{key} is not read: {what} is expected, not {str(value)[:40]!r}")
+        return found
+
+
+def read_config(path: Path) -> Imported:
+    """A configuration of hb_mapper or hb_compile.
+
+    Raises:
+        DataError: It cannot be read, or is no mapping of groups.
+    """
+    groups = read_yaml(path)
+    if not isinstance(groups, Mapping):
+        raise DataError(
+            "the file is no Horizon configuration",
+            where=f"{path}: {type(groups).__name__} instead of groups of parameters",
+            help=f"groups are: {', '.join(KEYS)}",
+        )
+    notices = [
+        f"group {name} is not read: a mapping of parameters is expected, not {type(group).__name__}"
+        for name, group in groups.items()
+        if name in KEYS and group is not None and not isinstance(group, Mapping)
+    ]
+    held = {str(name): group for name, group in groups.items() if isinstance(group, Mapping)}
+    missing = [name for name in ("model_parameters", "input_parameters", "calibration_parameters") if name not in held]
+    if missing:
+        notices.append(f"no {', '.join(missing)}: what they would tell is not judged")
+    unknown = tuple(_unknown_keys(groups))
+    settings, more = settings_of(held)
+    return Imported(
+        settings=settings.model_copy(update={"unknown_keys": unknown}), unknown=unknown, notices=(*notices, *more)
+    )
+
+
+def read_quant_config(path: Path) -> Imported:
+    """The quant_config of hb_compile as a file of its own.
+
+    Raises:
+        DataError: It cannot be read, or is no mapping.
+    """
+    config = read_json(path)
+    if not isinstance(config, Mapping):
+        raise DataError(
+            "the file is no quant_config",
+            where=f"{path}: {type(config).__name__} instead of a mapping",
+            help=f"its keys are: {', '.join(sorted(QUANT_KEYS['quant_config']))}",
+        )
+    unknown = tuple(_unknown_quant_keys(config))
+    settings, notices = settings_of({"calibration_parameters": {"quant_config": config}})
+    return Imported(
+        settings=settings.model_copy(update={"unknown_keys": unknown}), unknown=unknown, notices=tuple(notices)
+    )
+
+
+def settings_of(groups: Mapping[str, Mapping[str, Any]]) -> tuple[SettingsFacts, list[str]]:
+    """Options in force of all groups, and what could not be read."""
+    reader = Reader(groups)
+    inert: list[str] = []
+    told: dict[str, Any] = {"toolchain": TOOLCHAIN}
+    told |= _input_settings(reader, inert)
+    told |= _calibration_settings(reader, inert)
+    told |= _placement(reader)
+    told |= {name: value for name, value in _optimizations(reader).items() if value is not None}
+    told |= {name: value for name, value in _quant_settings(reader, inert).items() if value is not None}
+    if groups:
+        told |= {"inert_options": tuple(inert), "inert_option_count": len(inert)}
+    return SettingsFacts(**told), reader.notices
+
+
+def _input_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
+    group = "input_parameters"
+    compiled = _is_compiled(reader)
+    norms = _each(reader.as_text(group, "norm_type"))
+    runtime, train = (_each(reader.as_text(group, key)) for key in ("input_type_rt", "input_type_train"))
+    values = {key: reader.as_inputs(group, key) for key in ("mean_value", "scale_value", "std_value")}
+    norm = norms[0].lower() if norms else None
+    if norm is not None and norm not in NORMS:
+        reader.notices.append(f"norm_type {norm} is not known{did_you_mean(norm, NORMS)}")
+    first = {key: given[0] for key, given in values.items() if given and given[0] is not None}
+    used = {"mean_value", "scale_value", "std_value"} if compiled or norm not in NORMS else {*NORMS[norm], "std_value"}
+    inert += [f"{key}: norm_type is {norm}" for key in first if key not in used]
+    scale = first.get("scale_value") if "scale_value" in used else None
+    deviation = first.get("std_value")
+    if scale is None and deviation is not None and min(deviation) > 0:
+        scale = tuple(1 / value for value in deviation)
+    mean = first.get("mean_value") if "mean_value" in used else None
+    _check_colours(runtime, train, reader.notices)
+    normalizes = mean is not None or scale is not None
+    return {
+        "input_order_runtime": runtime[0].lower() if runtime else None,
+        "input_order_train": train[0].lower() if train else None,
+        "norm_type": norm,
+        "input_mean": mean,
+        "input_scale": scale,
+        "calibrates_raw": None if compiled is None or not normalizes else not compiled,
+        "inputs_differ": _differ(norms, runtime, train, *values.values()),
+    }
+
+
+def _differ(*settings: Sequence[Any] | None) -> bool | None:
+    """Inputs that have different values of a setting; None where there is but one input."""
+    several = [given for given in settings if given is not None and len(given) > 1]
+    return any(len({str(value) for value in given}) > 1 for given in several) if several else None
+
+
+def _is_compiled(reader: Reader) -> bool | None:
+    """Made by hb_compile; None where nothing tells."""
+    march = reader.as_text("model_parameters", "march")
+    if reader.given("calibration_parameters", "quant_config") is not None:
+        return True
+    return march.lower().startswith(_COMPILED) if march is not None else None
+
+
+def _check_colours(runtime: list[str], train: list[str], notices: list[str]) -> None:
+    for fed, trained in zip(runtime, train, strict=False):
+        fed, trained = fed.lower(), trained.lower()
+        for key, name in (("input_type_rt", fed), ("input_type_train", trained)):
+            if name not in _COLOURS and not name.startswith(("yuv", "rgb", "bgr")):
+                notices.append(f"{key} {name} is not known{did_you_mean(name, sorted(_COLOURS))}")
+        if trained in CONVERTIBLE and fed in _COLOURS and fed not in CONVERTIBLE[trained]:
+            notices.append(f"input_type_rt {fed} cannot be converted to input_type_train {trained}")
+
+
+def _calibration_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
+    group = "calibration_parameters"
+    return _method(
+        reader.as_text(group, "calibration_type"),
+        reader.as_number(group, "max_percentile"),
+        reader.as_flag(group, "per_channel"),
+        reader,
+        inert,
+    )
+
+
+def _method(
+    word: str | None, percentile: float | None, per_channel: bool | None, reader: Reader, inert: list[str]
+) -> dict[str, Any]:
+    """How thresholds are chosen. ``max_percentile`` acts only with max, ``per_channel`` not with default."""
+    kind = word.lower() if word is not None else None
+    told: dict[str, Any] = {}
+    if kind is not None and kind not in METHODS:
+        reader.notices.append(f"calibration_type {kind} is not known{did_you_mean(kind, METHODS)}")
+    told["calibration_method"] = METHODS.get(kind or "")
+    if percentile is not None and not 0 < percentile <= 1:
+        reader.notices.append(f"max_percentile {percentile:g} is outside of 0 … 1")
+    elif percentile is not None and percentile < 1 and kind == "max":
+        told |= {"calibration_method": "percentile", "percentile": 100 * percentile}
+    elif percentile is not None and percentile < 1 and kind is not None:
+        inert.append(f"max_percentile: calibration_type is {kind}, not max")
+    if per_channel and kind == "default":
+        inert.append("per_channel: calibration_type default decides by itself")
+    elif per_channel is not None and kind is not None and kind != "default":
+        told["per_channel_activations"] = per_channel
+    return told
+
+
+def _placement(reader: Reader) -> dict[str, Any]:
+    """Nodes that are kept on the CPU, and those that compute with 16 bits."""
+    host = _each(reader.as_text("calibration_parameters", "run_on_cpu"))
+    wide: list[str] = []
+    given = reader.given("model_parameters", "node_info")
+    for pairs in (given if isinstance(given, str) else None, reader.as_text("model_parameters", "set_node_data_type")):
+        wide += [name for name, _, kind in (part.rpartition(":") for part in _each(pairs)) if kind.strip() == "int16"]
+    nodes = reader.as_mapping("model_parameters", "node_info") if not isinstance(given, str) else None
+    for name, node in (nodes or {}).items():
+        if not isinstance(node, Mapping):
+            reader.notices.append(f"node_info of {name} is not read: a mapping is expected, not {str(node)[:40]!r}")
+            continue
+        host += [str(name)] if str(node.get("ON", "")).upper() == "CPU" else []
+        wide += [str(name)] if _is_wide(node) else []
+    told = {"host_layers": tuple(dict.fromkeys(host)), "wide_layers": tuple(dict.fromkeys(wide))}
+    return {name: names for name, names in told.items() if names}
+
+
+def _is_wide(node: Mapping[Any, Any]) -> bool:
+    return any(str(value) == "int16" for key, value in node.items() if key != "ON")
+
+
+def _optimizations(reader: Reader) -> dict[str, Any]:
+    given = reader.given("calibration_parameters", "optimization")
+    words = [str(word) for word in given] if isinstance(given, list) else re.split(r"[;,\s]+", str(given or ""))
+    told: dict[str, Any] = {}
+    for word in filter(None, words):
+        if word in _OPTIMIZATIONS:
+            told |= _OPTIMIZATIONS[word]
+        elif not _OF_TYPE.fullmatch(word):
+            reader.notices.append(f"optimization {word[:60]} is not known{did_you_mean(word, _OPTIMIZATIONS)}")
+    return told
+
+
+def _quant_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
+    """What a quant_config says; what it leaves out stands in the groups."""
+    config = reader.as_mapping("calibration_parameters", "quant_config")
+    if not config:
+        return {}
+    parts = {name: _part(config, name, reader) for name in QUANT_KEYS["quant_config"]}
+    model = parts["model_config"]
+    own = Reader({name: _part(model, name, reader) for name in ("activation", "weight")}, reader.notices)
+    told: dict[str, Any] = {}
+    activation = own.groups["activation"]
+    methods, percentiles = (_listed(activation.get(key)) for key in ("calibration_type", "max_percentile"))
+    if len(methods) > 1 or len(percentiles) > 1:
+        told["calibration_method"] = "search"
+    elif activation:
+        told |= _method(
+            own.as_text("activation", "calibration_type"),
+            own.as_number("activation", "max_percentile"),
+            own.as_flag("activation", "per_channel") if not isinstance(activation.get("per_channel"), list) else None,
+            own,
+            inert,
+        )
+    if "asymmetric" in activation and not isinstance(activation["asymmetric"], list):
+        told["asymmetric_activations"] = own.as_flag("activation", "asymmetric")
+    if own.groups["weight"].get("bias_correction"):
+        told["bias_correction"] = True
+    told["activation_bits"] = _bits(model.get("all_node_type"))
+    told["output_bits"] = _bits(model.get("model_output_type"))
+    for key, wide, floats in (
+        ("node_config", "wide_layers", "float_layers"),
+        ("op_config", "wide_types", "float_types"),
+    ):
+        told[wide] = tuple(_named(parts[key], lambda kind: kind == "int16")) or None
+        told[floats] = tuple(_named(parts[key], lambda kind: kind.startswith("float"))) or None
+    return told
+
+
+def _part(config: Mapping[Any, Any], name: str, reader: Reader) -> Mapping[Any, Any]:
+    part = config.get(name)
+    if part is not None and not isinstance(part, Mapping):
+        reader.notices.append(f"{name} of quant_config is not read: a mapping is expected, not {str(part)[:40]!r}")
+    return part if isinstance(part, Mapping) else {}
+
+
+def _named(part: Mapping[Any, Any], asked: Callable[[str], bool]) -> Iterator[str]:
+    """Names in a part of a quant_config for which a type is asked."""
+    for name, given in part.items():
+        if isinstance(given, Mapping) and any(asked(value) for value in given.values() if isinstance(value, str)):
+            yield str(name)
+
+
+def _bits(kind: Any) -> int | None:
+    return {"int8": 8, "int16": 16}.get(kind) if isinstance(kind, str) else None
+
+
+def _unknown_keys(groups: Mapping[Any, Any]) -> Iterator[str]:
+    for name, group in groups.items():
+        if name not in KEYS:
+            yield f"{name}{did_you_mean(str(name), KEYS)}"
+        elif isinstance(group, Mapping):
+            yield from (_unknown(str(name), str(key)) for key in group if key not in KEYS[name])
+            if isinstance(group.get("quant_config"), Mapping):
+                yield from _unknown_quant_keys(group["quant_config"])
+
+
+def _unknown(group: str, key: str) -> str:
+    home = next((other for other, keys in KEYS.items() if key in keys), None)
+    return f"{group}.{key}, it belongs to {home}" if home else f"{group}.{key}{did_you_mean(key, sorted(KEYS[group]))}"
+
+
+def _unknown_quant_keys(config: Mapping[Any, Any]) -> Iterator[str]:
+    model = config.get("model_config")
+    parts: dict[str, Any] = {"quant_config": config, "model_config": model}
+    parts |= {name: model.get(name) for name in ("activation", "weight")} if isinstance(model, Mapping) else {}
+    for name, part in parts.items():
+        if isinstance(part, Mapping):
+            known = sorted(QUANT_KEYS[name])
+            yield from (f"{name}.{key}{did_you_mean(str(key), known)}" for key in part if key not in QUANT_KEYS[name])
+
+
+def _each(text: str | None) -> list[str]:
+    """Parts between semicolons."""
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
+
+
+def _is_none(part: Any) -> bool:
+    return part is None or (isinstance(part, str) and part.strip().lower() in _NOTHING)
+
+
+def _numbers(value: Any) -> tuple[float, ...] | None:
+    """The numbers of a text or list; None where anything else stands there."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        found: Iterable[float] = (float(value),)
+    elif isinstance(value, str):
+        words = re.split(r"[\s,]+", value.strip().strip("[]()").strip())
+        if not all(_NUMBER.fullmatch(word) for word in words):
+            return None
+        found = map(float, words)
+    elif isinstance(value, list | tuple) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in value):
+        found = map(float, value)
+    else:
+        return None
+    numbers = tuple(found)
+    return numbers if numbers and all(map(math.isfinite, numbers)) else None
+
+
+def _one(numbers: tuple[float, ...] | None) -> float | None:
+    return numbers[0] if numbers is not None and len(numbers) == 1 else None
+
+
+_GROUP = re.compile(rf"^[\"']?({'|'.join(KEYS)})[\"']?[ \t]*:", re.M)
+_QUANT = re.compile(r"[\"'](model_config|op_config|node_config|subgraph_config)[\"']\s*:")
+_QUANT_WORD = re.compile(r"[\"'](all_node_type|model_output_type|qtype|calibration_type|InputType|input0)[\"']\s*:")
+
+
+def _is_config(name: str, text: str) -> bool:
+    return len(set(_GROUP.findall(text))) > 1
+
+
+def _is_quant_config(name: str, text: str) -> bool:
+    return text.lstrip().startswith("{") and bool(_QUANT.search(text)) and bool(_QUANT_WORD.search(text))
+
+
+FORMATS = (
+    Format("Horizon configuration", TOOLCHAIN, _is_config, read_config),
+    Format("Horizon quant_config", TOOLCHAIN, _is_quant_config, read_quant_config),
+)

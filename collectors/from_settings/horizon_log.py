@@ -1,0 +1,319 @@
+"""What hb_mapper makertbin and hb_compile print: where each node runs, its cosine similarity, threshold and type.
+
+Read after public logs and documentation of RDK X3 (hb_mapper 1.1), X5 (1.24) and S100 (hb_compile 3.3). Their column
+``Threshold`` is that of a node's first input. The cosine similarity is that of float and quantized model on one
+calibration sample, errors of all nodes before included.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quantmedic.collectors.from_settings.files import parse_yaml, read_text
+from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TOOLCHAIN, settings_of
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import FailureFacts, RecordedFacts, ReportedFacts
+
+#: Longer lines are cut: they hold paths and parameters, not messages.
+MAX_LINE = 4000
+#: Characters of a line that is shown, and lines that a notice lists.
+_SHOWN, _LINES = 200, 3
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_STAMP = re.compile(
+    r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ "
+    r"(?:file: \S+ func: \S+ line No: \d+|(?P<level>[A-Z]+)(?: \[[^\]]{10,40}\])?) ?"
+)
+_HEADER = re.compile(r"^(Node|Output)\s{2,}.*(ON\s|Cosine Similarity)")
+_BAR_HEADER = re.compile(r"^\|\s*(Node|TensorName)\s*\|")
+_CELL = re.compile(r"\S+(?: \S+)*")
+_RULE = re.compile(r"^[-=+|\s]+$")
+_ECHO = re.compile(r"^-*\s*([A-Za-z][A-Za-z_& ]*?)\s*:\s*(.*)$")
+_ECHO_BEGINS = re.compile(r"model[_ ]parameters info")
+_ECHO_ENDS = re.compile(r"Model input/output info|Convert to runtime bin file|hbm_path:")
+_SELECTED = re.compile(r"Select (?P<words>[\w:=.,\- ]{2,100}) method\.")
+_RUN_WITH = re.compile(r"Run calibration model with (?P<words>[\w\- ]{2,40}) method")
+_SAMPLES = re.compile(
+    r"There are (\d+) samples in the data set|number of calibration data samples: (\d+)|"
+    r"The num of calibration data: (\d+)"
+)
+_FELL_BACK = re.compile(r"int16.*fall ?back|fall ?back.*int8", re.I)
+_ERROR = re.compile(r"^(\w+(Error|Exception)): |^ERROR\b|\bTraceback \(most recent call last\)")
+_DONE = re.compile(r"Convert to runtime bin file suc|hb_compile completes running|End Model Convert|End model checking")
+_BEGUN = re.compile(
+    r"Start hb_mapper|Start hb_compile|Horizon NN Model Convert|HorizonNN version|hb_mapper version|"
+    r"^Node +ON +Subgraph +Type|\| *Node +\| *NodeType +\| *ON ",
+    re.M,
+)
+_PREPROCESSES = "preprocess"
+_TYPES = {"si8": "int8", "si16": "int16", "si32": "int32", "f32": "float", "f16": "float16"}
+_BITS = {"int8": 8, "int16": 16}
+#: What of a log's list of settings goes by another name.
+_RENAMED = {"BPU march": "march", "input_space&range": "input_space_and_range"}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One node or output of a table."""
+
+    name: str
+    kind: str | None = None
+    device: str | None = None
+    cosine: float | None = None
+    threshold: float | None = None
+    dtype: str | None = None
+
+
+@dataclass
+class _Found:
+    """What the lines told so far."""
+
+    nodes: dict[str, _Row] = field(default_factory=dict)
+    outputs: dict[str, _Row] = field(default_factory=dict)
+    repeated: dict[str, None] = field(default_factory=dict)
+    echo: dict[str, list[str]] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+    fallbacks: list[str] = field(default_factory=list)
+    error: str | None = None
+    done: bool = False
+    tables: int = 0
+
+
+def read_log(path: Path) -> Imported:
+    """The conversion log; of several conversions in one file the last counts.
+
+    Raises:
+        DataError: It cannot be read, or holds nothing that a conversion prints.
+    """
+    lines = [_ANSI.sub("", line[:MAX_LINE]) for line in read_text(path).splitlines()]
+    found = _read(lines)
+    if not (found.nodes or found.echo or found.told or found.error or found.done):
+        raise DataError(
+            "the log holds no line of a conversion",
+            where=str(path),
+            help="give what hb_mapper makertbin or hb_compile printed, whole",
+        )
+    settings, notices = settings_of(_groups(found.echo)) if found.echo else settings_of({})
+    kept = {name: row for name, row in found.nodes.items() if name not in found.repeated}
+    layers = kept or found.outputs
+    asymmetric = found.told.get("asymmetric_activations") or settings.asymmetric_activations
+    return Imported(
+        settings=settings.model_copy(update=found.told),
+        inputs={} if asymmetric else dict(_thresholds(kept.values())),
+        layers={name: _reported(row) for name, row in layers.items()},
+        layer_types={name: row.kind for name, row in kept.items() if row.kind is not None},
+        failure=_failure(found),
+        notices=(*notices, *_notices(found, bool(asymmetric))),
+    )
+
+
+def _read(lines: Iterable[str]) -> _Found:
+    found = _Found()
+    columns: list[tuple[int, str]] = []
+    echoing = False
+    for line in lines:
+        stamp = _STAMP.match(line)
+        said = line[stamp.end() :] if stamp else line
+        if _HEADER.match(said.strip()):
+            columns = [(cell.start(), cell[0]) for cell in _CELL.finditer(said)]
+            _new_table(columns, found)
+        elif _BAR_HEADER.match(said.strip()):
+            columns = [(-1, cell.strip()) for cell in said.strip().strip("|").split("|")]
+            _new_table(columns, found)
+        elif columns and _RULE.match(said):
+            continue
+        elif columns and (row := _row(said, columns, stamped=stamp is not None)) is not None:
+            _add(row, columns[0][1], found)
+        else:
+            columns = []
+            echoing = (echoing or bool(_ECHO_BEGINS.search(said))) and not _ECHO_ENDS.search(said)
+            if echoing and stamp:
+                _echo(said, found)
+            _learn(said, stamp["level"] if stamp else None, found)
+    return found
+
+
+def _new_table(columns: list[tuple[int, str]], found: _Found) -> None:
+    """A second table of nodes with similarities belongs to another conversion."""
+    named = {name.lower() for _, name in columns}
+    if columns[0][1] == "Node" and "on" in named and any("cosine" in name for name in named):
+        found.tables += 1
+        found.nodes, found.outputs, found.repeated = {}, {}, {}
+
+
+def _row(said: str, columns: list[tuple[int, str]], *, stamped: bool) -> _Row | None:
+    """The line as a row of the table; None where the table ended."""
+    if columns[0][0] < 0:
+        if not said.strip().startswith("|"):
+            return None
+        cells = [cell.strip() for cell in said.strip().strip("|").split("|")]
+        values = dict(zip((name for _, name in columns), cells, strict=False))
+        return _as_row(values, columns[0][1]) if len(cells) == len(columns) else None
+    cells_at = [(cell.start(), cell[0]) for cell in _CELL.finditer(said)]
+    if stamped or len(cells_at) < 2:
+        return None
+    values = {min(columns, key=lambda column: abs(column[0] - start))[1]: text for start, text in cells_at}
+    return _as_row(values, columns[0][1])
+
+
+def _as_row(values: Mapping[str, str], first: str) -> _Row | None:
+    name = values.get(first, "")
+    told = {_meaning(column): text for column, text in values.items() if text not in ("", "--")}
+    if not name or not told.keys() - {""}:
+        return None
+    return _Row(
+        name,
+        told.get("kind"),
+        told.get("device", "").upper() or None,
+        _cosine(told.get("quantized cosine") or told.get("cosine")),
+        _number(told.get("threshold")),
+        _dtype(told.get("dtype")),
+    )
+
+
+def _meaning(column: str) -> str:
+    """What a column holds, by its heading; empty for the others. hb_compile has two similarities."""
+    low = column.lower()
+    known = {"on": "device", "type": "kind", "nodetype": "kind", "quantized cosine": "quantized cosine"}
+    if low in known or low == "threshold":
+        return known.get(low, low)
+    if low.replace(" ", "").endswith("datatype"):
+        return "dtype"
+    return "cosine" if "cosine" in low else ""
+
+
+def _add(row: _Row, first: str, found: _Found) -> None:
+    rows = found.nodes if first == "Node" and (row.kind or row.device) else found.outputs
+    if rows is found.nodes and row.name in rows and found.tables:
+        # Long names are cut at their beginning, so that several nodes may come to have one.
+        found.repeated[row.name] = None
+    rows[row.name] = row
+
+
+def _echo(said: str, found: _Found) -> None:
+    match = _ECHO.match(said)
+    if match is None:
+        return
+    key = _RENAMED.get(match[1], match[1])
+    if any(key in keys for keys in KEYS.values()) and match[2].strip() not in ("", "None", "[]", "{}"):
+        found.echo.setdefault(key, []).append(match[2].strip())
+
+
+def _learn(said: str, level: str | None, found: _Found) -> None:
+    """What one line outside of tables says."""
+    if samples := _SAMPLES.search(said):
+        found.told["calibration_samples"] = int(next(group for group in samples.groups() if group))
+    if chosen := _SELECTED.search(said) or _RUN_WITH.search(said):
+        found.told |= _chosen(chosen["words"])
+    if "Perchannel quantization is enabled" in said:
+        found.told["per_channel_activations"] = True
+    if "Asymmetric quantization is enabled" in said:
+        found.told["asymmetric_activations"] = True
+    if _FELL_BACK.search(said):
+        found.fallbacks.append(said.strip()[:_SHOWN])
+    if level in ("ERROR", "CRITICAL") or _ERROR.search(said):
+        found.error = said.strip()[:_SHOWN]
+    found.done = found.done or bool(_DONE.search(said))
+
+
+def _chosen(words: str) -> dict[str, Any]:
+    """The method that was taken, from ``kl`` or ``max-percentile:percentile=0.99995,per_channel``."""
+    name, _, options = words.replace(" ", "").partition(":")
+    if not options:
+        name, _, options = name.partition(",")
+    percentile = re.search(r"percentile=([\d.]+)", options)
+    told: dict[str, Any] = {"chosen_method": METHODS.get(name)}
+    if percentile is not None and (share := _number(percentile[1])) is not None and share < 1:
+        told |= {"chosen_method": "percentile", "chosen_percentile": 100 * share}
+    if name.startswith("max-percentile"):
+        told["chosen_method"] = "percentile"
+    if "per_channel" in options:
+        told["per_channel_activations"] = True
+    if "asymmetric" in options:
+        told["asymmetric_activations"] = True
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _groups(echo: Mapping[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """The settings that the log lists, in the groups of the configuration."""
+    groups: dict[str, dict[str, Any]] = {}
+    for key, values in echo.items():
+        group = next(group for group, keys in KEYS.items() if key in keys)
+        groups.setdefault(group, {})[key] = _value(key, values)
+    return groups
+
+
+def _value(key: str, values: list[str]) -> Any:
+    if key in ("node_info", "quant_config"):
+        try:
+            return parse_yaml(values[0], "log")
+        except DataError:
+            return values[0]
+    return ";".join(values) if key in KEYS["input_parameters"] else values[0]
+
+
+def _thresholds(rows: Iterable[_Row]) -> Iterator[tuple[str, RecordedFacts]]:
+    """Symmetric ranges of what the nodes read first; that of the preprocessing node is of pixels."""
+    for row in rows:
+        if row.threshold and _PREPROCESSES not in (row.kind or "").lower():
+            bits = _BITS.get(row.dtype or "")
+            yield row.name, RecordedFacts(low=-row.threshold, high=row.threshold, bits=bits, symmetric=True)
+
+
+def _reported(row: _Row) -> ReportedFacts:
+    return ReportedFacts(cosine=row.cosine, device=row.device, dtype=row.dtype)
+
+
+def _failure(found: _Found) -> FailureFacts:
+    if found.done:
+        return FailureFacts(toolchain=TOOLCHAIN, failed=False)
+    if found.error is None:
+        return FailureFacts()
+    return FailureFacts(toolchain=TOOLCHAIN, failed=True, line=found.error)
+
+
+def _notices(found: _Found, asymmetric: bool) -> Iterator[str]:
+    if found.tables > 1:
+        yield f"the log holds {found.tables} conversions, the last one counts"
+    if found.repeated:
+        yield (
+            f"names of nodes are cut in the log, and those of {len(found.repeated)} are no longer one node's own: left "
+            f"out, such as {next(iter(found.repeated))}"
+        )
+    if found.fallbacks:
+        lines = "; ".join(found.fallbacks[:_LINES])
+        yield f"16 bits were asked for and refused in {len(found.fallbacks)} lines: {lines}"
+    if asymmetric and found.nodes:
+        yield "thresholds of asymmetric grids are not ranges, and not read"
+    if not found.done and found.error is None:
+        yield "the log ends before the conversion did"
+
+
+def _cosine(text: str | None) -> float | None:
+    """A similarity; what is printed a little above 1 is 1."""
+    value = _number(text, signed=True)
+    return None if value is None or abs(value) > 1.001 else max(-1.0, min(1.0, value))
+
+
+def _number(text: str | None, *, signed: bool = False) -> float | None:
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and (signed or value > 0) else None
+
+
+def _dtype(text: str | None) -> str | None:
+    """The type that a node computes with: the first of ``In/Out``."""
+    word = (text or "").split("/")[0].strip().lower()
+    return _TYPES.get(word, word) or None
+
+
+def _is_log(name: str, text: str) -> bool:
+    return bool(_BEGUN.search(_ANSI.sub("", text)))
+
+
+FORMATS = (Format("Horizon conversion log", TOOLCHAIN, _is_log, read_log),)

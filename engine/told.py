@@ -1,0 +1,99 @@
+"""What a toolchain was told and what it reported, beside what was measured: formulas only."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Literal
+
+from quantmedic.engine.facts import DatasetFacts, LayerFacts, ModelFacts, SettingsFacts
+
+#: Steps that a lattice spans from the pixel 0 to 255.
+FULL_SPAN = 255
+#: A step this close to that of pixels, as a share of it, is one.
+SAME_STEP = 0.005
+_COLOURS = {"rgb", "bgr"}
+_HOST = "CPU"
+
+
+def settings_facts(settings: SettingsFacts) -> SettingsFacts:
+    """The settings with what follows from several of them."""
+    factors = settings.input_scale
+    orders = {settings.input_order_runtime, settings.input_order_train}
+    return settings.model_copy(
+        update={
+            "input_factor": max(factors) if factors else None,
+            "swaps_channels": None if None in orders else orders == _COLOURS,
+        }
+    )
+
+
+def input_facts(view: DatasetFacts, settings: SettingsFacts) -> dict[str, Any]:
+    """How one data set's images come in, and how far that is from what the toolchain is told to do with pixels."""
+    steps, lows, spans = view.lattice_step, view.lattice_low, view.lattice_span
+    if not steps or not lows or not spans:
+        return {}
+    found: dict[str, Any] = {"input_reading": _reading(steps, lows, spans)}
+    told = _told(settings, len(steps))
+    if told is None:
+        return found
+    ratios = [step / factor for step, (factor, _) in zip(steps, told, strict=True)]
+    found["settings_scale_mismatch"] = max(max(ratio, 1 / ratio) for ratio in ratios)
+    # The lowest point is the pixel 0 for sure only where the grid has room for no other pixel.
+    if min(spans) >= FULL_SPAN:
+        zeros = [-low / step for step, low in zip(steps, lows, strict=True)]
+        found["settings_mean_difference"] = max(abs(zero - mean) for zero, (_, mean) in zip(zeros, told, strict=True))
+    return found
+
+
+def _reading(steps: Sequence[float], lows: Sequence[float], spans: Sequence[int]) -> Literal["pixels", "unit", "other"]:
+    units: dict[Literal["pixels", "unit", "other"], float] = {"pixels": 1.0, "unit": 1 / FULL_SPAN}
+    for name, unit in units.items():
+        inside = (
+            low / unit > -0.5 and low / unit + span < FULL_SPAN + 0.5 for low, span in zip(lows, spans, strict=True)
+        )
+        if all(abs(step / unit - 1) < SAME_STEP for step in steps) and all(inside):
+            return name
+    return "other"
+
+
+def _told(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] | None:
+    """Factor and mean for every channel: one stands for all, and what is left out does nothing."""
+    if settings.input_scale is None and settings.input_mean is None:
+        return None
+    factors, means = (
+        given * channels if len(given) == 1 else given
+        for given in (settings.input_scale or (1.0,), settings.input_mean or (0.0,))
+    )
+    if len(factors) != channels or len(means) != channels or min(factors) <= 0:
+        return None
+    return list(zip(factors, means, strict=True))
+
+
+def layers_told(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
+    """The layers with their place from the end, and whether 16 bits were asked for them."""
+    wide = set(settings.wide_layers or ())
+    last = len(layers) - 1
+    return tuple(
+        layer.model_copy(
+            update={
+                "layers_behind": last - place,
+                "wide_asked": None
+                if settings.wide_layers is None
+                else bool(wide & {layer.name, layer.float_name, layer.quantized_name, *(layer.float_nodes or ())}),
+            }
+        )
+        for place, layer in enumerate(layers)
+    )
+
+
+def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, Any]:
+    """What the toolchain reported of the layers, over all of them."""
+    cosines = [layer.reported.cosine for layer in layers if layer.reported.cosine is not None]
+    devices = [layer.reported.device for layer in layers if layer.reported.device is not None]
+    inner = [place for place, device in enumerate(devices) if device != _HOST]
+    between = devices[inner[0] : inner[-1]] if inner else []
+    return {
+        "settings": settings_facts(model.settings),
+        "reported_cosine_min": min(cosines, default=None),
+        "reported_cosine_median": median(cosines) if cosines else None,
+        "inner_host_layers": between.count(_HOST) if devices else None,
+    }

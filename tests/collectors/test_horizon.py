@@ -1,0 +1,446 @@
+"""Configurations and logs of Horizon OpenExplorer (D-Robotics).
+
+The toolchain is not on PyPI. The files here are small ones in its documented formats: the YAML of hb_mapper (RDK X3,
+Ultra, X5) and hb_compile (S100), and the logs that these print, with made-up nodes and numbers.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.engine.errors import DataError
+
+CONFIG = """\
+model_parameters:
+  onnx_model: './small.onnx'
+  march: 'bayes-e'
+  node_info: {"/head/Softmax": {"ON": "BPU", "InputType": "int16", "OutputType": "int16"}, "/tail/Conv": {"ON": "CPU"}}
+input_parameters:
+  input_type_rt: 'nv12'
+  input_type_train: 'rgb'
+  norm_type: 'data_mean_and_scale'
+  mean_value: 123.675 116.28 103.53
+  scale_value: 0.01712475 0.017507 0.01742919
+calibration_parameters:
+  cal_data_dir: './calibration'
+  calibration_type: 'max'
+  max_percentile: 0.9999
+  per_channel: True
+  optimization: 'set_model_output_int16,asymmetric;bias_correction'
+  run_on_cpu: 'last_0; last_1'
+compiler_parameters:
+  compile_mode: 'latency'
+  optimize_level: 'O3'
+"""
+#: hb_mapper of RDK X5 as it prints to the console.
+LOG = """\
+2025-02-20 01:32:30,300 file: hb_mapper.py func: hb_mapper line No: 80 Start hb_mapper....
+2025-02-20 01:32:30,405 file: model_builder.py func: model_builder line No: 38 End to prepare the onnx model.
+2025-02-20 01:32:31,690 file: calibration_data_set.py func: calibration_data_set line No: 123 There are 50 samples in \
+the data set.
+2025-02-20 01:32:31,690 file: infer_thresholds.py func: infer_thresholds line No: 84 Run calibration model with \
+modelwise search method.
+2025-02-20 01:45:45,908 file: modelwise_search.py func: modelwise_search line No: 75 Select \
+max-percentile:percentile=0.99995,per_channel method.
+2025-02-20 01:45:45,908 file: modelwise_search.py func: modelwise_search line No: 79 Perchannel quantization is enabled.
+2025-02-20 01:49:59,068 file: print_info_dict.py func: print_info_dict line No: 72 The main quantized node information:
+========================================================================================================
+Node                    ON   Subgraph  Type                    Cosine Similarity  Threshold  DataType  \n\
+--------------------------------------------------------------------------------------------------------
+HZ_PREPROCESS_FOR_data  BPU  id(0)     HzSQuantizedPreprocess  1.000070           127.0      int8      \n\
+/stem/Conv              BPU  id(0)     HzSQuantizedConv        0.999263           2.64       int8      \n\
+/stem/act/Mul           BPU  id(0)     HzLut                   0.998640           39.9803    int8      \n\
+/mid/Softmax            CPU  --        Softmax                 0.998000           --         float     \n\
+/up/fused_scale         BPU  id(1)     HzSQuantizedConv                                      int8      \n\
+/head/Conv              BPU  id(1)     HzSQuantizedConv        0.912581           8.74596    int16
+2025-02-20 01:49:59,069 file: print_info_dict.py func: print_info_dict line No: 72 The quantized model output:
+=============================================================================
+Output      Cosine Similarity  L1 Distance  L2 Distance  Chebyshev Distance  \n\
+-----------------------------------------------------------------------------
+scores      0.912581           0.468851     0.001009     4.919658
+2025-02-20 01:49:59,080 file: model_builder.py func: model_builder line No: 38 End to Horizon NN Model Convert.
+2025-02-20 01:50:00,000 file: hb_mapper_makertbin.py func: hb_mapper_makertbin line No: 601 Convert to runtime bin \
+file successfully!
+"""
+#: hb_mapper of RDK X3, an earlier version, with the settings that it lists at the end.
+EARLIER = """\
+2021-04-20 17:06:18,797 INFO Start hb_mapper....
+2021-04-20 17:06:18,797 INFO hb_mapper version 1.1.58
+2021-04-20 17:06:19,085 INFO number of calibration data samples: 100
+2021-04-20 17:06:19,086 INFO Run calibration model with kl method.
+2021-04-20 17:06:20,339 INFO The converted model node information:
+==========================================================================================================
+Node                    ON   Subgraph  Type                    Cosine Similarity  Threshold   In/Out DataType
+----------------------------------------------------------------------------------------------------------
+HZ_PREPROCESS_FOR_data  BPU  id(0)     HzSQuantizedPreprocess  0.999995           127.000000  int8/int8
+conv1                   BPU  id(0)     HzSQuantizedConv        0.999909           253.879395  int8/int16
+ip2_reshape_0           CPU  --        Reshape
+2021-04-20 17:06:20,339 INFO The quantify model output:
+=======================================================================
+Node   Cosine Similarity  L1 Distance  L2 Distance  Chebyshev Distance
+-----------------------------------------------------------------------
+conv1  0.999909           7.732184     2.969808     16.220459
+2021-04-20 17:06:20,340 INFO [Tue Apr 20 17:06:20 2021] End to Horizon NN Model Convert.
+2021-04-20 17:06:20,363 INFO -------- model parameters info ---------
+2021-04-20 17:06:20,363 INFO onnx_model:
+2021-04-20 17:06:20,364 INFO -------- input info : data -------
+2021-04-20 17:06:20,364 INFO --input_type_rt    : gray
+2021-04-20 17:06:20,364 INFO --input_type_train : gray
+2021-04-20 17:06:20,364 INFO --norm_type        : data_scale
+2021-04-20 17:06:20,364 INFO --scale_value      : 0.0039
+2021-04-20 17:06:20,364 INFO calibration_type: kl
+2021-04-20 17:06:20,364 INFO per_channel: False
+2021-04-20 17:06:20,364 INFO max_percentile: 1.0
+2021-04-20 17:06:20,368 INFO Convert to runtime bin file sucessfully!
+"""
+_AT = "2025-07-19 12:49:12,575 file: tool_utils.py func: tool_utils line No: 5"
+#: hb_compile of S100, whose tables have bars.
+COMPILED = f"""\
+2025-07-19 12:42:14,985 file: hb_compile.py func: hb_compile line No: 280 Start hb_compile...
+2025-07-19 12:42:15,125 file: tool_utils.py func: tool_utils line No: 373 The num of calibration data: 40
+{_AT} +------------+
+{_AT} | Node                   | NodeType   | ON  | Threshold | Calibrated Cosine | Quantized Cosine | Output Data Type |
+{_AT} +------------+
+{_AT} | /embed/Conv            | Conv       | BPU | 2.75369   | 0.999725          | --               | si16             |
+{_AT} | ...norm/mean1         | ReduceMean | BPU | 3.522259  | 0.537047          | --               | si16             |
+{_AT} | ...linear/Add_reshape  | Transpose  | BPU | 4.504372  | 0.998093          | --               | si8              |
+{_AT} | ...linear/Add_reshape  | Transpose  | BPU | 3.200435  | 0.998781          | --               | si8              |
+{_AT} | /act/Gelu              | HzGelu     | --  | 3.28796   | 0.996798          | --               | --               |
+{_AT} | /head/Gemm             | Conv       | BPU | 1.5       | 0.996             | 0.99             | si8              |
+{_AT} +------------+
+{_AT} | TensorName | Calibrated Cosine | Quantized Cosine |
+{_AT} | output     | 0.996             | 0.99             |
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 203 ############# model_parameters info ####
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 221 BPU march           : nash-e
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 221 node_info           : {{}}
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 277 input_type_rt       : nv12
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 277 input_type_train    : rgb
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 277 norm_type      : data_mean_and_scale
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 277 mean_value     : [125.3, 122.9, 113.8]
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 277 std_value           : [50.0, 50.0, 40.0]
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 302 calibration_type    : default
+2025-07-19 13:15:06,056 file: hb_model_info.py func: hb_model_info line No: 302 max_percentile      : None
+2025-07-19 13:15:06,057 file: hb_model_info.py func: hb_model_info line No: 302 quant_config        : {{'op_config': \
+{{'softmax': {{'qtype': 'int16'}}}}}}
+2025-07-19 13:15:06,083 file: hb_compile.py func: hb_compile line No: 215 The hb_compile completes running.
+"""
+QUANT = """{"model_config": {"all_node_type": "int8", "model_output_type": "int16",
+ "activation": {"calibration_type": "max", "max_percentile": 0.99995, "per_channel": true, "asymmetric": true},
+ "weight": {"bias_correction": {"num_sample": 1}}},
+ "op_config": {"Softmax": {"qtype": "int16"}, "Exp": {"qtype": "float32"}},
+ "node_config": {"/n": {"input0": "int16"}, "/f": {"qtype": "float16"}}}"""
+
+
+def read(tmp_path: Path, text: str | bytes, name: str = "file") -> Imported:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return recognised(path).read(path)
+
+
+def config(tmp_path: Path, **lines: str) -> Imported:
+    """The configuration with other values; None leaves a key out."""
+    text = CONFIG
+    for key, value in lines.items():
+        start = text.index(f"  {key}:")
+        end = text.index("\n", start)
+        text = text[:start] + (f"  {key}: {value}" if value is not None else "  # left out") + text[end:]
+    return read(tmp_path, text, "small.yaml")
+
+
+def test_options_of_a_configuration(tmp_path) -> None:
+    found = config(tmp_path)
+    told = found.settings
+    assert (found.unknown, found.notices) == ((), ())
+    assert told.toolchain == "Horizon OpenExplorer"
+    assert (told.input_order_runtime, told.input_order_train, told.norm_type) == ("nv12", "rgb", "data_mean_and_scale")
+    assert told.input_mean == (123.675, 116.28, 103.53)
+    assert told.input_scale == (0.01712475, 0.017507, 0.01742919)
+    assert told.calibrates_raw is True
+    assert (told.calibration_method, told.percentile) == ("percentile", pytest.approx(99.99))
+    assert told.per_channel_activations is True
+    assert (told.output_bits, told.asymmetric_activations, told.bias_correction) == (16, True, True)
+    assert told.wide_layers == ("/head/Softmax",)
+    assert told.host_layers == ("last_0", "last_1", "/tail/Conv")
+    assert (told.inert_options, told.inert_option_count, told.inputs_differ) == ((), 0, None)
+
+
+@pytest.mark.parametrize(
+    ("word", "method"), [("default", "search"), ("mix", "mix"), ("kl", "kl"), ("load", "load"), ("skip", "skip")]
+)
+def test_methods_by_our_names(word: str, method: str, tmp_path) -> None:
+    told = config(tmp_path, calibration_type=word).settings
+    assert (told.calibration_method, told.percentile) == (method, None)
+
+
+def test_what_does_nothing_is_not_in_force(tmp_path) -> None:
+    told = config(tmp_path, calibration_type="default", norm_type="data_scale").settings
+    assert told.inert_options == (
+        "mean_value: norm_type is data_scale",
+        "max_percentile: calibration_type is default, not max",
+        "per_channel: calibration_type default decides by itself",
+    )
+    assert (told.input_mean, told.per_channel_activations, told.inert_option_count) == (None, None, 3)
+    # 1.0 covers every value and is the default; False asks for nothing
+    quiet = config(tmp_path, calibration_type="default", max_percentile="1.0", per_channel="False").settings
+    assert quiet.inert_options == ()
+
+
+def test_unknown_keys_are_named_with_the_nearest_known_one(tmp_path) -> None:
+    text = CONFIG.replace("mean_value", "mean_values").replace("  cal_data_dir", "  march: x\n  zzz: 1\n  cal_data_dir")
+    found = read(tmp_path, text.replace("compiler_parameters", "compile_parameters"))
+    assert found.unknown == (
+        "input_parameters.mean_values, did you mean mean_value?",
+        "calibration_parameters.march, it belongs to model_parameters",
+        "calibration_parameters.zzz",
+        "compile_parameters, did you mean compiler_parameters?",
+    )
+    assert found.settings.unknown_keys == found.unknown
+    assert found.settings.input_mean is None and found.settings.input_scale is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("103.94", (103.94,)),
+        ("'103.94 116.78 123.68'", (103.94, 116.78, 123.68)),
+        ("[1, 2.5, 3]", (1.0, 2.5, 3.0)),
+        ("'1e2, 2, 3'", (100.0, 2.0, 3.0)),
+        ("'1 2 3; None'", (1.0, 2.0, 3.0)),
+        ("'None; 1 2 3'", None),
+        ("None", None),
+        ("''", None),
+    ],
+)
+def test_numbers_per_channel_in_every_form(text: str, values: tuple[float, ...] | None, tmp_path) -> None:
+    found = config(tmp_path, mean_value=text)
+    assert found.settings.input_mean == values
+    assert found.notices == ()
+
+
+def test_several_inputs_are_told_apart(tmp_path) -> None:
+    found = config(tmp_path, mean_value="'1 2 3; 4 5 6'", norm_type="'data_mean_and_scale; data_mean_and_scale'")
+    assert (found.settings.input_mean, found.settings.inputs_differ) == ((1.0, 2.0, 3.0), True)
+    same = config(tmp_path, mean_value="'1 2 3; 1 2 3'")
+    assert same.settings.inputs_differ is False
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "notice"),
+    [
+        ("mean_value", "red green blue", "input_parameters.mean_value is not read: numbers is expected"),
+        ("mean_value", "[1, .inf, 2]", "input_parameters.mean_value is not read"),
+        ("calibration_type", "[kl, max]", "calibration_parameters.calibration_type is not read: text is expected"),
+        ("calibration_type", "maxx", "calibration_type maxx is not known, did you mean max?"),
+        ("max_percentile", "high", "calibration_parameters.max_percentile is not read: a number is expected"),
+        ("max_percentile", "99.99", "max_percentile 99.99 is outside of 0 … 1"),
+        ("per_channel", "7", "calibration_parameters.per_channel is not read: True or False is expected"),
+        ("norm_type", "data_mean_scale", "norm_type data_mean_scale is not known, did you mean data_mean_and_scale?"),
+        ("optimization", "set_model_output_int61", "optimization set_model_output_int61 is not known"),
+        ("node_info", "[1]", "model_parameters.node_info is not read: a mapping is expected"),
+        ("input_type_rt", "gray", "input_type_rt gray cannot be converted to input_type_train rgb"),
+        ("input_type_rt", "rbg", "input_type_rt rbg is not known, did you mean"),
+    ],
+)
+def test_wrong_values_are_named_and_not_fatal(key: str, value: str, notice: str, tmp_path) -> None:
+    found = config(tmp_path, **{key: value})
+    assert [line for line in found.notices if notice in line]
+    assert found.settings.toolchain == "Horizon OpenExplorer"
+
+
+def test_forms_of_node_types(tmp_path) -> None:
+    text = CONFIG.replace("march:", "set_node_data_type: 'a:int16; b:int8'\n  march:")
+    found = read(tmp_path, text)
+    assert found.settings.wide_layers == ("a", "/head/Softmax")
+    assert config(tmp_path, node_info="'c:int16;d:int16'").settings.wide_layers == ("c", "d")
+    # those of operator types are known, and name no node
+    assert config(tmp_path, optimization="set_Softmax_input_int8,set_all_nodes_int16").settings.activation_bits == 16
+
+
+def test_hb_compile_calibrates_on_what_the_model_reads(tmp_path) -> None:
+    """There norm_type is out of use: what is given decides, and a deviation may stand for the factor."""
+    text = CONFIG.replace("bayes-e", "nash-e").replace("  norm_type: 'data_mean_and_scale'\n", "")
+    text = text.replace("scale_value: 0.01712475 0.017507 0.01742919", "std_value: 50 50 40")
+    text = text.replace("  run_on_cpu: 'last_0; last_1'", f"  quant_config: {' '.join(QUANT.split())}")
+    told = read(tmp_path, text).settings
+    assert told.calibrates_raw is False
+    assert told.input_scale == pytest.approx((0.02, 0.02, 0.025))
+    assert told.float_layers == ("/f",)
+
+
+def test_quant_config_by_itself(tmp_path) -> None:
+    found = read(tmp_path, QUANT, "quant.json")
+    told = found.settings
+    assert (found.unknown, found.notices) == ((), ())
+    assert (told.calibration_method, told.percentile) == ("percentile", pytest.approx(99.995))
+    assert (told.activation_bits, told.output_bits) == (8, 16)
+    assert (told.per_channel_activations, told.asymmetric_activations, told.bias_correction) == (True, True, True)
+    assert (told.wide_layers, told.float_layers) == (("/n",), ("/f",))
+    assert (told.wide_types, told.float_types) == (("Softmax",), ("Exp",))
+
+
+def test_quant_config_that_tries_several_and_misspells(tmp_path) -> None:
+    text = '{"model_config": {"activation": {"calibration_type": ["max", "kl"], "assymetric": true}}, "node_conf": {}}'
+    found = read(tmp_path, text)
+    assert found.settings.calibration_method == "search"
+    assert found.unknown == (
+        "quant_config.node_conf, did you mean node_config?",
+        "activation.assymetric, did you mean asymmetric?",
+    )
+
+
+def test_log_of_hb_mapper(tmp_path) -> None:
+    found = read(tmp_path, LOG, "hb_mapper_makertbin.log")
+    assert found.notices == ()
+    assert list(found.layers) == [
+        "HZ_PREPROCESS_FOR_data",
+        "/stem/Conv",
+        "/stem/act/Mul",
+        "/mid/Softmax",
+        "/up/fused_scale",
+        "/head/Conv",
+    ]
+    first, head = found.layers["HZ_PREPROCESS_FOR_data"], found.layers["/head/Conv"]
+    assert first.cosine == 1.0  # printed as 1.000070
+    assert (head.cosine, head.device, head.dtype) == (0.912581, "BPU", "int16")
+    assert found.layers["/mid/Softmax"].device == "CPU"
+    assert found.layers["/up/fused_scale"].cosine is None and found.layers["/up/fused_scale"].dtype == "int8"
+    assert found.layer_types["/stem/act/Mul"] == "HzLut"
+    told = found.settings
+    assert (told.calibration_samples, told.chosen_method, told.chosen_percentile) == (50, "percentile", 99.995)
+    assert told.per_channel_activations is True and told.asymmetric_activations is None
+    assert (found.failure.failed, found.failure.toolchain) == (False, "Horizon OpenExplorer")
+
+
+def test_thresholds_are_those_of_what_a_node_reads(tmp_path) -> None:
+    """The first convolution's is that of the normalized image, and that of the preprocessing is of pixels."""
+    found = read(tmp_path, LOG)
+    assert found.tensors == {}
+    assert set(found.inputs) == {"/stem/Conv", "/stem/act/Mul", "/head/Conv"}
+    stem, head = found.inputs["/stem/Conv"], found.inputs["/head/Conv"]
+    assert (stem.low, stem.high, stem.bits, stem.symmetric) == (-2.64, 2.64, 8, True)
+    assert head.bits == 16
+
+
+def test_log_of_an_earlier_version_with_its_settings(tmp_path) -> None:
+    found = read(tmp_path, EARLIER)
+    assert list(found.layers) == ["HZ_PREPROCESS_FOR_data", "conv1", "ip2_reshape_0"]
+    assert (found.layers["conv1"].cosine, found.layers["conv1"].dtype) == (0.999909, "int8")
+    assert found.layers["ip2_reshape_0"].device == "CPU"
+    told = found.settings
+    assert (told.calibration_method, told.chosen_method, told.calibration_samples) == ("kl", "kl", 100)
+    assert (told.input_order_runtime, told.norm_type, told.input_scale) == ("gray", "data_scale", (0.0039,))
+    assert (told.inert_options, told.per_channel_activations) == ((), False)
+
+
+def test_log_of_hb_compile(tmp_path) -> None:
+    found = read(tmp_path, COMPILED, "hb_compile.log")
+    assert list(found.layers) == ["/embed/Conv", "...norm/mean1", "/act/Gelu", "/head/Gemm"]
+    assert found.layers["/head/Gemm"].cosine == 0.99  # of the quantized model where it is given
+    assert (found.layers["/embed/Conv"].dtype, found.layers["/act/Gelu"].device) == ("int16", None)
+    assert found.inputs["/embed/Conv"].bits == 16
+    (notice,) = found.notices
+    assert "names of nodes are cut" in notice and "...linear/Add_reshape" in notice
+    told = found.settings
+    assert (told.calibration_method, told.calibration_samples, told.calibrates_raw) == ("search", 40, False)
+    assert told.input_mean == (125.3, 122.9, 113.8)
+    assert told.input_scale == pytest.approx((0.02, 0.02, 0.025))
+    assert told.wide_types == ("softmax",)
+
+
+def test_the_last_of_several_conversions_counts(tmp_path) -> None:
+    found = read(tmp_path, LOG + LOG.replace("0.912581", "0.5"))
+    assert found.layers["/head/Conv"].cosine == 0.5
+    assert "the log holds 2 conversions, the last one counts" in found.notices
+
+
+def test_a_check_before_the_conversion_is_no_conversion(tmp_path) -> None:
+    check = "Node        ON   Subgraph  Type\n-----\n/stem/Conv  BPU  id(0)     HzSQuantizedConv\n"
+    found = read(tmp_path, check + LOG)
+    assert found.notices == () and len(found.layers) == 6
+    alone = read(tmp_path, check)
+    assert (alone.layers["/stem/Conv"].device, alone.layers["/stem/Conv"].cosine) == ("BPU", None)
+
+
+def test_refused_types_asymmetric_grids_and_errors(tmp_path) -> None:
+    said = (
+        "2025-02-20 01:45:45,908 file: a.py func: a line No: 1 The int16 of /head/Conv is not supported, fallback to "
+        "int8\n2025-02-20 01:45:45,908 file: a.py func: a line No: 1 Asymmetric quantization is enabled.\n"
+    )
+    found = read(tmp_path, LOG.replace("2025-02-20 01:49:59,068", said + "2025-02-20 01:49:59,068"))
+    assert found.settings.asymmetric_activations is True
+    assert found.inputs == {}
+    assert [line for line in found.notices if "refused in 1 lines: The int16 of /head/Conv" in line]
+    failed = read(
+        tmp_path,
+        "2021-04-26 10:13:59,201 INFO Start hb_mapper....\n2021-04-26 10:13:59,220 ERROR wrong input name: 'data'\n",
+    )
+    assert (failed.failure.failed, failed.failure.line) == (True, "wrong input name: 'data'")
+
+
+@pytest.mark.parametrize("text", [CONFIG, QUANT, LOG, EARLIER, COMPILED], ids=["yaml", "json", "x5", "x3", "s100"])
+def test_truncated_files_are_read_or_refused_and_never_crash(text: str, tmp_path) -> None:
+    seen = set()
+    for size in range(0, len(text), 37):
+        try:
+            found = read(tmp_path, text[:size])
+        except DataError as error:
+            assert error.where and error.message
+            seen.add("refused")
+        else:
+            assert isinstance(found, Imported)
+            seen.add("read")
+    assert "refused" in seen
+
+
+def test_a_log_that_stops_says_so(tmp_path) -> None:
+    found = read(tmp_path, LOG[: LOG.index("/head/Conv")])
+    assert "the log ends before the conversion did" in found.notices
+    assert found.failure.failed is None
+    assert "/head/Conv" not in found.layers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- a\n- list\n",
+        "Dear all,\nhb_mapper did not work for me. Cosine Similarity was 0.5\n",
+        "\x00\x01\x02model_parameters",
+        "{}",
+        '{"model_config": 3}',
+        "name,value\na,1\n",
+    ],
+)
+def test_foreign_files_are_of_no_kind(text: str, tmp_path) -> None:
+    with pytest.raises(DataError, match="no kind"):
+        read(tmp_path, text)
+
+
+def test_hostile_configurations_are_refused_or_read_as_text(tmp_path) -> None:
+    bomb = "a: &a [x, x]\nb: &b [*a, *a]\nmodel_parameters: {march: *b}\ninput_parameters: {}\n"
+    with pytest.raises(DataError, match="aliases are not read"):
+        read(tmp_path, bomb)
+    marker = tmp_path / "executed"
+    with pytest.raises(DataError, match="plain values"):
+        config(tmp_path, mean_value=f"!!python/object/apply:os.system ['touch {marker}']")
+    assert not marker.exists()
+    with pytest.raises(DataError):
+        read(tmp_path, "model_parameters:\ninput_parameters: " + "[" * 100_000)
+    with pytest.raises(DataError):
+        read(tmp_path, '{"model_config": {"qtype": 1}, "x": ' + "[" * 100_000)
+    scalars = read(tmp_path, "model_parameters: 3\ninput_parameters: [1]\ncalibration_parameters:\n")
+    assert len([line for line in scalars.notices if "a mapping of parameters is expected" in line]) == 2
+    keys = read(tmp_path, "model_parameters: {1: 2, null: 3}\ninput_parameters: {true: x}\n")
+    assert len(keys.unknown) == 3
+
+
+def test_hostile_logs_are_read_as_text(tmp_path) -> None:
+    rows = "\n".join(f"n{i}  BPU  id(0)  Conv  nan  inf  int8" for i in range(2000))
+    header = "Node  ON   Subgraph  Type  Cosine Similarity  Threshold  DataType\n"
+    found = read(tmp_path, header + rows + "\n\x1b[31m" + "x" * 100_000 + "\n")
+    assert len(found.layers) == 2000
+    assert {row.cosine for row in found.layers.values()} == {None} and found.inputs == {}
+    echo = COMPILED.replace("{'op_config'", "&a [*a, *a] #{'op_config'")
+    assert read(tmp_path, echo).settings.wide_types is None
+    wide = read(tmp_path, header + "|" * 100_000 + "\n" + "a  " * 5000 + "\n" + LOG)
+    assert wide.layers["/stem/Conv"].cosine == 0.999263
