@@ -114,6 +114,26 @@ class Models:
 
         return model_record(self, *about)
 
+    def file_record(self, *about: Any, **given: Any) -> Any:
+        """The same of models that are not run; see ``onnx_record.file_record``."""
+        from quantmedic.collectors.onnx_record import file_record
+
+        return file_record(self, *about, **given)
+
+    def executed(self, threads: int) -> Mapping[str, str]:
+        """Operator type that really computes each tensor of the quantized model; see ``executed_types``.
+
+        Raises:
+            ModelError: The runtime refuses the model.
+        """
+        from quantmedic.collectors.onnx_session import executed_types
+
+        return executed_types(self.quantized, threads)
+
+    def editable(self) -> "Models":
+        """The models on which remedies are carried out."""
+        return self
+
     def simulated(self, case: "Case", threads: int) -> Any:
         """The float network with quantizers that can be changed; see ``SimulatedNetwork``."""
         from quantmedic.collectors.onnx_simulated import SimulatedNetwork

@@ -103,7 +103,7 @@ def file_record(
         models, observer, version, metric, executed=executed, half=half_tensors(models.quantized)
     )
     facts = _model_facts(models, observer, record.operators, files)
-    run = record.run | _run_record(models, how, files)
+    run = record.run | run_record(models, {**how, "onnxruntime": ort.__version__}, files)
     return record.model_copy(update={"model": facts, "run": run}), arrays
 
 
@@ -378,7 +378,8 @@ def _is_quantized(op: Operator, graph: Graph) -> bool:
     )
 
 
-def _run_record(models: Models, how: Mapping[str, Any], files: Sequence[Sequence[Path]]) -> dict[str, Any]:
+def run_record(models: Models, how: Mapping[str, Any], files: Sequence[Sequence[Path]]) -> dict[str, Any]:
+    """How a case came about: names and hashes of the files of both models, options and versions."""
     hashes = [_sha256(own) for own in files]
     return {
         "float_model": models.float_graph.path.name,
@@ -386,7 +387,6 @@ def _run_record(models: Models, how: Mapping[str, Any], files: Sequence[Sequence
         "quantized_model": models.quantized.path.name,
         "quantized_sha256": hashes[1],
         **how,
-        "onnxruntime": ort.__version__,
         "onnx": onnx.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),

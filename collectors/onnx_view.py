@@ -24,6 +24,15 @@ class Reading:
     outputs: tuple[list[Array], list[Array]]
 
 
+@dataclass(frozen=True)
+class Observed:
+    """How faithfully a quantized model of another framework is observed; see ``ObservedModel``."""
+
+    plain: Sequence[Array]
+    simulated: bool
+    difference: float
+
+
 class View:
     """Sessions of both models that show numbered pairs of tensors.
 

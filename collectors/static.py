@@ -3,14 +3,13 @@
 Neither model is run. Whatever rests on data stays None, so that its rules are not judged.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from quantmedic.collectors.host import available_threads
 from quantmedic.collectors.onnx_pair import Models
 from quantmedic.collectors.onnx_plan import Plan, foresee
-from quantmedic.collectors.onnx_record import file_record
-from quantmedic.collectors.onnx_session import executed_types
 from quantmedic.collectors.spatial import IMAGE_CHANNELS, is_image
 from quantmedic.engine.case import STATIC, Case
 from quantmedic.engine.errors import ModelError
@@ -53,17 +52,17 @@ def collect(models: Models, *, version: str, threads: int | None = None) -> Case
     """
     plan = foresee(models)
     executed, refused = _executed(models, threads or available_threads())
-    record, weights = file_record(models, _Unobserved(plan), version, None, executed=executed, how={"mode": STATIC})
+    record, weights = models.file_record(_Unobserved(plan), version, None, executed=executed, how={"mode": STATIC})
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")
     return Case(record.model_copy(update={"notices": tuple(dict.fromkeys(notices))}), {}, weights)
 
 
-def _executed(models: Models, threads: int) -> tuple[dict[str, str], list[str]]:
+def _executed(models: Models, threads: int) -> tuple[Mapping[str, str], list[str]]:
     """What the runtime really executes, or a notice that it refuses the model: that is of no account to weights."""
     try:
-        return executed_types(models.quantized, threads), []
+        return models.executed(threads), []
     except ModelError as error:
         # A notice stands in reports, which name no folders.
         path = models.quantized.path

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Pair
 from quantmedic.collectors.onnx_plan import feature_of
 from quantmedic.collectors.onnx_session import output_difference
-from quantmedic.collectors.onnx_view import Reading
+from quantmedic.collectors.onnx_view import Observed, Reading
 from quantmedic.collectors.torch_capture import Capture
 from quantmedic.collectors.torch_models import SAME_OUTPUT, TorchModels
 from quantmedic.collectors.torch_module import to_array
@@ -23,15 +23,6 @@ Array = NDArray[np.generic]
 K = TypeVar("K")
 #: Of each element: four of the float tensor, four of the quantized one.
 _BYTES = 8
-
-
-@dataclass(frozen=True)
-class Observed:
-    """How faithfully the quantized module is observed; see ``ObservedModel``."""
-
-    plain: Sequence[Array]
-    simulated: bool
-    difference: float
 
 
 class _Grouped:

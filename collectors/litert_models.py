@@ -1,0 +1,155 @@
+"""Two LiteRT models that belong together: their ONNX translations as graphs, their twins, and how to run them.
+
+What concerns graphs, weights, grids and simulation is that of ONNX, asked of the translation (``litert_onnx``). What is
+measured comes from LiteRT interpreters of the files themselves.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.batches import Batch
+from quantmedic.collectors.inputs import InputSpec
+from quantmedic.collectors.litert_onnx import LiteRTGraph
+from quantmedic.collectors.litert_session import Session, dtype_of, takes_batches
+from quantmedic.collectors.onnx_pair import Models, Runner
+from quantmedic.collectors.onnx_plan import feed_of
+from quantmedic.collectors.onnx_session import output_difference
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+#: A translation whose outputs differ by more than this share of their largest value is not the model.
+SAME_TRANSLATION = 1e-4
+
+
+@dataclass
+class LiteRTModels(Models):
+    """Two files; see ``Models``. ``pairs`` are those that interpreters of both files show."""
+
+    framework: ClassVar[str] = "litert"
+    isolates: ClassVar[bool] = False
+
+    float_graph: LiteRTGraph
+    quantized: LiteRTGraph
+    batched: bool = field(default=False, kw_only=True)
+    """Both take several samples at once; else one."""
+    first: Batch | None = field(default=None, kw_only=True)
+    """Samples that both were run on first."""
+    sessions: dict[tuple[Path, int, bool, bool], Session] = field(default_factory=dict, kw_only=True)
+    lock: Any = field(default_factory=threading.Lock, kw_only=True)
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:
+        """Shapes as the float file states them."""
+        graph, found = self.float_graph, {}
+        for name, place in graph.places.items():
+            shape = graph.file.tensors[place].shape
+            found[name] = (None, *shape[1:]) if self.batched and shape and shape[0] in (None, 1) else shape
+        return found
+
+    @property
+    def input_specs(self) -> list[InputSpec]:
+        graph, first = self.float_graph, None if self.batched else 1
+        found = []
+        for name, place in zip(graph.inputs, graph.file.inputs, strict=True):
+            tensor = graph.file.tensors[place]
+            shape = (first if len(tensor.shape) == 0 or tensor.shape[0] in (None, 1) else tensor.shape[0],)
+            found.append(InputSpec(name, (*shape, *tensor.shape[1:]), dtype_of(tensor)))
+        return found
+
+    def session(self, graph: LiteRTGraph, threads: int, *, observed: bool = False, delegated: bool = True) -> Session:
+        """The interpreters of a file, made once.
+
+        Raises:
+            ModelError: The interpreter refuses the file.
+        """
+        key = (graph.path, threads, observed, delegated)
+        with self.lock:
+            if key not in self.sessions:
+                self.sessions[key] = Session(graph.file, threads, observed=observed, delegated=delegated)
+            return self.sessions[key]
+
+    def view(self, *about: Any) -> Any:
+        from quantmedic.collectors.litert_view import LiteRTView
+
+        return LiteRTView(self, *about)
+
+    def kernel_noise(self, *about: Any) -> None:
+        return None
+
+    def profile(self, batch: Batch, threads: int) -> Any:
+        """Latency of both files by interpreters as deployed; operators are not timed one by one.
+
+        Raises:
+            ModelError: A model cannot be loaded or fails on the batch.
+        """
+        from quantmedic.collectors.latency import Profile, latency_facts
+
+        graphs = (self.float_graph, self.quantized)
+        calls = [self.session(graph, threads).call(fed(graph, batch)) for graph in graphs]
+        return Profile(latency_facts(*calls, threads=threads, batch=batch.samples))
+
+    def record(self, *about: Any) -> Any:
+        from quantmedic.collectors.litert_record import litert_record
+
+        return litert_record(self, *about)
+
+    def file_record(self, *about: Any, **given: Any) -> Any:
+        from quantmedic.collectors.litert_record import file_record
+
+        return file_record(self, *about, **given)
+
+    def executed(self, threads: int) -> Mapping[str, str]:
+        from quantmedic.collectors.litert_record import executed_types
+
+        return executed_types(self.quantized)
+
+    def simulated(self, case: Any, threads: int) -> Any:
+        """The translation of the float network with quantizers that can be changed.
+
+        Raises:
+            ModelError: It computes something else than the file.
+        """
+        if self.float_graph.untranslated:
+            raise ModelError(
+                "operators of the float model have no translation to simulate them with",
+                where=[str(self.float_graph.path), ", ".join(self.float_graph.untranslated)],
+                help="what is measured does not depend on it",
+            )
+        return super().simulated(case, threads)
+
+    def float_runner(self, threads: int) -> Runner:
+        return self._runs(self.float_graph, [i for i, _ in self.match.outputs], threads)
+
+    def quantized_runner(self, threads: int, changed: Any = None) -> Runner:
+        return self._runs(self.quantized, [j for _, j in self.match.outputs], threads)
+
+    def _runs(self, graph: LiteRTGraph, positions: Sequence[int], threads: int) -> Runner:
+        session, places = self.session(graph, threads), [graph.file.outputs[i] for i in positions]
+
+        def run(batch: Batch) -> list[Float32]:
+            found = session.run(fed(graph, batch), places)
+            return [decoded(graph, place, found[place]) for place in places]
+
+        return run
+
+
+def fed(graph: LiteRTGraph, batch: Batch) -> dict[int, Array]:
+    """What the inputs of a file take of a batch, by their places: codes where they hold codes."""
+    arrays = feed_of(batch, graph)
+    return {place: arrays[name] for name, place in zip(graph.inputs, graph.file.inputs, strict=True)}
+
+
+def decoded(graph: LiteRTGraph, place: int, array: Array) -> Float32:
+    """Real values of an output, as the application makes them of codes by the parameters that its tensor has."""
+    quantizer = graph.file.tensors[place].quantizer
+    if array.dtype.kind in "iu" and quantizer is not None:
+        return quantizer.dequantize(array)
+    return np.asarray(array, np.float32)
