@@ -20,7 +20,7 @@ from quantmedic.collectors.litert_onnx import LiteRTGraph
 from quantmedic.collectors.litert_session import Session, dtype_of, takes_batches
 from quantmedic.collectors.onnx_pair import Models, Runner
 from quantmedic.collectors.onnx_plan import feed_of
-from quantmedic.collectors.onnx_session import output_difference
+from quantmedic.collectors.onnx_session import make_session, output_difference, run
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -63,6 +63,15 @@ class LiteRTModels(Models):
             shape = (first if len(tensor.shape) == 0 or tensor.shape[0] in (None, 1) else tensor.shape[0],)
             found.append(InputSpec(name, (*shape, *tensor.shape[1:]), dtype_of(tensor)))
         return found
+
+    def probe(self) -> None:
+        """Find out whether both compute several samples at once, where their inputs say so.
+
+        Raises:
+            ModelError: An interpreter refuses its file.
+        """
+        for graph in (self.float_graph, self.quantized):
+            self.batched = self.batched and takes_batches(self.session(graph, 1), graph.file)
 
     def session(self, graph: LiteRTGraph, threads: int, *, observed: bool = False, delegated: bool = True) -> Session:
         """The interpreters of a file, made once.
@@ -117,13 +126,48 @@ class LiteRTModels(Models):
         Raises:
             ModelError: It computes something else than the file.
         """
-        if self.float_graph.untranslated:
-            raise ModelError(
-                "operators of the float model have no translation to simulate them with",
-                where=[str(self.float_graph.path), ", ".join(self.float_graph.untranslated)],
-                help="what is measured does not depend on it",
-            )
+        self._require_translation(threads)
         return super().simulated(case, threads)
+
+    def editable(self) -> Models:
+        """The translations of both files.
+
+        Raises:
+            ModelError: They compute something else than the files.
+        """
+        self._require_translation(1)
+        difference = self._translation_difference(self.quantized, 1)
+        return TranslatedModels(
+            self.float_graph, self.quantized, self.match, self.pairs, source=self, difference=difference
+        )
+
+    def _require_translation(self, threads: int) -> None:
+        """The float network can be computed by its translation.
+
+        Raises:
+            ModelError: It cannot.
+        """
+        graph = self.float_graph
+        if graph.untranslated:
+            raise ModelError(
+                "operators of the float model cannot be simulated: " + ", ".join(graph.untranslated),
+                where=graph.path.name,
+                help="what is measured does not depend on that",
+            )
+        difference = self._translation_difference(graph, threads)
+        if difference > SAME_TRANSLATION:
+            raise ModelError(
+                f"the simulated float model departs from the interpreter's by {difference:.2g} of its largest output",
+                where=graph.path.name,
+                help="what is measured does not depend on that",
+            )
+
+    def _translation_difference(self, graph: LiteRTGraph, threads: int) -> float:
+        """Largest difference of an output of the translation from the interpreter's, over its largest magnitude."""
+        if self.first is None:
+            return 0.0
+        own = self._runs(graph, range(len(graph.outputs)), threads)(self.first)
+        return output_difference(own, translated_runner(graph, graph.model, graph.outputs, threads)(self.first))
 
     def float_runner(self, threads: int) -> Runner:
         return self._runs(self.float_graph, [i for i, _ in self.match.outputs], threads)
@@ -134,11 +178,66 @@ class LiteRTModels(Models):
     def _runs(self, graph: LiteRTGraph, positions: Sequence[int], threads: int) -> Runner:
         session, places = self.session(graph, threads), [graph.file.outputs[i] for i in positions]
 
-        def run(batch: Batch) -> list[Float32]:
+        def call(batch: Batch) -> list[Float32]:
             found = session.run(fed(graph, batch), places)
             return [decoded(graph, place, found[place]) for place in places]
 
-        return run
+        return call
+
+
+@dataclass
+class TranslatedModels(Models):
+    """The ONNX translations of two LiteRT files: what remedies are carried out on."""
+
+    framework: ClassVar[str] = "litert"
+
+    float_graph: LiteRTGraph
+    quantized: LiteRTGraph
+    source: LiteRTModels = field(kw_only=True)
+    difference: float = field(kw_only=True)
+    """Largest difference of the quantized one's outputs from the interpreter's, over their largest magnitude."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:  # type: ignore[override]
+        return self.source.shapes
+
+    @property
+    def input_specs(self) -> list[InputSpec]:
+        return self.source.input_specs
+
+    @property
+    def notices(self) -> list[str]:
+        return [
+            "remedies were tried on an ONNX translation of the quantized model, for LiteRT files are not edited: its "
+            f"outputs differ from the interpreter's by {self.difference:.2g} of the largest before any change"
+        ]
+
+    def kernel_noise(self, *about: Any) -> None:
+        return None
+
+    def record(self, *about: Any) -> Any:
+        return self.source.record(*about)
+
+    def float_runner(self, threads: int) -> Runner:
+        graph = self.float_graph
+        return translated_runner(graph, graph.model, [graph.outputs[i] for i, _ in self.match.outputs], threads)
+
+    def quantized_runner(self, threads: int, changed: Any = None) -> Runner:
+        graph = self.quantized
+        names = [graph.outputs[j] for _, j in self.match.outputs]
+        return translated_runner(graph, graph.model if changed is None else changed, names, threads)
+
+
+def translated_runner(graph: LiteRTGraph, model: Any, names: Sequence[str], threads: int) -> Runner:
+    """Runs a translation, or a changed copy of it; outputs that are codes become real values."""
+    session = make_session(model, graph.path, threads)
+    places = dict(zip(graph.outputs, graph.file.outputs, strict=True))
+
+    def call(batch: Batch) -> list[Float32]:
+        found = run(session, names, feed_of(batch, graph), graph.path)
+        return [decoded(graph, places[name], array) for name, array in zip(names, found, strict=True)]
+
+    return call
 
 
 def fed(graph: LiteRTGraph, batch: Batch) -> dict[int, Array]:

@@ -159,15 +159,18 @@ class _Interpreter:
         return True
 
 
-def takes_batches(session: Session, model: LiteModel) -> bool:
-    """Whether a model computes several samples at once, and the same as one at a time.
-
-    The first axis of all inputs has to be open. Constant shapes within may refuse more than one sample, or mix them:
-    outputs of two are held against those of one and one.
-    """
+def is_open(model: LiteModel) -> bool:
+    """The shapes of all inputs leave open how many samples a batch has."""
     shapes = [model.tensors[place].shape for place in model.inputs]
-    if not all(shape and shape[0] is None for shape in shapes):
-        return False
+    return bool(shapes) and all(shape and shape[0] is None for shape in shapes)
+
+
+def takes_batches(session: Session, model: LiteModel) -> bool:
+    """Whether a model whose inputs are open computes several samples at once, and the same as one at a time.
+
+    Constant shapes within may refuse more than one sample, or mix them: outputs of two are held against those of one
+    and one.
+    """
     rng = np.random.default_rng(0)
     feed = {place: _probe(model, place, rng) for place in model.inputs}
     outputs = list(model.outputs)

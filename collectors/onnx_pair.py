@@ -82,6 +82,14 @@ class Models:
             help="--mode fast observes a part of the tensors of ONNX models at a time",
         )
 
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know of these models where remedies are tried on them."""
+        return []
+
+    def probe(self) -> None:
+        """Find out by running what the files leave open of how they are fed."""
+
     def as_deployed(self) -> AbstractContextManager[None]:
         """Context in which both models run as deployed, and are left as they were."""
         return nullcontext()
@@ -169,7 +177,7 @@ def open_models(float_path: Path, quantized_path: Path) -> Models:
     float_graph = parse(float_path, load_model(float_path))
     quantized = parse(quantized_path, load_model(quantized_path))
     refuse_swapped(float_graph, quantized)
-    _refuse_strangers(float_graph, quantized)
+    refuse_strangers(float_graph, quantized)
     matched = match(float_graph, quantized)
     if not matched.operators:
         raise ModelError(
@@ -197,6 +205,7 @@ def input_spec(value: onnx.ValueInfoProto) -> InputSpec:
 
 
 def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
+    """Quantizers stand in the quantized model, not in the float one only."""
     if float_graph.is_quantized and not quantized.is_quantized:
         raise ModelError(
             "the models seem to be swapped: the float model holds quantizers, the quantized one none",
@@ -205,7 +214,8 @@ def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
         )
 
 
-def _refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
+def refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
+    """Models that are not fed alike are not made from each other."""
     mine, theirs = ([input_spec(v) for v in graph_inputs(g)] for g in (float_graph, quantized))
     if {spec.name for spec in mine} == {spec.name for spec in theirs}:
         theirs.sort(key=lambda spec: [other.name for other in mine].index(spec.name))

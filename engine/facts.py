@@ -940,7 +940,9 @@ class ModelFacts(Facts):
         "onnx, torch, litert, safetensors where only weights were compared, imported where only files of a toolchain "
         "were read, or float where no quantized model was made"
     )
-    format: str | None = fact("QDQ, QOperator, dynamic, or none")
+    format: str | None = fact(
+        "QDQ, QOperator, dynamic, or none; of LiteRT models int8, uint8, int16x8, dynamic, weight-only, float16, or none"
+    )
     toolchain: str | None = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(
         "what tells the tool that quantized: keys of metadata, domains and operators of its own, names of a quantizer"

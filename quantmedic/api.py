@@ -24,7 +24,7 @@ from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.tensors import main_role
 from quantmedic.engine.toolchain import named
-from quantmedic.opening import default_metric, open_pair
+from quantmedic.opening import default_metric, is_litert, open_pair
 
 Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
@@ -343,6 +343,12 @@ def _refuse_own(fixed: Path, own: Iterable[Any]) -> None:
             where=str(fixed),
             help="leave write_fixed out: the report's prescription holds the configuration to quantize again with",
         )
+    if any(is_litert(Path(path)) for path in own):
+        raise DataError(
+            "a repaired LiteRT model is not written",
+            where=str(fixed),
+            help="leave --write-fixed out: the report's prescription holds the configuration to quantize again with",
+        )
     if fixed.resolve() in [Path(path).resolve() for path in own]:
         raise OutputError("the repaired model would replace one of yours", where=str(fixed), help="name another file")
 
@@ -378,13 +384,17 @@ def _proven(
         (suspect for suspect in suspects if suspect.cause in ranked), key=lambda suspect: ranked.index(suspect.cause)
     )
     try:
+        edited = models.editable()
         found = prove(
-            models, case, base, suspects, datasets, options=options, metric=metric, budget=budget, progress=progress
+            edited, case, base, suspects, datasets, options=options, metric=metric, budget=budget, progress=progress
         )
     except QuantmedicError as error:
         said = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return _Proven(noted(case, f"no remedy was tried: {said}"))
-    return _Proven(replace(case, record=case.record.model_copy(update={"proof": found.record})), found.fixed)
+    record = case.record.model_copy(
+        update={"proof": found.record, "notices": (*case.record.notices, *edited.notices)}
+    )
+    return _Proven(replace(case, record=record), found.fixed)
 
 
 def noted(case: Case, notice: str) -> Case:

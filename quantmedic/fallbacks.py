@@ -79,7 +79,7 @@ def fallback(
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
         trial = FallbackTrial(
-            opened.models,
+            opened.models.editable(),
             opened.dataset,
             opened.case,
             _goal(max_drop, min_sqnr_db, name),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Samples from which is told what can be quantized.
 LOOKED_AT = 16
+#: What every LiteRT file has at byte 4, and how such files are named.
+LITERT_IDENTIFIER, LITERT_SUFFIXES = b"TFL3", (".tflite", ".lite")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,6 @@ def open_pair(
         ModelError: A model cannot be read, or the two do not belong together.
     """
     from quantmedic.collectors.datasets import open_dataset
-    from quantmedic.collectors.onnx_pair import open_models
     from quantmedic.collectors.preprocessing import Preprocessing
 
     float_model, quantized_model = (_made(model) for model in (float_model, quantized_model))
@@ -96,11 +97,12 @@ def open_pair(
         raise ModelError(
             "one model is a file, the other is not",
             where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
-            help="give two ONNX files, or two torch modules",
+            help="give two files, or two torch modules",
         )
     if mapping:
-        raise DataError("mapping is for torch modules", help="ONNX files are matched by their graphs; leave it out")
-    models = open_models(Path(float_model), Path(quantized_model))
+        raise DataError("mapping is for torch modules", help="files are matched by their graphs; leave it out")
+    models = _open_paths(Path(float_model), Path(quantized_model))
+    models.probe()
     datasets = {
         role: open_dataset(
             source,
@@ -115,13 +117,11 @@ def open_pair(
 
 
 def open_files(float_model: Any, quantized_model: Any) -> "Models":
-    """Open two ONNX files, given by path or by ``module:function``, without data.
+    """Open two ONNX or LiteRT files, given by path or by ``module:function``, without data.
 
     Raises:
         ModelError: One is no file or cannot be read, or the two do not belong together.
     """
-    from quantmedic.collectors.onnx_pair import open_models
-
     made = _made(float_model), _made(quantized_model)
     if not all(isinstance(model, str | Path) for model in made):
         raise ModelError(
@@ -129,7 +129,37 @@ def open_files(float_model: Any, quantized_model: Any) -> "Models":
             where=[f"float     {_kind(made[0])}", f"quantized {_kind(made[1])}"],
             help="leave --static out and pass the calibration data with --representative",
         )
-    return open_models(Path(made[0]), Path(made[1]))
+    return _open_paths(Path(made[0]), Path(made[1]))
+
+
+def is_litert(path: Path) -> bool:
+    """A file says of itself that it is a LiteRT model, or its name does."""
+    if path.suffix.lower() in LITERT_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as stream:
+            return stream.read(8)[4:] == LITERT_IDENTIFIER
+    except OSError:
+        return False
+
+
+def _open_paths(float_path: Path, quantized_path: Path) -> "Models":
+    """Open two files of one kind; neither is run."""
+    kinds = [is_litert(path) for path in (float_path, quantized_path)]
+    if all(kinds):
+        from quantmedic.collectors.from_litert import open_litert
+
+        return open_litert(float_path, quantized_path)
+    if not any(kinds):
+        from quantmedic.collectors.onnx_pair import open_models
+
+        return open_models(float_path, quantized_path)
+    names = ["LiteRT" if kind else "ONNX" for kind in kinds]
+    raise ModelError(
+        "one model is a LiteRT file, the other is not",
+        where=[f"float     {float_path}  {names[0]}", f"quantized {quantized_path}  {names[1]}"],
+        help="give two files of one kind: the float model as the converter writes it without quantization",
+    )
 
 
 def _made(model: Any) -> Any:
@@ -146,7 +176,7 @@ def _made(model: Any) -> Any:
         raise ModelError(
             "the function that makes the model failed",
             where=[str(model), f"cause  {type(error).__name__}: {error}"],
-            help="it is called without arguments and returns a torch module, or the path of an ONNX file",
+            help="it is called without arguments and returns a torch module, or the path of an ONNX or LiteRT file",
         ) from error
 
 
@@ -161,7 +191,7 @@ def _open_modules(
         raise ModelError(
             "these models are neither files nor can torch be imported",
             where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
-            help="give paths of ONNX files, or install torch for torch modules: pip install torch",
+            help="give paths of ONNX or LiteRT files, or install torch for torch modules: pip install torch",
         ) from error
     return open_torch(float_model, quantized_model, given, preprocessing=preprocessing, labels=labels, mapping=mapping)
 

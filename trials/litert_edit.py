@@ -1,0 +1,23 @@
+"""Carry out a change on the ONNX translation of a quantized LiteRT model."""
+
+from typing import Any
+
+from quantmedic.collectors.onnx_pair import Models
+from quantmedic.engine.case import Case
+from quantmedic.engine.change import Change
+from quantmedic.trials import onnx_edit
+from quantmedic.trials.onnx_edit import Edited
+
+
+def edit(models: Models, case: Case, change: Change) -> Edited:
+    """The translation as a remedy would leave it; see ``onnx_edit.edit``.
+
+    Raises:
+        ModelError: Nothing of the change can be carried out.
+    """
+    return onnx_edit.edit(models, case, change)
+
+
+def left_integer(models: Models, case: Case, after: Any, change: Change) -> tuple[str, ...]:
+    """Nothing is known of it: which kernels LiteRT would choose, the translation does not tell."""
+    return ()
