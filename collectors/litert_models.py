@@ -6,7 +6,7 @@ measured comes from LiteRT interpreters of the files themselves.
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -176,7 +176,8 @@ class LiteRTModels(Models):
         return self._runs(self.quantized, [j for _, j in self.match.outputs], threads)
 
     def _runs(self, graph: LiteRTGraph, positions: Sequence[int], threads: int) -> Runner:
-        session, places = self.session(graph, threads), [graph.file.outputs[i] for i in positions]
+        session, ends = self.session(graph, threads), list(ends_of(graph).values())
+        places = [ends[i] for i in positions]
 
         def call(batch: Batch) -> list[Float32]:
             found = session.run(fed(graph, batch), places)
@@ -231,13 +232,18 @@ class TranslatedModels(Models):
 def translated_runner(graph: LiteRTGraph, model: Any, names: Sequence[str], threads: int) -> Runner:
     """Runs a translation, or a changed copy of it; outputs that are codes become real values."""
     session = make_session(model, graph.path, threads)
-    places = dict(zip(graph.outputs, graph.file.outputs, strict=True))
+    places = ends_of(graph)
 
     def call(batch: Batch) -> list[Float32]:
         found = run(session, names, feed_of(batch, graph), graph.path)
         return [decoded(graph, places[name], array) for name, array in zip(names, found, strict=True)]
 
     return call
+
+
+def ends_of(graph: LiteRTGraph) -> dict[str, int]:
+    """Places of the outputs in the interpreter, by their names in the translation, in order."""
+    return dict(zip(graph.outputs, dict.fromkeys(graph.file.outputs), strict=True))
 
 
 def fed(graph: LiteRTGraph, batch: Batch) -> dict[int, Array]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.litert_models import LiteRTModels, decoded, fed
+from quantmedic.collectors.litert_models import LiteRTModels, decoded, ends_of, fed
 from quantmedic.collectors.litert_onnx import LiteRTGraph
 from quantmedic.collectors.litert_session import Session
 from quantmedic.collectors.onnx_graph import Tap
@@ -53,7 +53,7 @@ class LiteRTView:
         """Places of the float tensors that are read, by their names: the network's outputs, too."""
         graph = self._models.float_graph
         names = [*(pair.twin for pair in pairs), *([self._feature] if self._feature else [])]
-        return {name: graph.places[name] for name in names} | dict(zip(graph.outputs, graph.file.outputs, strict=True))
+        return {name: graph.places[name] for name in names} | ends_of(graph)
 
     def _observing(self, graph: LiteRTGraph, first: Batch, places: Iterable[int], threads: int) -> Session:
         """Interpreters that show these tensors: with the default delegate, or, where it keeps one to itself, without.
@@ -81,10 +81,10 @@ class LiteRTView:
             ModelError: One of them fails on this batch.
         """
         graph, quantized, matched = self._models.float_graph, self._models.quantized, self._models.match.outputs
-        ends = [graph.file.outputs[i] for i, _ in matched]
+        ends, theirs = ([*ends_of(each).values()] for each in (graph, quantized))
+        ends, theirs = [ends[i] for i, _ in matched], [theirs[j] for _, j in matched]
         floats = self._floats_session.run(fed(graph, batch), [*self._float_places.values()])
         places = {number: quantized.places[tap.tensor] for number, tap in self.taps.items()}
-        theirs = [quantized.file.outputs[j] for _, j in matched]
         codes = self._session.run(fed(quantized, batch), [*places.values(), *theirs])
         return Reading(
             {name: floats[place] for name, place in self._float_places.items()},
@@ -98,7 +98,7 @@ class LiteRTView:
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""
         graph = self._models.float_graph
-        ends = [place for name, place in zip(graph.outputs, graph.file.outputs, strict=True) if name not in graph.inputs]
+        ends = [place for name, place in ends_of(graph).items() if name not in graph.inputs]
         found = self._floats_session.run(fed(graph, batch), ends)
         return [found[place] for place in ends]
 

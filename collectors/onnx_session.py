@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from quantmedic.collectors.litert_functions import DOMAIN as TRANSLATED
 from quantmedic.collectors.onnx_graph import Graph, Tap
 from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.onnx_traits import older_than_its_quantizers
@@ -57,6 +58,9 @@ def make_session(
     options.enable_mem_pattern = False
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
+    if any(function.domain == TRANSLATED for function in model.functions):
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     if plain:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if optimized is not None:

@@ -941,7 +941,7 @@ class ModelFacts(Facts):
         "were read, or float where no quantized model was made"
     )
     format: str | None = fact(
-        "QDQ, QOperator, dynamic, or none; of LiteRT models int8, uint8, int16x8, dynamic, weight-only, float16, or none"
+        "QDQ, QOperator, dynamic or none; of LiteRT models int8, uint8, int16x8, dynamic, weight-only, float16 or none"
     )
     toolchain: str | None = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(

@@ -391,9 +391,7 @@ def _proven(
     except QuantmedicError as error:
         said = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return _Proven(noted(case, f"no remedy was tried: {said}"))
-    record = case.record.model_copy(
-        update={"proof": found.record, "notices": (*case.record.notices, *edited.notices)}
-    )
+    record = case.record.model_copy(update={"proof": found.record, "notices": (*case.record.notices, *edited.notices)})
     return _Proven(replace(case, record=record), found.fixed)
 
 

@@ -1,5 +1,6 @@
 """Carry out a change on the ONNX translation of a quantized LiteRT model."""
 
+from dataclasses import replace
 from typing import Any
 
 from quantmedic.collectors.onnx_pair import Models
@@ -15,7 +16,9 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
-    return onnx_edit.edit(models, case, change)
+    edited = onnx_edit.edit(models, case, change)
+    # What it says of float inputs that meet codes of weights holds for LiteRT's kernels, too.
+    return replace(edited, unedited=tuple(said.replace("onnxruntime", "LiteRT") for said in edited.unedited))
 
 
 def left_integer(models: Models, case: Case, after: Any, change: Change) -> tuple[str, ...]:
