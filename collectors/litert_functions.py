@@ -92,9 +92,12 @@ _BODIES = {
         squares = Mul (inner, inner)
         mean = AveragePool <{_POOL}> (squares)
         raw = Sqrt (mean) {_clip("outer")} {_LAST} }}""",
+    # All four sizes are told: onnxruntime, which moves a Transpose behind a Resize, mixes up the sizes of chosen axes.
     "Resize": f"""<mode, coordinate_transformation_mode, nearest_mode, {_AXES}> (x, size) => (y) {{ {_FIRST}
-        sizes = Cast <to = 7> (size)
-        outer = Resize <axes = [2, 3], mode: string = @mode, nearest_mode: string = @nearest_mode,
+        inside = Cast <to = 7> (size)
+        outside = Shape <end: int = 2> (inner)
+        sizes = Concat <axis = 0> (outside, inside)
+        outer = Resize <mode: string = @mode, nearest_mode: string = @nearest_mode,
             coordinate_transformation_mode: string = @coordinate_transformation_mode> (inner, , , sizes)
         {_LAST} }}""",
     "DepthToSpace": _blocks("DepthToSpace", ', mode = "DCR"'),

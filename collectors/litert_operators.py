@@ -113,10 +113,10 @@ def _option(site: Site, name: str, default: Any = 0) -> Any:
     return default if value is None else value
 
 
-def _bounds(site: Site) -> dict[str, float]:
-    """Ends of the activation that is built in; empty without one."""
+def _bounds(site: Site, data: int = 0) -> dict[str, float]:
+    """Ends of the activation that is built in; empty without one. ``data`` is the operand that it works on."""
     bounds = _ACTIVATIONS.get(int(_option(site, "fusedActivationFunction")))
-    if bounds is None or (bounds and site.kind(0) not in _FLOATS):
+    if bounds is None or (bounds and site.kind(data) not in _FLOATS):
         raise Untranslatable
     return bounds
 
@@ -242,7 +242,7 @@ def _transpose_conv(site: Site) -> Node:
     if any(extra >= stride for extra, stride in zip(more, strides, strict=True)) or site.kind(2) not in _FLOATS:
         raise Untranslatable
     operands = [site.value(2), site.value(1, _OHWI_TO_IOHW), *([site.bias(3)] if site.has(3) else [])]
-    attributes = {"strides": strides, "pads": begins + ends, "output_padding": more, **_bounds(site)}
+    attributes = {"strides": strides, "pads": begins + ends, "output_padding": more, **_bounds(site, 2)}
     return Node("ConvTranspose", operands, attributes, is_function=True)
 
 

@@ -1,0 +1,380 @@
+"""Every operator's translation computes what the LiteRT interpreter computes; models of one operator are made here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import onnxruntime as ort
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from quantmedic.collectors.litert_file import LiteModel, read_litert
+from quantmedic.collectors.litert_functions import DOMAIN
+from quantmedic.collectors.litert_onnx import UNTRANSLATED, graph_of, translate
+from quantmedic.collectors.litert_operators import OPERATORS
+
+Array = NDArray[Any]
+_KINDS = {np.dtype(name): kind for name, kind in {
+    "f4": "FLOAT32", "f2": "FLOAT16", "i4": "INT32", "i8": "INT64", "i1": "INT8", "i2": "INT16", "?": "BOOL",
+}.items()}  # fmt: skip
+_KERNELS = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+RNG = np.random.default_rng(5)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Scale and zero point, per tensor or along an axis."""
+
+    scale: Array
+    zero: Array
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor: what it holds, or what it is fed with where it is an input."""
+
+    data: Array
+    is_fed: bool = False
+    grid: Grid | None = None
+    kind: str | None = None
+    signature: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that is computed."""
+
+    dtype: str = "f4"
+    grid: Grid | None = None
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator over tensors by number."""
+
+    kind: str
+    inputs: list[int]
+    outputs: list[int]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    options_type: str | None = None
+
+
+def fed(*shape: int, low: float = -2.0, high: float = 2.0, **more: Any) -> Operand:
+    return Operand(RNG.uniform(low, high, shape).astype("f4"), is_fed=True, **more)
+
+
+def fixed(*shape: int, low: float = -1.0, high: float = 1.0) -> Operand:
+    return Operand(RNG.uniform(low, high, shape).astype("f4"))
+
+
+def whole(*values: Any) -> Operand:
+    return Operand(np.array(values[0] if len(values) == 1 else values, np.int32))
+
+
+def content(tensors: list[Operand | Result], steps: list[Step], outputs: list[int]) -> bytes:
+    """A LiteRT model as the bytes of its file."""
+    model = schema.ModelT()
+    model.version, model.description, model.buffers, model.operatorCodes = 3, "made for a test", [schema.BufferT()], []
+    graph = schema.SubGraphT()
+    graph.tensors, graph.operators = [], []
+    for number, tensor in enumerate(tensors):
+        graph.tensors.append(_tensor(model, number, tensor))
+    for step in steps:
+        operator = schema.OperatorT()
+        operator.opcodeIndex = _code(model, step.kind)
+        operator.inputs, operator.outputs = step.inputs, step.outputs
+        if step.options_type:
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, step.options_type)
+            operator.builtinOptions = getattr(schema, f"{step.options_type}T")()
+            for name, value in step.options.items():
+                assert hasattr(operator.builtinOptions, name)
+                setattr(operator.builtinOptions, name, value)
+        graph.operators.append(operator)
+    graph.inputs = [k for k, tensor in enumerate(tensors) if isinstance(tensor, Operand) and tensor.is_fed]
+    graph.outputs = outputs
+    model.subgraphs = [graph]
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _code(model: Any, kind: str) -> int:
+    code = schema.OperatorCodeT()
+    number = getattr(schema.BuiltinOperator, kind, None)
+    code.builtinCode = schema.BuiltinOperator.CUSTOM if number is None else number
+    code.deprecatedBuiltinCode, code.version = min(code.builtinCode, 127), 2 if kind == "BROADCAST_TO" else 1
+    code.customCode = kind if number is None else None
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def _tensor(model: Any, number: int, tensor: Operand | Result) -> Any:
+    made = schema.TensorT()
+    made.name = f"t{number}"
+    dtype = tensor.data.dtype if isinstance(tensor, Operand) else np.dtype(tensor.dtype)
+    kind = tensor.kind if isinstance(tensor, Operand) and tensor.kind else _KINDS[dtype]
+    made.type = getattr(schema.TensorType, kind)
+    made.shape = list(tensor.data.shape if isinstance(tensor, Operand) else tensor.shape)
+    made.buffer = 0
+    if isinstance(tensor, Operand) and tensor.signature is not None:
+        made.shapeSignature = list(tensor.signature)
+    if isinstance(tensor, Operand) and not tensor.is_fed:
+        buffer = schema.BufferT()
+        data = tensor.data
+        if kind == "INT4":
+            flat = np.append(data.ravel(), np.zeros(data.size % 2, data.dtype)).astype(np.uint8) & 15
+            data = flat[::2] | flat[1::2] << 4
+        buffer.data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+        model.buffers.append(buffer)
+        made.buffer = len(model.buffers) - 1
+    if tensor.grid is not None:
+        made.quantization = schema.QuantizationParametersT()
+        made.quantization.scale = np.atleast_1d(np.asarray(tensor.grid.scale, np.float32))
+        made.quantization.zeroPoint = np.atleast_1d(np.asarray(tensor.grid.zero, np.int64))
+        made.quantization.quantizedDimension = tensor.grid.axis
+    return made
+
+
+def interpreter(model: bytes) -> Interpreter:
+    """With kernels of the library itself: delegates round in ways of their own."""
+    made = Interpreter(model_content=model, experimental_op_resolver_type=_KERNELS, num_threads=1)
+    made.allocate_tensors()
+    return made
+
+
+
+
+def run_litert(model: bytes, feeds: Mapping[int, Array]) -> list[Array]:
+    made = interpreter(model)
+    for number, data in feeds.items():
+        made.set_tensor(number, data)
+    made.invoke()
+    return [made.get_tensor(detail["index"]) for detail in made.get_output_details()]
+
+
+def run_onnx(model: LiteModel, feeds: Mapping[int, Array]) -> list[Array]:
+    translation = translate(model)
+    assert not translation.untranslated, translation.untranslated
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(translation.model.SerializeToString(), options)
+    named = {model.tensors[number].name: data for number, data in feeds.items()}
+    return list(session.run(None, {value.name: named[value.name] for value in session.get_inputs()}))
+
+
+def feeds_of(tensors: list[Operand | Result]) -> dict[int, Array]:
+    return {k: t.data for k, t in enumerate(tensors) if isinstance(t, Operand) and t.is_fed}
+
+
+def settled(tensors: list[Operand | Result], steps: list[Step]) -> tuple[bytes, list[Operand | Result]]:
+    """The model with the shapes that the interpreter finds, as a converter writes them."""
+    outputs = [k for k, tensor in enumerate(tensors) if isinstance(tensor, Result)]
+    made = interpreter(content(tensors, steps, outputs))
+    for number, data in feeds_of(tensors).items():
+        made.set_tensor(number, data)
+    made.invoke()
+    shaped = [
+        Result(t.dtype, t.grid, made.get_tensor(k).shape) if isinstance(t, Result) else t for k, t in enumerate(tensors)
+    ]
+    last = [number for step in steps[-1:] for number in step.outputs]
+    return content(shaped, steps, last), shaped
+
+
+def read(path: Path, model: bytes) -> LiteModel:
+    path.write_bytes(model)
+    return read_litert(path)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One use of an operator."""
+
+    kind: str
+    operands: tuple[Operand | None, ...]
+    options_type: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    results: tuple[str, ...] = ("f4",)
+
+    @property
+    def tensors(self) -> list[Operand | Result]:
+        return [o for o in self.operands if o is not None] + [Result(dtype) for dtype in self.results]
+
+    @property
+    def steps(self) -> list[Step]:
+        there = iter(range(len(self.operands)))
+        inputs = [-1 if operand is None else next(there) for operand in self.operands]
+        first = sum(operand is not None for operand in self.operands)
+        outputs = list(range(first, first + len(self.results)))
+        return [Step(self.kind, inputs, outputs, self.options, self.options_type)]
+
+
+def use(kind: str, *operands: Operand | None, options_type: str | None = None, results: Any = "f4", **options: Any) -> Sample:
+    return Sample(kind, operands, options_type, options, (results,) if isinstance(results, str) else tuple(results))
+
+
+SAME, VALID = 0, 1
+NONE, RELU, RELU_N1_TO_1, RELU6 = range(4)
+INT, LONG, BOOL = "i4", "i8", "?"
+
+
+def conv(x: Operand, w: Operand, b: Operand | None = None, kind: str = "CONV_2D", **options: Any) -> Sample:
+    known = {"strideH": 1, "strideW": 1} | options
+    options_type = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}[kind]
+    return use(kind, x, w, *([b] if b is not None else []), options_type=options_type, **known)
+
+
+def pool(kind: str, x: Operand, **options: Any) -> Sample:
+    known = {"strideH": 2, "strideW": 2, "filterHeight": 3, "filterWidth": 2, "padding": SAME}
+    return use(kind, x, options_type="Pool2DOptions", **(known | options))
+
+
+def image() -> Operand:
+    return fed(2, 7, 6, 4)
+
+
+def flags(*shape: int) -> Operand:
+    return Operand(RNG.random(shape) > 0.5, is_fed=True)
+
+
+def counts(*shape: int, low: int = 0, high: int = 9) -> Operand:
+    return Operand(RNG.integers(low, high, shape).astype(np.int32), is_fed=True)
+
+
+UNARY = ["RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "TANH", "LOGISTIC", "HARD_SWISH", "ELU", "EXP", "SIN", "COS",
+         "ABS", "NEG", "SIGN", "FLOOR", "CEIL", "ROUND", "SQUARE", "ZEROS_LIKE", "LOG_SOFTMAX"]  # fmt: skip
+POSITIVE = ["LOG", "SQRT", "RSQRT"]
+COMPARED = ["EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"]
+REDUCED = ["MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD"]
+SAMPLES = [
+    *(use(kind, fed(2, 3, 4)) for kind in UNARY),
+    *(use(kind, fed(2, 3, 4, low=0.1)) for kind in POSITIVE),
+    *(use(kind, counts(2, 6, high=3), counts(2, 6, high=3), results=BOOL) for kind in COMPARED),
+    *(use(kind, fed(2, 3, 4, 5), whole([1, 2]), options_type="ReducerOptions", keepDims=k) for kind in REDUCED for k in (0, 1)),
+    *(use(kind, flags(3, 4), whole([1]), options_type="ReducerOptions", results=BOOL) for kind in ("REDUCE_ANY", "REDUCE_ALL")),
+    *(use(kind, fed(2, 3, 4), fixed(4, low=0.5), options_type=f"{kind.title()}Options", fusedActivationFunction=a)
+      for kind in ("ADD", "SUB", "MUL", "DIV") for a in (NONE, RELU, RELU_N1_TO_1, RELU6)),
+    *(use(kind, fed(2, 3, 4), fed(2, 1, 4)) for kind in ("MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE")),
+    use("POW", fed(2, 3, low=0.1), fixed(2, 3)),
+    use("FLOOR_DIV", fed(2, 3), fixed(2, 3, low=0.3)),
+    use("FLOOR_MOD", fed(2, 3), fixed(2, 3, low=0.3)),
+    use("FLOOR_MOD", counts(2, 3), counts(2, 3, low=1), results=INT),
+    use("ADD_N", fed(2, 3), fed(2, 3), fed(2, 3), options_type="AddNOptions"),
+    use("LOGICAL_AND", flags(5), flags(5), results=BOOL),
+    use("LOGICAL_OR", flags(5), flags(5), results=BOOL),
+    use("LOGICAL_NOT", flags(5), results=BOOL),
+    use("SELECT", flags(2, 3), fed(2, 3), fed(2, 3)),
+    use("SELECT_V2", flags(2, 1), fed(2, 3), fed(1, 3)),
+    use("RANGE", whole(2), whole(11), whole(3), results=INT),
+    use("LEAKY_RELU", fed(2, 3), options_type="LeakyReluOptions", alpha=0.2),
+    use("PRELU", image(), fixed(1, 1, 4)),
+    use("GELU", fed(2, 5), options_type="GeluOptions", approximate=True),
+    use("GELU", fed(2, 5), options_type="GeluOptions", approximate=False),
+    use("SOFTMAX", fed(2, 5), options_type="SoftmaxOptions", beta=1.0),
+    use("SOFTMAX", fed(2, 3, 5), options_type="SoftmaxOptions", beta=0.5),
+    use("L2_NORMALIZATION", fed(2, 3, 5), options_type="L2NormOptions"),
+    use("LOCAL_RESPONSE_NORMALIZATION", image(), options_type="LocalResponseNormalizationOptions",
+        radius=1, alpha=0.3, beta=0.75, bias=1.0),
+    use("FAKE_QUANT", fed(3, 7), options_type="FakeQuantOptions", min=-1.2, max=1.7, numBits=4),
+    conv(image(), fixed(5, 3, 2, 4), fixed(5), padding=SAME, strideH=2, fusedActivationFunction=RELU6),
+    conv(image(), fixed(5, 3, 2, 4), fixed(5), padding=VALID, strideW=3),
+    conv(image(), fixed(6, 3, 3, 2), fixed(6), padding=SAME),
+    conv(image(), fixed(1, 3, 3, 8), fixed(8), "DEPTHWISE_CONV_2D", depthMultiplier=2, fusedActivationFunction=RELU),
+    use("CONV_3D", fed(1, 5, 6, 4, 3), fixed(2, 3, 2, 3, 5), fixed(5), options_type="Conv3DOptions",
+        strideD=1, strideH=2, strideW=1, fusedActivationFunction=RELU),
+    *(use("TRANSPOSE_CONV", whole([2, *sides, 5]), fixed(5, 3, 2, 4), fed(2, 4, 3, 4), *bias,
+          options_type="TransposeConvOptions", strideH=2, strideW=3, padding=padding, fusedActivationFunction=act)
+      for padding, sides in ((SAME, [8, 9]), (SAME, [7, 8]), (VALID, [9, 8]), (VALID, [9, 8]))
+      for bias, act in (((), NONE), ((fixed(5),), RELU))),
+    *(use("FULLY_CONNECTED", x, fixed(5, 12), b, options_type="FullyConnectedOptions", keepNumDims=keep,
+          fusedActivationFunction=act)
+      for x in (fed(2, 12), fed(2, 3, 12), fed(2, 2, 3, 12)) for b in (None, fixed(5))
+      for keep, act in ((False, NONE), (True, RELU))),
+    use("FULLY_CONNECTED", fed(2, 3, 4), fixed(5, 12), fixed(5), options_type="FullyConnectedOptions"),
+    use("FULLY_CONNECTED", fed(2, 12), fed(5, 12), None, options_type="FullyConnectedOptions"),
+    *(use("BATCH_MATMUL", fed(2, *a), y(2, *b), options_type="BatchMatMulOptions", adjX=x_turned, adjY=y_turned)
+      for y in (fed, fixed) for x_turned, a in ((False, (3, 4)), (True, (4, 3)))
+      for y_turned, b in ((False, (4, 5)), (True, (5, 4)))),
+    *(pool(kind, image(), padding=padding, fusedActivationFunction=act)
+      for kind in ("AVERAGE_POOL_2D", "MAX_POOL_2D") for padding, act in ((SAME, NONE), (VALID, RELU))),
+    pool("L2_POOL_2D", image(), padding=VALID),
+    *(use("RESIZE_BILINEAR", image(), whole(size), options_type="ResizeBilinearOptions", alignCorners=a, halfPixelCenters=h)
+      for size in ([11, 4], [3, 13]) for a, h in ((False, False), (True, False), (False, True))),
+    *(use("RESIZE_NEAREST_NEIGHBOR", image(), whole(size), options_type="ResizeNearestNeighborOptions",
+          alignCorners=a, halfPixelCenters=h)
+      for size in ([11, 4], [3, 13], [14, 12]) for a, h in ((False, False), (True, False), (False, True))),
+    use("ARG_MAX", fed(2, 3, 4), whole(2), options_type="ArgMaxOptions", outputType=2, results=INT),
+    use("ARG_MIN", fed(2, 3, 4), whole(-1), options_type="ArgMinOptions", outputType=4, results=LONG),
+    use("CUMSUM", fed(2, 5), whole(1), options_type="CumsumOptions", exclusive=True, reverse=True),
+    use("RESHAPE", fed(2, 3, 4), whole([2, -1])),
+    use("RESHAPE", fed(2, 3, 4), options_type="ReshapeOptions", newShape=[6, 4]),
+    use("SQUEEZE", fed(2, 1, 4, 1), options_type="SqueezeOptions", squeezeDims=[1]),
+    use("SQUEEZE", fed(2, 1, 4, 1), options_type="SqueezeOptions"),
+    use("EXPAND_DIMS", fed(2, 4), whole(-1)),
+    use("TRANSPOSE", fed(2, 3, 4), whole([2, 0, 1])),
+    use("CONCATENATION", fed(2, 3), fixed(2, 4), fed(2, 1), options_type="ConcatenationOptions", axis=-1),
+    use("PACK", fed(2, 3), fed(2, 3), options_type="PackOptions", valuesCount=2, axis=1),
+    use("UNPACK", fed(2, 3), options_type="UnpackOptions", num=3, axis=1, results=["f4"] * 3),
+    use("SPLIT", whole(1), fed(2, 6), options_type="SplitOptions", numSplits=3, results=["f4"] * 3),
+    use("SPLIT_V", fed(2, 6), whole([1, -1, 2]), whole(1), options_type="SplitVOptions", numSplits=3, results=["f4"] * 3),
+    use("SLICE", fed(3, 5), whole([1, 0]), whole([2, -1])),
+    use("SLICE", fed(3, 5), Operand(np.array([1, 2], np.int32), True), Operand(np.array([2, -1], np.int32), True)),
+    use("STRIDED_SLICE", fed(3, 5, 4), whole([0, 4, 1]), whole([3, 1, 0]), whole([1, -2, 1]),
+        options_type="StridedSliceOptions", shrinkAxisMask=4),
+    use("STRIDED_SLICE", fed(3, 5), whole([1, 1]), whole([2, 2]), whole([1, 2]), options_type="StridedSliceOptions",
+        beginMask=1, endMask=2),
+    use("STRIDED_SLICE", fed(3, 5), whole([-1, 0]), whole([0, 5]), whole([1, 1]), options_type="StridedSliceOptions",
+        shrinkAxisMask=1),
+    use("REVERSE_V2", fed(2, 3, 4), whole([1])),
+    use("REVERSE_SEQUENCE", fed(2, 4, 3), whole([2, 4]), options_type="ReverseSequenceOptions", seqDim=1, batchDim=0),
+    use("PAD", image(), whole([[0, 0], [1, 2], [3, 0], [0, 1]])),
+    use("PAD", fed(2, 3), Operand(np.array([[0, 1], [2, 0]], np.int32), True)),
+    use("PADV2", fed(2, 3), whole([[0, 1], [2, 0]]), Operand(np.array([-7.5], "f4"))),
+    use("MIRROR_PAD", fed(3, 4), whole([[1, 2], [2, 0]]), options_type="MirrorPadOptions", mode=0),
+    use("DEPTH_TO_SPACE", fed(2, 3, 2, 8), options_type="DepthToSpaceOptions", blockSize=2),
+    use("SPACE_TO_DEPTH", fed(2, 4, 6, 3), options_type="SpaceToDepthOptions", blockSize=2),
+    use("SPACE_TO_BATCH_ND", fed(2, 5, 6, 3), whole([2, 3]), whole([[1, 0], [2, 1]])),
+    use("BATCH_TO_SPACE_ND", fed(12, 3, 2, 3), whole([2, 3]), whole([[1, 0], [0, 2]])),
+    use("TILE", fed(2, 3), whole([1, 2])),
+    use("TILE", fed(2, 3), Operand(np.array([1, 2], np.int32), True)),
+    use("BROADCAST_TO", fed(1, 3), whole([4, 3])),
+    use("FILL", whole([2, 3]), Operand(np.array(1.5, "f4"), True)),
+    use("SHAPE", fed(2, 3), options_type="ShapeOptions", outType=2, results=INT),
+    use("RANK", fed(2, 3), results=INT),
+    use("CAST", fed(2, 3), options_type="CastOptions", inDataType=0, outDataType=2, results=INT),
+    use("GATHER", fed(4, 3, 2), whole([2, 0, 1]), options_type="GatherOptions", axis=1),
+    use("GATHER_ND", fed(4, 3), whole([[1, 2], [3, 0]])),
+    use("SCATTER_ND", whole([[1], [3]]), fed(2, 3), whole([5, 3])),
+    use("EMBEDDING_LOOKUP", counts(3, high=5), fixed(6, 4)),
+    use("ONE_HOT", counts(4, high=3), whole(3), Operand(np.array(2.0, "f4")), Operand(np.array(-1.0, "f4")),
+        options_type="OneHotOptions", axis=-1),
+    use("TOPK_V2", fed(2, 6), whole(3), results=["f4", INT]),
+    use("WHERE", flags(3, 4), results=LONG),
+]  # fmt: skip
+
+
+def _name(value: Any) -> str:
+    return value.kind if isinstance(value, Sample) else ""
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=_name)
+def test_an_operator_computes_what_litert_computes(sample: Sample, tmp_path: Path) -> None:
+    model, tensors = settled(sample.tensors, sample.steps)
+    mine = run_onnx(read(tmp_path / "m.tflite", model), feeds_of(tensors))
+    theirs = run_litert(model, feeds_of(tensors))
+    for a, b in zip(mine, theirs, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_every_translation_is_compared() -> None:
+    assert OPERATORS.keys() == {sample.kind for sample in SAMPLES}
+    assert len(OPERATORS) >= 60
