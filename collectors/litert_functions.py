@@ -7,8 +7,8 @@ from onnx import parser
 
 #: Domain of these functions; tensors that they read and write have their channels last.
 DOMAIN = "litert"
-#: Opset of their bodies and of the models that call them: the first with codes of 4 and 16 bits.
-OPSET = 21
+#: Opset of their bodies and of the models that call them, of which Gelu is the youngest operator.
+OPSET = 20
 _LIMITS = "low: float = -inf, high: float = inf"
 _CLIP = """
   bottom = Constant <value_float: float = @low> ()
@@ -215,13 +215,12 @@ def unpack(count: int) -> str:
     return f"{_UNPACK}{count}"
 
 
-def functions_of(names: Iterable[str]) -> list[onnx.FunctionProto]:
+def functions_of(names: Iterable[str], opset: int = OPSET) -> list[onnx.FunctionProto]:
     """The functions of these names, in alphabetical order."""
-    return [parser.parse_function(_text(name)) for name in sorted(set(names))]
-
-
-def _text(name: str) -> str:
-    return f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]> {name} {_BODIES.get(name) or _counted(name)}'
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]>'
+    return [
+        parser.parse_function(f"{head} {name} {_BODIES.get(name) or _counted(name)}") for name in sorted(set(names))
+    ]
 
 
 def _counted(name: str) -> str:

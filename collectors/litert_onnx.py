@@ -26,6 +26,12 @@ Array = NDArray[Any]
 UNTRANSLATED = "litert.untranslated"
 #: The first version of the format that has this opset.
 _IR_VERSION = 10
+#: The first opset with scales per block. Models without them stay below it: onnxruntime, which makes uint8 of int8
+#: codes, leaves the ``output_dtype`` as it was that the quantizers of this opset may have, and then refuses the model.
+_BLOCK_OPSET = 21
+#: Domain of onnxruntime's own quantizers, which take codes of 4 and 16 bits in any opset.
+_MICROSOFT = "com.microsoft"
+_WIDE_OR_NARROW = frozenset({TensorProto.INT4, TensorProto.UINT4, TensorProto.INT16, TensorProto.UINT16})
 _INT32 = np.iinfo(np.int32)
 #: Schema's types in ONNX's; codes of 2 bits have no type in this opset and are stored in 4.
 _TYPES = {
@@ -159,10 +165,12 @@ class _Translator:
         graph = helper.make_graph(
             self.nodes, "main", inputs, outputs, self.initializers, value_info=self._values(inputs, outputs)
         )
-        domains = [("", OPSET), *((name, 1) for name in sorted({node.domain for node in self.nodes} - {""}))]
+        blocks = any(t.quantizer is not None and t.quantizer.block_size for t in self.tensors if t.data is not None)
+        opset = _BLOCK_OPSET if blocks else OPSET
+        domains = [("", opset), *((name, 1) for name in sorted({node.domain for node in self.nodes} - {""}))]
         model = helper.make_model(
             graph,
-            functions=functions_of(self._functions),
+            functions=functions_of(self._functions, opset),
             opset_imports=[helper.make_opsetid(*each) for each in domains],
             ir_version=_IR_VERSION,
             producer_name="LiteRT",
@@ -251,17 +259,16 @@ class _Translator:
     def _grid_node(self, kind: str, source: str, target: str, tensor: LiteTensor) -> None:
         quantizer = tensor.quantizer
         assert quantizer is not None  # is_coded
-        names = self._grid(tensor.name, quantizer, _TYPES[tensor.kind])
-        self.nodes.append(helper.make_node(kind, [source, *names], [target], name=target, **_along(quantizer)))
+        self._add_grid(kind, source, target, tensor.name, quantizer, _TYPES[tensor.kind])
 
-    def _grid(self, base: str, quantizer: Quantizer, kind: int) -> list[str]:
-        """Names of scale and zero point; a 32-bit code has no zero point."""
-        key = f"{base}:scale"
-        scale = self.initializer(key, np.asarray(quantizer.scale, np.float32))
-        if kind == TensorProto.INT32:
-            return [scale]
-        zero = np.broadcast_to(quantizer.zero_point, quantizer.scale.shape)
-        return [scale, self.initializer(f"{base}:zero_point", zero, kind)]
+    def _add_grid(self, kind: str, source: str, target: str, base: str, quantizer: Quantizer, codes: int) -> None:
+        """Add a quantizer, or what reads its codes, which are of this type; codes of 32 bits have no zero point."""
+        inputs = [source, self.initializer(f"{base}:scale", np.asarray(quantizer.scale, np.float32))]
+        if codes != TensorProto.INT32:
+            zero = np.broadcast_to(quantizer.zero_point, quantizer.scale.shape)
+            inputs.append(self.initializer(f"{base}:zero_point", zero, codes))
+        domain = _MICROSOFT if codes in _WIDE_OR_NARROW and not quantizer.block_size else ""
+        self.nodes.append(helper.make_node(kind, inputs, [target], name=target, domain=domain, **_along(quantizer)))
 
     def fresh(self, base: str) -> str:
         """A name that nothing has yet."""
@@ -311,8 +318,8 @@ class _Translator:
             return name
         self._initializer(name, codes, stored_as)
         target = self.fresh(f"{name}:values")
-        names = [name, *self._grid(name, quantizer, stored_as)]
-        self.nodes.append(helper.make_node("DequantizeLinear", names, [target], name=target, **_along(quantizer)))
+        self._add_grid("DequantizeLinear", name, target, name, quantizer, stored_as)
+        self.values.append(_value(target, "FLOAT32", codes.shape))
         if kind in ("INT2", "INT64"):
             self.grids[target] = Stored(codes, quantizer)
         return target
