@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from quantmedic.collectors.litert_read import Array, Damaged, RawGraph, RawModel, RawOperator, RawTensor
+from quantmedic.collectors.onnx_quantizer import Quantizer
 
 #: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
 BITS: Mapping[str, int] = {
@@ -45,6 +46,20 @@ _MAX_SIZE = 2**31
 #: Bytes of all computed tensors of a graph, which are kept at once when every one of them is looked at.
 _MAX_MEMORY = 1 << 34
 _LEFT_OUT = -1
+#: Twice a larger step has no number in float32.
+_MAX_STEP = 1e37
+#: Options by which kernels divide, and the operators that have no result without them.
+_WINDOW = ("strideH", "strideW", "strideD", "dilationHFactor", "dilationWFactor", "dilationDFactor")
+_FILTER = ("filterHeight", "filterWidth")
+_MAX_WINDOW = 1 << 16
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE")
+_POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+#: Values that an enumeration has, by the name of the option.
+_CHOICES: Mapping[str, int] = {"padding": 2, "fusedActivationFunction": 6}
+#: Bits by which the kernels of sums shift their inputs up before they scale them down to the output's step.
+_SUM_SHIFT: Mapping[int, int] = {8: 20, 16: 15}
+#: Whole bits of the numbers with which the integer Softmax computes.
+_SOFTMAX_SHIFT = 26
 
 
 def check_places(places: Iterable[int], count: int, what: str) -> None:
@@ -143,6 +158,44 @@ def check_order(graph: RawGraph, there: set[int]) -> None:
 def _check_operator(graph: RawGraph, i: int, operator: RawOperator, count: int) -> None:
     for places in (operator.inputs, operator.outputs, operator.intermediates):
         check_places((place for place in places if place != _LEFT_OUT), count, f"operator {i}")
+
+
+def check_options(kind: str, options: Mapping[str, Any], what: str) -> None:
+    """Raises: Damaged: An option is missing by which the kernel divides, or has a value that it does not take."""
+    needed = ("strideH", "strideW") if kind in _CONVOLUTIONS + _POOLS else ()
+    for name in (*needed, *(_FILTER if kind in _POOLS else ())):
+        if name not in options:
+            raise Damaged(f"{what} has no {name}")
+    for name in (*_WINDOW, *_FILTER):
+        if not 1 <= options.get(name, 1) <= _MAX_WINDOW:
+            raise Damaged(f"{what} has {name} {options[name]}")
+    for name, count in _CHOICES.items():
+        if isinstance(options.get(name, 0), int) and not 0 <= options.get(name, 0) < count:
+            raise Damaged(f"{what} has {name} {options[name]}")
+
+
+def check_steps(
+    kind: str,
+    options: Mapping[str, Any],
+    inputs: Sequence[Quantizer | None],
+    outputs: Sequence[Quantizer | None],
+    what: str,
+) -> None:
+    """Raises: Damaged: The integer kernel of an operator has no number for the ratio of the steps.
+
+    The kernels end the process then: of a sum where the output's step is too small for those of the inputs, of Softmax
+    where the input's step times ``beta`` is too small.
+    """
+    steps = [float(grid.scale) if grid and not grid.scale.ndim else 0.0 for grid in (*inputs, *outputs[:1])]
+    if not outputs or outputs[0] is None or not inputs or inputs[0] is None:
+        return
+    bits, largest = outputs[0].bits, max(steps[:-1])
+    summed = kind in ("ADD", "SUB") and bits in _SUM_SHIFT
+    if summed and (2 * largest >= 2.0 ** _SUM_SHIFT[bits] * steps[-1] or max(steps) > _MAX_STEP):
+        raise Damaged(f"{what} adds steps of {largest:.3g} to one of {steps[-1]:.3g}")
+    beta = options.get("beta", 0.0)
+    if kind == "SOFTMAX" and bits == 8 and not 1 < steps[0] * beta * 2.0**_SOFTMAX_SHIFT < np.inf:
+        raise Damaged(f"{what} has a step of {steps[0]:.3g} and beta {beta:.3g}")
 
 
 def check_calls(model: RawModel) -> None:

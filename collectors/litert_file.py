@@ -18,9 +18,11 @@ from quantmedic.collectors.litert_checks import (
     check_content,
     check_grid,
     check_memory,
+    check_options,
     check_order,
     check_places,
     check_shape,
+    check_steps,
 )
 from quantmedic.collectors.litert_read import (
     ACCIDENTS,
@@ -187,6 +189,8 @@ def _graph(
     )
     operators = tuple(_operators(raw, graph))
     check_order(graph, {i for i, one in enumerate(stored) if one.is_there})
+    for operator in operators:
+        _check_kernel(operator, tensors)
     return tensors, operators
 
 
@@ -322,6 +326,15 @@ def _operators(raw: RawModel, graph: RawGraph) -> Iterator[LiteOperator]:
             raise Damaged(f"operator {i} is a custom operator without a name")
         kind = custom if is_custom else kind
         yield LiteOperator(i, kind, operator.inputs, operator.outputs, operator.options, is_custom)
+
+
+def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:
+    what = f"operator {operator.index}, {operator.kind},"
+    inputs, outputs = (
+        [tensors[i].quantizer for i in places if i >= 0] for places in (operator.inputs, operator.outputs)
+    )
+    check_options(operator.kind, operator.options, what)
+    check_steps(operator.kind, operator.options, inputs, outputs, what)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -1,7 +1,11 @@
 """LiteRT files: what is read of them, and that damaged ones are refused with one error."""
 
+import tracemalloc
+from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -9,7 +13,7 @@ import pytest
 from litert_models import channels_last, every_operator, quantized
 from models import images, random
 
-from quantmedic.collectors.litert_file import read_litert
+from quantmedic.collectors.litert_file import LiteModel, read_litert, unpacked
 from quantmedic.engine.errors import ModelError
 
 DATA = Path(__file__).parent / "data" / "litert"
@@ -129,3 +133,167 @@ def test_weights_with_one_scale(tmp_path, written):
     path.write_bytes(quantized(written, "weights", per_tensor=True))
     grids = [tensor.quantizer for tensor in read_litert(path).tensors if tensor.quantizer]
     assert grids and all(grid.axis is None for grid in grids)
+
+
+# --- what would end the interpreter's process ----------------------------------------------------------------------
+
+
+def edited(content: bytes, path: Path, edit: Callable[[Any], object]) -> Path:
+    """The model with its tree of objects changed."""
+    import flatbuffers
+
+    model = objects(content)
+    edit(model)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    path.write_bytes(bytes(builder.Output()))
+    return path
+
+
+def tensor(model: Any, name: str) -> Any:
+    return next(one for one in model.subgraphs[0].tensors if one.name == name.encode())
+
+
+def operator(model: Any, output: str) -> Any:
+    tensors = model.subgraphs[0].tensors
+    return next(one for one in model.subgraphs[0].operators if tensors[one.outputs[0]].name == output.encode())
+
+
+def put(what: Any, **values: Any) -> None:
+    for name, value in values.items():
+        setattr(what, name, value)
+
+
+HOSTILE: dict[str, tuple[Callable[[Any], object], str]] = {
+    "place of a tensor": (lambda m: put(operator(m, "stem"), inputs=[0, 999, 1]), "place 999"),
+    "place of a buffer": (lambda m: put(tensor(m, "stem/weight"), buffer=999), "place 999"),
+    "place of a code": (lambda m: put(operator(m, "stem"), opcodeIndex=99), "place 99"),
+    "unknown operator": (lambda m: put(m.operatorCodes[0], builtinCode=9999), "9999"),
+    "unknown type": (lambda m: put(tensor(m, "stem"), type=99), "99"),
+    "size of a buffer": (lambda m: put(tensor(m, "stem/weight"), shape=[8, 3, 3, 4]), "216 bytes"),
+    "negative side": (lambda m: put(tensor(m, "stem"), shape=[1, -8, 8, 8], shapeSignature=None), "-8"),
+    "giant": (lambda m: put(tensor(m, "stem"), shape=[1, 65536, 65536, 8], shapeSignature=None), "65536"),
+    "order": (lambda m: m.subgraphs[0].operators.reverse(), "before it is written"),
+    "written twice": (lambda m: put(operator(m, "depth"), outputs=operator(m, "stem").outputs), "which is given"),
+    "a constant written": (lambda m: put(operator(m, "stem"), outputs=operator(m, "stem").inputs[1:2]), "given"),
+    "scales for an axis": (lambda m: put(tensor(m, "stem/weight").quantization, quantizedDimension=1), "axis 1"),
+    "axis": (lambda m: put(tensor(m, "stem/weight").quantization, quantizedDimension=7), "axis 7"),
+    "number of zero points": (lambda m: put(tensor(m, "stem").quantization, zeroPoint=[0, 0]), "2 zero points"),
+    "zero point": (lambda m: put(tensor(m, "stem").quantization, zeroPoint=[-2130706441]), "zero point"),
+    "scale": (lambda m: put(tensor(m, "stem").quantization, scale=[float("nan")]), "scale"),
+    "step of a sum": (lambda m: put(tensor(m, "sum").quantization, scale=[1e-10]), "ADD"),
+    "filter": (lambda m: put(operator(m, "average").builtinOptions, filterHeight=-(2**31)), "filterHeight"),
+    "stride": (lambda m: put(operator(m, "stem").builtinOptions, strideH=0), "strideH"),
+    "padding": (lambda m: put(operator(m, "average").builtinOptions, padding=6), "padding"),
+    "beta": (lambda m: put(operator(m, "shares").builtinOptions, beta=0.0), "beta"),
+    "no options": (lambda m: put(operator(m, "max"), builtinOptions=None, builtinOptionsType=0), "strideH"),
+    "no subgraph": (lambda m: put(m, subgraphs=[]), "no subgraph"),
+    "a buffer outside": (lambda m: put(m.buffers[1], data=None, offset=10**6, size=10**9), "a buffer ends"),
+    "a signature": (lambda m: put(m.signatureDefs[0], subgraphIndex=3), "signature"),
+}
+
+
+@pytest.fixture(scope="module")
+def integers(written) -> bytes:
+    return quantized(written, "int8", {"image": channels_last(images())})
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_model_is_refused_before_it_runs(tmp_path, integers, name):
+    edit, words = HOSTILE[name]
+    error = refused(edited(integers, tmp_path / "model.tflite", edit))
+    assert "damaged" in error.message and words in error.where[1]
+
+
+def test_subgraphs_that_call_each_other(tmp_path, written):
+    from ai_edge_litert import schema_py_generated as schema
+
+    def loop(model: Any) -> None:
+        options = schema.WhileOptionsT(condSubgraphIndex=1, bodySubgraphIndex=1)
+        model.subgraphs.append(copy(model.subgraphs[0]))
+        put(operator(model, "open"), builtinOptions=options, builtinOptionsType=schema.BuiltinOptions.WhileOptions)
+
+    assert "calls itself" in str(refused(edited(written, tmp_path / "model.tflite", loop)))
+
+
+def test_lengths_that_are_larger_than_the_file_cost_no_memory(tmp_path, written):
+    """Wherever four bytes stand, they say 2 147 483 647, which is a length in many places."""
+    path = tmp_path / "model.tflite"
+    tracemalloc.start()
+    for at in Random(0).sample(range(0, len(written) - 4, 4), 250):
+        path.write_bytes(written[:at] + b"\xff\xff\xff\x7f" + written[at + 4 :])
+        try:
+            read_litert(path)
+        except ModelError as error:
+            assert str(path) in str(error)
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
+
+
+# --- parts of the format -------------------------------------------------------------------------------------------
+
+
+def test_codes_of_four_and_two_bits():
+    assert unpacked(np.array([0xF1, 0x08], np.uint8), 4, 3, signed=True).tolist() == [1, -1, -8]
+    assert unpacked(np.array([0xF1], np.uint8), 4, 2, signed=False).tolist() == [1, 15]
+    assert unpacked(np.array([0b11_10_01_00], np.uint8), 2, 4, signed=True).tolist() == [0, 1, -2, -1]
+
+
+def test_a_buffer_behind_the_flatbuffer(tmp_path, written):
+    """Files of more than 2 GB keep their constants there; the format is written here by hand."""
+    path = tmp_path / "model.tflite"
+    true = next(t.data for t in read(written, path).tensors if t.name == "stem/weight")
+    assert true is not None
+    place = next(t for t in objects(written).subgraphs[0].tensors if t.name == b"stem/weight").buffer
+    edited(written, path, lambda m: put(m.buffers[place], data=None, offset=1 << 20, size=true.nbytes))
+    path.write_bytes(path.read_bytes().ljust(1 << 20, b"\0") + true.tobytes())
+    found = next(t.data for t in read_litert(path).tensors if t.name == "stem/weight")
+    np.testing.assert_array_equal(found, true)
+
+
+def test_names_are_unique_and_custom_operators_have_theirs(tmp_path, written):
+    from ai_edge_litert import schema_py_generated as schema
+
+    def edit(model: Any) -> None:
+        put(tensor(model, "product"), name="sum")
+        put(tensor(model, "flat"), name="")
+        code = next(c for c in model.operatorCodes if c.builtinCode == schema.BuiltinOperator.LOGISTIC)
+        put(code, builtinCode=schema.BuiltinOperator.CUSTOM, deprecatedBuiltinCode=32, customCode="TFLite_Mine")
+
+    model = read_litert(edited(written, tmp_path / "model.tflite", edit))
+    names = [one.name for one in model.tensors]
+    assert len(set(names)) == len(names) and "sum" in names and "" not in names
+    assert [one.kind for one in model.operators if one.is_custom] == ["TFLite_Mine"]
+
+
+def test_codes_of_old_files(tmp_path, written):
+    """Files from before 2020 have but the deprecated field."""
+    model = read_litert(
+        edited(written, tmp_path / "m.tflite", lambda m: [put(code, builtinCode=0) for code in m.operatorCodes])
+    )
+    assert [one.kind for one in model.operators] == [one.kind for one in read(written, tmp_path / "n.tflite").operators]
+
+
+def test_further_subgraphs_and_sparse_constants_are_told(tmp_path, written):
+    from ai_edge_litert import schema_py_generated as schema
+
+    def edit(model: Any) -> None:
+        model.subgraphs.append(copy(model.subgraphs[0]))
+        model.subgraphs[1].name = "body"
+        tensor(model, "scores/weight").sparsity = schema.SparsityParametersT(traversalOrder=[0, 1])
+
+    model = read_litert(edited(written, tmp_path / "model.tflite", edit))
+    assert any("body" in notice for notice in model.notices)
+    assert any("scores/weight" in notice for notice in model.notices)
+    assert next(one for one in model.tensors if one.name == "scores/weight").data is None
+
+
+def read(content: bytes, path: Path) -> LiteModel:
+    path.write_bytes(content)
+    return read_litert(path)
+
+
+def objects(content: bytes) -> Any:
+    from ai_edge_litert import schema_py_generated as schema
+
+    return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
