@@ -523,6 +523,9 @@ class LayerFacts(Facts):
     reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
     reported: ReportedFacts = ReportedFacts()
     layers_behind: int | None = fact("layers behind it in the order of the network; 0: the last one")
+    inner_host: bool | None = fact(
+        "the toolchain put it on the CPU, and layers before and behind it on the accelerator"
+    )
     wide_asked: bool | None = fact("the settings ask for 16 bits for it by name (wide_layers)")
 
 
@@ -993,7 +996,7 @@ class ModelFacts(Facts):
     reported_cosine_min: float | None = fact("lowest cosine similarity that the toolchain reported of a layer", "ratio")
     reported_cosine_median: float | None = fact("median over the layers of what it reported", "ratio")
     inner_host_layers: int | None = fact(
-        "layers that the toolchain put on the CPU between two that it put on the accelerator"
+        "layers that the toolchain put on the CPU between two that it put on the accelerator (inner_host)"
     )
     sqnr_slope_db: float | None = fact(
         "least-squares slope of the accumulated sqnr_db over the layers, first to last, times their number: total fall",

@@ -103,7 +103,9 @@ def prescribe(diagnosis: "Diagnosis", base: RuleBase, asked: str | None = None) 
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
     wanted = [] if diagnosis.verdict == "healthy" else _wanted(diagnosis, base)
     given = _prescription(diagnosis, wanted, toolchain) if wanted else None
-    return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given})
+    guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
+    advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
+    return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given, "advice": advice})
 
 
 def _wanted(diagnosis: "Diagnosis", base: RuleBase) -> list[_Choice]:

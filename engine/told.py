@@ -69,31 +69,32 @@ def _told(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] |
 
 
 def layers_told(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
-    """The layers with their place from the end, and whether 16 bits were asked for them."""
+    """The layers with their place from the end, where they run, and whether 16 bits were asked for them."""
     wide = set(settings.wide_layers or ())
-    last = len(layers) - 1
+    devices = [layer.reported.device for layer in layers]
+    others = [place for place, device in enumerate(devices) if device not in (None, _HOST)]
+    first, last = (others[0], others[-1]) if others else (0, -1)
     return tuple(
         layer.model_copy(
             update={
-                "layers_behind": last - place,
+                "layers_behind": len(layers) - 1 - place,
+                "inner_host": None if device is None else device == _HOST and first < place < last,
                 "wide_asked": None
                 if settings.wide_layers is None
                 else bool(wide & {layer.name, layer.float_name, layer.quantized_name, *(layer.float_nodes or ())}),
             }
         )
-        for place, layer in enumerate(layers)
+        for place, (layer, device) in enumerate(zip(layers, devices, strict=True))
     )
 
 
 def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, Any]:
     """What the toolchain reported of the layers, over all of them."""
     cosines = [layer.reported.cosine for layer in layers if layer.reported.cosine is not None]
-    devices = [layer.reported.device for layer in layers if layer.reported.device is not None]
-    inner = [place for place, device in enumerate(devices) if device != _HOST]
-    between = devices[inner[0] : inner[-1]] if inner else []
+    inner = [layer.inner_host for layer in layers if layer.inner_host is not None]
     return {
         "settings": settings_facts(model.settings),
         "reported_cosine_min": min(cosines, default=None),
         "reported_cosine_median": median(cosines) if cosines else None,
-        "inner_host_layers": between.count(_HOST) if devices else None,
+        "inner_host_layers": sum(inner) if inner else None,
     }

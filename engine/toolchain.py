@@ -39,6 +39,7 @@ class Toolchain(BaseModel):
     title: str = Field(description="as in reports")
     names: tuple[str, ...] = Field(description="what users call it, shortest first")
     checked: str = Field(description="version with which its options were checked")
+    guide: str | None = Field(default=None, description="general page of the manual that leads through its work")
     marks: tuple[Mark, ...] = ()
     forms: Mapping[str, Form] = Field(default={}, description="calls and files that take options")
     given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
@@ -59,7 +60,9 @@ class Chosen(BaseModel):
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:
-    """The toolchain that the user asked for, else the one that the quantized model carries marks of.
+    """The toolchain that the user asked for, else the one whose configuration or log was read.
+
+    Else the one that the quantized model carries marks of.
 
     Raises:
         RuleError: No toolchain has the name that was asked for.
@@ -68,6 +71,9 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
     if asked is not None:
         found = named(asked, known)
         return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
+    told = next((each for each in known if each.name == model.settings.toolchain), None)
+    if told is not None:
+        return Chosen(name=told.name, title=told.title, how="told by its configuration or log")
     marks = _marks(model)
     for toolchain in known:
         for mark in toolchain.marks:

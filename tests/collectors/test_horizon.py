@@ -100,14 +100,14 @@ COMPILED = f"""\
 2025-07-19 12:42:14,985 file: hb_compile.py func: hb_compile line No: 280 Start hb_compile...
 2025-07-19 12:42:15,125 file: tool_utils.py func: tool_utils line No: 373 The num of calibration data: 40
 {_AT} +------------+
-{_AT} | Node                   | NodeType   | ON  | Threshold | Calibrated Cosine | Quantized Cosine | Output Data Type |
+{_AT} | Node                  | NodeType   | ON  | Threshold | Calibrated Cosine | Quantized Cosine | Output Data Type |
 {_AT} +------------+
-{_AT} | /embed/Conv            | Conv       | BPU | 2.75369   | 0.999725          | --               | si16             |
-{_AT} | ...norm/mean1         | ReduceMean | BPU | 3.522259  | 0.537047          | --               | si16             |
-{_AT} | ...linear/Add_reshape  | Transpose  | BPU | 4.504372  | 0.998093          | --               | si8              |
-{_AT} | ...linear/Add_reshape  | Transpose  | BPU | 3.200435  | 0.998781          | --               | si8              |
-{_AT} | /act/Gelu              | HzGelu     | --  | 3.28796   | 0.996798          | --               | --               |
-{_AT} | /head/Gemm             | Conv       | BPU | 1.5       | 0.996             | 0.99             | si8              |
+{_AT} | /embed/Conv           | Conv       | BPU | 2.75369   | 0.999725          | --               | si16             |
+{_AT} | ...norm/mean1        | ReduceMean | BPU | 3.522259  | 0.537047          | --               | si16             |
+{_AT} | ...linear/Add_reshape | Transpose  | BPU | 4.504372  | 0.998093          | --               | si8              |
+{_AT} | ...linear/Add_reshape | Transpose  | BPU | 3.200435  | 0.998781          | --               | si8              |
+{_AT} | /act/Gelu             | HzGelu     | --  | 3.28796   | 0.996798          | --               | --               |
+{_AT} | /head/Gemm            | Conv       | BPU | 1.5       | 0.996             | 0.99             | si8              |
 {_AT} +------------+
 {_AT} | TensorName | Calibrated Cosine | Quantized Cosine |
 {_AT} | output     | 0.996             | 0.99             |

@@ -161,7 +161,7 @@ def test_horizon_options_of_two_tools_go_to_two_files() -> None:
         "op_config": {"Conv": {"qtype": "int16"}, "Softmax": {"qtype": "int16"}}
     }
     assert yaml.safe_load(files["prescription.yaml"]) == {
-        "calibration_parameters": {"optimization": "set_model_output_int16"}
+        "model_parameters": {"node_info": {"/a/Conv": {"ON": "CPU"}, "/b/Softmax": {"ON": "CPU"}}}
     }
 
 

@@ -57,11 +57,14 @@ GENERAL = {
     "torch",
     "weights",
     "mct",
+    "horizon",
     "writing-rules",
     "xquant",
 }
 #: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
 HARM_OF_THEIR_OWN = {"A005", "G001", "G002", "M001", "M002", "W002", "W004", "R003", "S009"}
+#: The same where the toolchain's own comparison shows the harm.
+HARM_OF_THEIR_OWN |= {"M012"}
 #: The same where two checkpoints were compared: what is stored is no rounding of the float weights.
 HARM_OF_THEIR_OWN |= {"W014", "W016", "W018"}
 TOOLCHAINS = {
