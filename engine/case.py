@@ -30,6 +30,8 @@ from quantmedic.engine.thumbnails import Thumbnails
 CASE_SCHEMA = 2
 #: ``mode`` in the run record of a case without data: models were read and not run.
 STATIC = "static"
+#: The same, and the framework, of a case that nothing but files of a toolchain tell of.
+IMPORTED = "imported"
 #: Channels and bins that are kept of an operator's weights.
 WEIGHT_CHANNELS, WEIGHT_BINS = 256, 64
 #: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.

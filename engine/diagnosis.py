@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from quantmedic.engine.advice import Advice, Recovery, Withheld, advise
-from quantmedic.engine.case import SimulationRecord
+from quantmedic.engine.case import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.change import Change
 from quantmedic.engine.check_record import CheckReport
 from quantmedic.engine.collector import uncollected
@@ -20,6 +20,7 @@ from quantmedic.engine.facts import (
     MetricFacts,
     ModelFacts,
     OutputFacts,
+    ReportedFacts,
     Role,
     Scope,
     TensorFacts,
@@ -43,6 +44,9 @@ GLOBAL_SCOPES = ("model", "dataset")
 PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
 #: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
 GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
+
+
+_NOTHING_REPORTED = ReportedFacts()
 
 
 class EvidenceRow(Contract):
@@ -185,6 +189,7 @@ class LayerRow(Contract):
     operations: int | None = None
     time_ms: float | None = None
     time_share: float | None = None
+    reported: ReportedFacts | None = Field(default=None, description="what a file of the toolchain reports of it")
     findings: tuple[str, ...] = ()
 
 
@@ -251,6 +256,7 @@ class Diagnosis(Contract):
     )
     thresholds: tuple[Threshold, ...]
     warnings: tuple[str, ...]
+    imports: tuple[ImportRecord, ...] = Field(default=(), description="files of the toolchain that were read")
     run: Mapping[str, Any] = Field(description="versions, options, file names and hashes that gave these facts")
 
 
@@ -265,6 +271,7 @@ def diagnose(
     proof: ProofRecord | None = None,
     version: str,
     warnings: Iterable[str] = (),
+    imports: Iterable[ImportRecord] = (),
     run: Mapping[str, Any] | None = None,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
     previous: Before | None = None,
@@ -280,6 +287,7 @@ def diagnose(
         proof: What these changes gave on copies of the quantized model.
         version: Version of quantmedic, for the report.
         warnings: Notices of the collectors.
+        imports: Files of the toolchain that were read.
         run: What produced the facts.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
@@ -293,7 +301,7 @@ def diagnose(
     causes = rank_tried(causes, past) if past is not None else causes
     return Diagnosis(
         quantmedic_version=version,
-        verdict=_verdict(causes, facts.model, size),
+        verdict=_verdict(causes, facts, size),
         drop_class=size,
         evidence_strength=evidence_strength(facts.model.metric),
         causes=causes,
@@ -312,6 +320,7 @@ def diagnose(
         previous=past,
         thresholds=tuple(base.thresholds.values()),
         warnings=tuple(warnings),
+        imports=tuple(imports),
         run=run or {},
     )
 
@@ -640,12 +649,22 @@ def _standing(results: list[RuleResult]) -> set[tuple[str, str]]:
     return fired | {(u.rule.id, u.subject) for result in results for u in result.unknown}
 
 
-def _verdict(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> Verdict:
+def _verdict(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropClass | None) -> Verdict:
     """``degraded`` also where a measured loss is left without a cause: silence about it would be a pass."""
+    model = facts.model
     if model.float_is_quantized or model.nonfinite_output in ("float", "both"):
         return "not-comparable"
     lost = model.harmed or size in ("moderate", "large")
-    return "degraded" if lost or _explained(causes) else "healthy"
+    if lost or _explained(causes):
+        return "degraded"
+    return "not-comparable" if _is_untold(facts) else "healthy"
+
+
+def _is_untold(facts: CaseFacts) -> bool:
+    """Only files of a toolchain were read, and none tells of an error: that none was found is no pass."""
+    errors = ("cosine", "sqnr_db", "mse", "normalized_mse", "rmse_over_scale")
+    told = (getattr(layer.reported, name) for layer in facts.layers for name in errors)
+    return facts.model.framework == IMPORTED and all(value is None for value in told)
 
 
 def _explained(causes: tuple[CauseReport, ...]) -> bool:
@@ -728,6 +747,7 @@ def _layer_rows(facts: CaseFacts, results: list[RuleResult]) -> tuple[LayerRow, 
                 operations=layer.operations,
                 time_ms=layer.time_ms,
                 time_share=layer.time_share,
+                reported=layer.reported if layer.reported != _NOTHING_REPORTED else None,
                 findings=tuple(flagged.get(layer.name or "", ())),
             )
         )

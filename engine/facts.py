@@ -907,6 +907,7 @@ class SettingsFacts(Facts):
         "factors that the toolchain builds into the model, per channel: (pixel - mean) · factor", "1/value"
     )
     unknown_keys: tuple[str, ...] | None = fact("keys of the configuration that the toolchain does not know")
+    unknown_key_count: int | None = fact("how many these are")
     norm_type: str | None = fact("what the toolchain builds in front of the model, by its own word: data_mean …")
     calibrates_raw: bool | None = fact(
         "calibration samples pass the means and factors that the toolchain builds into the model: they have to be "

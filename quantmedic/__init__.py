@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quantmedic.comparisons import compare, write_comparison
     from quantmedic.fallbacks import fallback
     from quantmedic.histories import load_history, write_trend
+    from quantmedic.imports import import_files
     from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.static import collect_static
     from quantmedic.weights import collect_weights, compare_weights
@@ -38,6 +39,7 @@ __all__ = [
     "compare_weights",
     "diagnose",
     "fallback",
+    "import_files",
     "inspect",
     "judge",
     "load_case",
@@ -61,6 +63,7 @@ _HOMES = {
     "compare": "comparisons",
     "compare_weights": "weights",
     "fallback": "fallbacks",
+    "import_files": "imports",
     "load_history": "histories",
     "load_sensitivity": "sensitivities",
     "sensitivity": "sensitivities",

@@ -24,6 +24,7 @@ from quantmedic.engine.rule import RuleBase, load_rules
 from quantmedic.engine.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.tensors import main_role
 from quantmedic.engine.toolchain import named
+from quantmedic.imports import read_sources, with_files
 from quantmedic.opening import default_metric, is_litert, open_pair
 
 Progress = Callable[[str, int, int | None], None]
@@ -110,6 +111,7 @@ def collect(
     memory: int | None = None,
     core_config: Any = None,
     mct_log: str | Path | None = None,
+    settings_files: Sequence[str | Path] = (),
     thumbnails: bool = True,
     profile: bool = False,
 ) -> Case:
@@ -156,6 +158,8 @@ def collect(
         core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
         mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
             missing or belongs to another model is said in a notice.
+        settings_files: What the toolchain was told or left behind, in any of the formats that ``import_files`` reads:
+            settings, recorded thresholds and reported figures, matched by name.
         thumbnails: Keep small versions of a few samples where they are images, for reports to show.
         profile: Also measure how long a run of each model takes, and each operator of a quantized ONNX model. Times
             differ from run to run, so two cases of one input are no longer equal.
@@ -198,6 +202,7 @@ def collect(
         getattr(models, "quantized_module", None), rules, toolchain_logs, core_config=core_config, mct_log=mct_log
     )
     extras = replace(extras, search=told.search, settings=told.settings)
+    sources = read_sources(settings_files)
     if stages:
         pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
         extras = replace(extras, stages=open_stages(pairs, models.float_graph))
@@ -220,7 +225,7 @@ def collect(
             checkpoint=lambda case: save_case(case, checkpoint) if checkpoint is not None else None,
             extras=extras,
         )
-        case = _with_preprocessing(case, preprocessing or {})
+        case = with_files(_with_preprocessing(case, preprocessing or {}), sources)
         if told.notice is not None:
             case = noted(case, told.notice)
         base = rules or load_rulebase()
@@ -471,6 +476,7 @@ def judge(
         proof=case.record.proof,
         version=quantmedic.__version__,
         warnings=_warnings(case),
+        imports=case.record.imports,
         run=_run(case),
         histogram=lambda tensor: display_histogram(case, tensor),
         previous=_before(previous, case, base) if previous is not None else None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from quantmedic.cli_gate import baseline, check, trend
+from quantmedic.cli_import import import_
 from quantmedic.cli_options import (
     CONTEXT,
     FORMATS,
@@ -233,6 +234,7 @@ def report(
     _judge_and_write(load_case(*cases), rules, output, formats, quiet, verbose, before, toolchain)
 
 
+cli.add_command(import_)
 cli.add_command(check)
 cli.add_command(baseline)
 cli.add_command(trend)

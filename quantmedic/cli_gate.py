@@ -34,7 +34,7 @@ FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
 DEFAULT_FORMATS = tuple(name for name in FORMATS if name != "png")
 DEFAULT_BASELINE = "quantmedic-baseline.json"
 #: Options of ``collect`` that need no data.
-_STATIC = ("toolchain_logs", "mct_log")
+_STATIC = ("toolchain_logs", "mct_log", "settings_files")
 
 
 class _Day(click.ParamType):

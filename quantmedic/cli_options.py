@@ -99,6 +99,13 @@ data_options = combined(
         "--toolchain-log", "toolchain_logs", multiple=True, metavar="FILE", help="What the toolchain printed; repeat."
     ),
     click.option("--mct-log", metavar="FOLDER", help="What Sony's toolkit logged: the folder of mct.set_log_folder."),
+    click.option(
+        "--settings",
+        "settings_files",
+        multiple=True,
+        metavar="FILE",
+        help="What the toolchain was told or left behind: configuration, log, table, encodings; repeat.",
+    ),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
     click.option(
         "--thumbnails/--no-thumbnails",

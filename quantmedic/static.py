@@ -9,6 +9,7 @@ import quantmedic
 from quantmedic.api import noted, toolchain_facts
 from quantmedic.engine.case import Case
 from quantmedic.engine.rule import RuleBase
+from quantmedic.imports import read_sources, with_files
 from quantmedic.opening import open_files
 from quantmedic.weights import Progress, collect_weights
 
@@ -22,6 +23,7 @@ def collect_static(
     toolchain_logs: Sequence[str | Path] = (),
     core_config: Any = None,
     mct_log: str | Path | None = None,
+    settings_files: Sequence[str | Path] = (),
     progress: Progress = lambda stage, done, total: None,
 ) -> Case:
     """What two models tell without data: neither is run, and accuracy is not measured.
@@ -37,6 +39,7 @@ def collect_static(
         toolchain_logs: See ``collect``.
         core_config: See ``collect``.
         mct_log: See ``collect``; of several quantizations in the log the newest is taken.
+        settings_files: See ``collect``.
         progress: Called with a stage, the parts done and their number where known.
 
     Raises:
@@ -47,6 +50,7 @@ def collect_static(
     from quantmedic.collectors.from_onnx import Extras
     from quantmedic.collectors.static import collect
 
+    sources = read_sources(settings_files)
     told = toolchain_facts(None, rules, toolchain_logs, core_config=core_config, mct_log=mct_log)
     if any(_is_checkpoint(model) for model in (float_model, quantized_model)):
         case = collect_weights(float_model, quantized_model, threads=threads, progress=progress)
@@ -55,7 +59,7 @@ def collect_static(
         models = open_files(float_model, quantized_model)
         case = collect(models, version=quantmedic.__version__, threads=threads)
     extras = Extras(search=told.search, settings=told.settings)
-    case = replace(case, record=extras.added_to(case.record))
+    case = with_files(replace(case, record=extras.added_to(case.record)), sources)
     return case if told.notice is None else noted(case, told.notice)
 
 

@@ -22,6 +22,7 @@ SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
 NOT_JUDGED_SHOWN = 4
 NOTICES_SHOWN = 3
+REPORTED_SHOWN = 5
 CHANGES_SHOWN = 4
 TRIALS_SHOWN = 6
 TRIAL_GAIN = 24
@@ -108,6 +109,9 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     if context.compared:
         yield ""
         yield from _compared(context.compared, paint)
+    if context.imports:
+        yield ""
+        yield from _files(context, verbosity, paint)
     yield ""
     yield from _rules(context, verbosity, paint)
     if verbosity == "verbose":
@@ -269,6 +273,27 @@ def _compared(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[str]:
         yield f"{line}  *" if row.jump else line
     if any(row.jump for row in rows):
         yield "* departs most from the stage before"
+
+
+def _files(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    yield paint("files of the toolchain", "bold")
+    for row in context.imports:
+        yield from wrapped(f"{row.file}: {'; '.join(row.tells) or 'nothing that is known'}", indent=2)
+        if row.unknown:
+            yield from wrapped(f"unknown keys: {', '.join(row.unknown)}", indent=4)
+    shown = context.reported if verbosity == "verbose" else context.reported[:REPORTED_SHOWN]
+    for line in shown:
+        figures = {
+            "cosine": line.cosine,
+            "SQNR": f"{line.sqnr} dB" if line.sqnr else "",
+            "RMSE / scale": line.steps,
+            "MSE": line.mse,
+            "normalized MSE": line.normalized,
+        }
+        text = ", ".join(f"{name} {figure}" for name, figure in figures.items() if figure)
+        yield f"    {visible(line.name, NAME_LIMIT):<{NAME_LIMIT}} {text}"
+    if len(context.reported) > len(shown):
+        yield f"    {len(context.reported) - len(shown)} more (--verbose)"
 
 
 def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:

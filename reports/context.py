@@ -20,6 +20,7 @@ from quantmedic.reports.cost import CostBox, cost_box
 from quantmedic.reports.data_sets import SetsBox, sets_box
 from quantmedic.reports.gate import GateBox, gate_box
 from quantmedic.reports.history import HistoryBox, history_box
+from quantmedic.reports.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.previous import PreviousBox, previous_box
 from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
@@ -35,6 +36,7 @@ from quantmedic.reports.tables import (
     comparison_lines,
     dataset_table,
     fact_lines,
+    files_only,
     judged_role,
     layer_table,
     output_lines,
@@ -80,6 +82,13 @@ STATIC_ONLY = (
     "Weights, graph and quantization parameters alone were judged: without data, neither accuracy nor activations were "
     "measured."
 )
+#: The same where nothing but files of a toolchain was read.
+FILE_VERDICTS = {
+    "healthy": "Nothing in the toolchain's files tells of a fault of medium or high severity.",
+    "degraded": "The toolchain's files tell of a fault.",
+    "not-comparable": "The toolchain's files tell of no errors: float and quantized model were not compared.",
+}
+FILES_ONLY = "Files of a toolchain alone were read: neither model was run, and whether accuracy is lost is not known."
 STRENGTHS = {
     "proven": "The drop is proven: its whole 95 % interval lies above zero.",
     "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
@@ -157,6 +166,9 @@ class ReportContext:
     history: Annotated[HistoryBox | None, "earlier checks of this model; None where none were recorded"]
     cost: Annotated[CostBox, "what quantization gave for what it cost"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
+    imports: Annotated[tuple[ImportLine, ...], "files of the toolchain; empty where none was given"]
+    lacking: Annotated[tuple[str, ...], "what none of these files tells, and which kind of file would"]
+    reported: Annotated[tuple[ReportedLine, ...], "what the toolchain itself measured of layers, worst first"]
     not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
     passed: Annotated[tuple[RuleLine, ...], "rules that found nothing"]
     not_applicable: Annotated[tuple[RuleLine, ...], "rules without a subject in this model"]
@@ -209,6 +221,9 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         history=history_box(diagnosis.check.trend if diagnosis.check is not None else None),
         cost=cost_box(diagnosis),
         compared=comparison_lines(diagnosis),
+        imports=import_rows(diagnosis.imports),
+        lacking=lacking(diagnosis.imports),
+        reported=reported_rows(diagnosis.layers),
         not_judged=rule_lines(diagnosis.not_judged, manuals),
         passed=rule_lines(diagnosis.passed, manuals),
         not_applicable=rule_lines(diagnosis.not_applicable, manuals),
@@ -249,14 +264,24 @@ def _verdict_text(diagnosis: Diagnosis) -> str:
         return "Quantization harms the outputs."
     if diagnosis.verdict == "degraded" and not diagnosis.causes:
         return "Quantization costs accuracy, and no rule found out why."
-    verdicts = WEIGHT_VERDICTS if _weights_only(diagnosis) else STATIC_VERDICTS if without_data(diagnosis) else VERDICTS
-    return verdicts[diagnosis.verdict]
+    return _verdicts(diagnosis)[diagnosis.verdict]
+
+
+def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
+    """Sentences by verdict, for what was judged."""
+    if _weights_only(diagnosis):
+        return WEIGHT_VERDICTS
+    if files_only(diagnosis):
+        return FILE_VERDICTS
+    return STATIC_VERDICTS if without_data(diagnosis) else VERDICTS
 
 
 def judged_alone(diagnosis: Diagnosis) -> str:
     """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
     if _weights_only(diagnosis):
         return "weights alone were judged"
+    if files_only(diagnosis):
+        return "files of a toolchain alone were judged"
     return "weights, graph and parameters alone were judged" if without_data(diagnosis) else ""
 
 
@@ -268,6 +293,8 @@ def _unmeasured_drop(diagnosis: Diagnosis) -> bool:
 def _strength_text(diagnosis: Diagnosis) -> str:
     if _weights_only(diagnosis):
         return WEIGHTS_ONLY
+    if files_only(diagnosis):
+        return FILES_ONLY
     if without_data(diagnosis):
         return STATIC_ONLY
     return STRENGTHS[diagnosis.evidence_strength.statement]

@@ -100,8 +100,8 @@ def _kind(column: Column) -> type:
 def _values(column: Column, width: int) -> dict[str, Any]:
     """One column in the shortest way."""
     distinct = list(dict.fromkeys(column.values))
-    if len(distinct) == 1:
-        return {"all": distinct[0]}
+    if len(distinct) < 2:  # None where there are no layers.
+        return {"all": next(iter(distinct), None)}
     forms = [{"list": column.values}] if not column.numeric else []
     if len(distinct) < max(len(column.values) / 2, 2):
         forms.append(_dictionary(distinct, column.values))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from quantmedic.engine.case import STATIC
+from quantmedic.engine.case import IMPORTED, STATIC
 from quantmedic.engine.diagnosis import Diagnosis, LayerRow, RuleNote
 from quantmedic.engine.facts import (
     ROLES,
@@ -224,8 +224,13 @@ def judged_role(diagnosis: Diagnosis) -> Role:
 
 
 def without_data(diagnosis: Diagnosis) -> bool:
-    """Both models were read and not run."""
-    return diagnosis.run.get("mode") == STATIC
+    """Both models were read and not run, or only what a toolchain says of them was read."""
+    return diagnosis.run.get("mode") in (STATIC, IMPORTED)
+
+
+def files_only(diagnosis: Diagnosis) -> bool:
+    """Nothing but files of a toolchain was read."""
+    return diagnosis.run.get("mode") == IMPORTED
 
 
 def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> LayerTable:

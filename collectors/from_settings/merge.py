@@ -1,0 +1,384 @@
+"""Files of a toolchain merged: into a case that was measured, or into one of their own.
+
+The first source of a value stands; another that says otherwise is named in a notice. Names that match nothing in a
+measured case are counted and named.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.collectors.messages import did_you_mean
+from quantmedic.engine.case import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
+from quantmedic.engine.facts import (
+    BiasFacts,
+    Facts,
+    ModelFacts,
+    QuantizerFacts,
+    RecordedFacts,
+    ReportedFacts,
+    SettingsFacts,
+    WeightFacts,
+)
+
+F = TypeVar("F", bound=Facts)
+#: Two files agree where their numbers are this close: some write few digits.
+SAME = 1e-3
+#: Names, values and settings that one line lists.
+SHOWN = 3
+_SETTINGS_SHOWN = 6
+#: Parts of the names of operators with weights or a matrix product, in whatever toolchain's spelling.
+_COMPUTE_WORDS = ("conv", "gemm", "matmul", "fullyconnected", "innerproduct", "dense", "linear", "lstm", "gru", "rnn")
+#: What of the settings is no option.
+_NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
+UNKNOWN_TYPE = "unknown"
+#: What a case of files alone says above all.
+NOTICE = (
+    "files of a toolchain alone were read: neither model was run, errors of layers are those that the tool reported, "
+    "and rules on accuracy, activations and data are not judged"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file or folder that was read."""
+
+    name: str
+    format: str
+    toolchain: str
+    told: Imported
+
+
+class _Clash(NamedTuple):
+    """A value that a later file states otherwise than an earlier one."""
+
+    what: str
+    subject: str
+    fact: str
+    first: str
+    second: str
+    values: tuple[Any, Any]
+
+
+@dataclass
+class _Ledger:
+    """What is known so far, and which file each setting comes from."""
+
+    settings: SettingsFacts
+    tensors: list[RecordedFacts]
+    layers: list[ReportedFacts]
+    origins: dict[str, str] = field(default_factory=dict)
+    clashes: list[_Clash] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Places of tensors and layers of a case by every name that they go by."""
+
+    tensors: Mapping[str, int]
+    layers: Mapping[str, int]
+    others: frozenset[str]
+
+    @classmethod
+    def of(cls, record: CaseRecord) -> "_Names":
+        tensors: dict[str, int] = {}
+        for place, tensor in enumerate(record.tensors):
+            for name in (tensor.name, tensor.float_name):
+                tensors.setdefault(name, place)
+        layers: dict[str, int] = {}
+        for names in (_own_names, _part_names):
+            for place, op in enumerate(record.operators):
+                for name in names(op, record):
+                    layers.setdefault(name, place)
+        for op in record.operators:
+            outputs = [i for i in op.outputs if i is not None]
+            for own in _own_names(op, record) if outputs else ():
+                tensors.setdefault(own, outputs[0])
+        weights = frozenset(op.weight.name for op in record.operators if op.weight.name)
+        return cls(tensors, layers, weights)
+
+
+def _own_names(op: OperatorRecord, record: CaseRecord) -> Iterator[str]:
+    yield from (name for name in (op.name, op.float_name, op.quantized_name) if name)
+
+
+def _part_names(op: OperatorRecord, record: CaseRecord) -> Iterator[str]:
+    """Names of the nodes that a layer stands for, and of what it writes: some tools call layers by these."""
+    yield from op.float_nodes or ()
+    for index in op.outputs:
+        if index is not None:
+            yield record.tensors[index].name
+            yield record.tensors[index].float_name
+
+
+def read_source(path: Path) -> Source:
+    """One file of a toolchain, or the log folder of Sony's toolkit.
+
+    Raises:
+        DataError: It cannot be read, is damaged, or is of no kind that is known.
+    """
+    if path.is_dir():
+        from quantmedic.collectors.from_settings.mct_folder import FORMAT
+
+        return Source(path.name, FORMAT.name, FORMAT.toolchain, FORMAT.read(path))
+    kind = recognised(path)
+    return Source(path.name, kind.name, kind.toolchain, kind.read(path))
+
+
+def imported_case(sources: Sequence[Source], version: str) -> Case:
+    """A case of what files tell by themselves: layers and tensors as they name them, and nothing measured.
+
+    Args:
+        sources: What was read, at least one.
+        version: Version of quantmedic, for the record.
+    """
+    types: dict[str, str] = {}
+    for source in sources:
+        for name, kind in source.told.layer_types.items():
+            types.setdefault(name, kind)
+    names = dict.fromkeys(name for source in sources for name in (*source.told.layers, *source.told.layer_types))
+    thresholds = dict.fromkeys(name for source in sources for name in source.told.tensors)
+    if not names:  # Each tensor stands for the layer that writes it.
+        names = thresholds
+    places = {name: place for place, name in enumerate(thresholds)}
+    operators = tuple(_operator(place, name, types, places) for place, name in enumerate(names))
+    record = CaseRecord(
+        quantmedic_version=version,
+        model=ModelFacts(
+            name=sources[0].name,
+            framework=IMPORTED,
+            operators=len(operators) or None,
+            compute_operators=sum(op.is_compute for op in operators) if types else None,
+        ),
+        tensors=tuple(_tensor(name, types if name in names else {}) for name in thresholds),
+        operators=operators,
+        outputs=(),
+        input_tensor=None,
+        image_input=False,
+        metric=None,
+        metric_higher_is_better=None,
+        unmatched=(),
+        notices=(NOTICE,),
+        run={"mode": IMPORTED},
+    )
+    return with_sources(Case(record, {}), sources)
+
+
+def _operator(place: int, name: str, types: Mapping[str, str], tensors: Mapping[str, int]) -> OperatorRecord:
+    kind = types.get(name, UNKNOWN_TYPE)
+    plain = kind.lower().replace("_", "")
+    return OperatorRecord(
+        index=place,
+        name=name,
+        float_name=name,
+        quantized_name=None,
+        op_type=kind,
+        inputs=(),
+        outputs=(tensors[name],) if name in tensors else (),
+        is_compute=any(word in plain for word in _COMPUTE_WORDS),
+        is_first=None,
+        is_last=None,
+        executed_as=None,
+        weight=WeightFacts(),
+        bias=BiasFacts(),
+    )
+
+
+def _tensor(name: str, types: Mapping[str, str]) -> TensorRecord:
+    return TensorRecord(
+        name=name,
+        float_name=name,
+        producer=types.get(name, UNKNOWN_TYPE),
+        producer_name=name if name in types else None,
+        consumers=(),
+        axis=None,
+        channels=1,
+        bucketed=False,
+        is_input=False,
+        quantizer=QuantizerFacts(),
+    )
+
+
+def with_sources(case: Case, sources: Sequence[Source]) -> Case:
+    """The case with what the files tell: settings, recorded thresholds and reported figures, matched by name."""
+    record = case.record
+    names = _Names.of(record)
+    ledger = _Ledger(
+        record.model.settings, [t.recorded for t in record.tensors], [op.reported for op in record.operators]
+    )
+    told = {"search": record.model.search, "failure": record.model.failure}
+    imports = list(record.imports)
+    for source in sources:
+        _learn_settings(source, ledger)
+        known_tensors = _learn(source, source.told.tensors, names.tensors, ledger.tensors, "threshold", ledger)
+        known_layers = _learn(source, source.told.layers, names.layers, ledger.layers, "figure", ledger)
+        for name, facts in (("search", source.told.search), ("failure", source.told.failure)):
+            told[name] = _joined(told[name], facts)[0]
+        _name_strangers(source, names, ledger)
+        ledger.notices += [f"{source.name}: {notice}" for notice in source.told.notices]
+        imports.append(_import_record(source, known_tensors, known_layers))
+    changes: dict[str, Any] = {
+        "model": record.model.model_copy(update={"settings": ledger.settings, **told}),
+        "tensors": _updated(record.tensors, "recorded", ledger.tensors),
+        "operators": _updated(record.operators, "reported", ledger.layers),
+        "imports": tuple(imports),
+    }
+    own = [*_clash_notices(ledger.clashes), *ledger.notices]
+    changes["notices"] = tuple(dict.fromkeys((*record.notices, *own)))
+    return replace(case, record=record.model_copy(update=changes))
+
+
+def _updated(records: Sequence[Any], name: str, facts: Sequence[Facts]) -> tuple[Any, ...]:
+    return tuple(r.model_copy(update={name: f}) for r, f in zip(records, facts, strict=True))
+
+
+def _learn_settings(source: Source, ledger: _Ledger) -> None:
+    told, known = source.told.settings, ledger.settings
+    unknown = tuple(dict.fromkeys((*(told.unknown_keys or ()), *source.told.unknown)))
+    has_options = told != SettingsFacts() or bool(unknown)
+    told = told.model_copy(update=dict.fromkeys(_NO_OPTION))
+    joined, clashes = _joined(known, told)
+    for name, values in clashes.items():
+        first = ledger.origins.get(name, "what was given before")
+        ledger.clashes.append(_Clash("setting", name, name, first, source.name, values))
+    for name in told.model_fields_set:
+        if getattr(told, name) is not None:
+            ledger.origins.setdefault(name, source.name)
+    if has_options:
+        # Of a configuration that was read, no unknown key is a finding too.
+        every = tuple(dict.fromkeys((*(known.unknown_keys or ()), *unknown)))
+        joined = joined.model_copy(update={"unknown_keys": every, "unknown_key_count": len(every)})
+    ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or source.toolchain})
+
+
+def _learn(
+    source: Source,
+    told: Mapping[str, F],
+    places: Mapping[str, int],
+    known: list[F],
+    what: str,
+    ledger: _Ledger,
+) -> int:
+    """Add facts by name, and return how many found their place."""
+    found = 0
+    for name, facts in told.items():
+        place = places.get(name)
+        if place is None:
+            continue
+        found += 1
+        own: Any = known[place]
+        facts = facts.model_copy(update={"origin": None})
+        joined, clashes = _joined(own, facts)
+        if clashes:
+            fact, values = next(iter(clashes.items()))
+            ledger.clashes.append(_Clash(what, name, fact, own.origin, source.name, values))
+            # What else is said of a threshold belongs to that threshold.
+            joined = own if what == "threshold" else joined
+        elif joined != own:
+            origin = source.name if own.origin is None else ", ".join(dict.fromkeys((own.origin, source.name)))
+            joined = joined.model_copy(update={"origin": origin})
+        known[place] = joined
+    return found
+
+
+def _joined(mine: F, theirs: F) -> tuple[F, dict[str, tuple[Any, Any]]]:
+    """Both together, and where they differ; mine stand."""
+    update, clashes = {}, {}
+    for name in type(mine).model_fields:
+        a, b = getattr(mine, name), getattr(theirs, name)
+        if b is None:
+            continue
+        if a is None:
+            update[name] = b
+        elif not _same(a, b):
+            clashes[name] = (a, b)
+    return mine.model_copy(update=update), clashes
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (a, b)]
+    if all(numbers):
+        return math.isclose(a, b, rel_tol=SAME, abs_tol=1e-9) or (a != a and b != b)
+    return bool(a == b)
+
+
+def _clash_notices(clashes: Iterable[_Clash]) -> Iterator[str]:
+    """One notice per pair of files and kind of value."""
+    groups: dict[tuple[str, str, str], list[_Clash]] = {}
+    for clash in clashes:
+        groups.setdefault((clash.what, clash.first, clash.second), []).append(clash)
+    for (what, first, second), found in groups.items():
+        a, b = (_text(value) for value in found[0].values)
+        subject = found[0].subject if what == "setting" else f"{found[0].fact} of {found[0].subject}"
+        more = f", and {len(found) - 1} more {what}s differ" if len(found) > 1 else ""
+        yield f"{first} and {second} contradict each other: {subject} is {a} there and {b} here{more}; {first} stands"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(_text, value[:SHOWN])) + (", …" if len(value) > SHOWN else "") or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
+    """Say which names match nothing in the case."""
+    told = source.told
+    for kind, given, known in (
+        ("tensor", told.tensors, names.tensors),
+        ("layer", dict.fromkeys((*told.layers, *told.layer_types)), names.layers),
+    ):
+        strangers = [name for name in given if name not in known and name not in names.others]
+        if not strangers:
+            continue
+        if len(strangers) == len(given):
+            what = f"none of its {len(given)} {kind}s is one of this model: is it of another"
+        else:
+            what = f"{len(strangers)} of its {len(given)} {kind}s are none of this model's"
+        shown = "; ".join(f"{name}{did_you_mean(name, known)}" for name in strangers[:SHOWN])
+        ledger.notices.append(f"{source.name}: {what}: {shown}{'; …' if len(strangers) > SHOWN else ''}")
+
+
+def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
+    told = source.told
+    options = told.settings.model_copy(update=dict.fromkeys(_NO_OPTION)).model_dump(exclude_none=True)
+    # A file that names layers with nothing but their types tells of no errors.
+    figures = _figures(told.layers.values())
+    parts = [
+        (f"settings: {_listed([f'{name} {_text(value)}' for name, value in options.items()])}", bool(options)),
+        (f"thresholds of {_matched(tensors, len(told.tensors), 'tensor')}", bool(told.tensors)),
+        (f"{', '.join(figures)} of {_matched(layers, len(told.layers), 'layer')}", bool(figures)),
+        ("how its search for bit widths went", told.search.model_dump(exclude_none=True) != {}),
+        (f"how quantization failed: {told.failure.kind or 'in words not known'}", bool(told.failure.failed)),
+    ]
+    lacks = {"settings": options, "thresholds": told.tensors, "errors of layers": figures}
+    return ImportRecord(
+        file=source.name,
+        format=source.format,
+        toolchain=source.toolchain,
+        tells=tuple(text for text, is_told in parts if is_told),
+        lacks=tuple(name for name, found in lacks.items() if not found),
+        unknown=tuple(dict.fromkeys((*(told.settings.unknown_keys or ()), *told.unknown))),
+    )
+
+
+def _matched(found: int, given: int, noun: str) -> str:
+    plural = noun if given == 1 else f"{noun}s"
+    return f"{given} {plural}" if found == given else f"{given} {plural}, {found} of them in this model"
+
+
+def _figures(layers: Iterable[ReportedFacts]) -> list[str]:
+    known = {name for facts in layers for name in facts.model_fields_set if getattr(facts, name) is not None}
+    return [name for name in ReportedFacts.model_fields if name in known and name != "origin"]
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _SETTINGS_SHOWN} more" if len(texts) > _SETTINGS_SHOWN else ""
+    return ", ".join(texts[:_SETTINGS_SHOWN]) + more
