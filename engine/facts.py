@@ -175,6 +175,16 @@ class RecordedFacts(Facts):
         "covered); the larger of both data sets",
         "ratio",
     )
+    bulk_overshoot: float | None = fact(
+        "the same of 98 % of the values, those between their 1 % and 99 % quantiles: above 0, more than 1 % of them "
+        "lie beyond an end of the recorded threshold",
+        "ratio",
+    )
+    slack: float | None = fact(
+        "reach of the recorded threshold (largest magnitude it covers) / largest magnitude of the values of the data "
+        "that was given, of both sets",
+        "ratio",
+    )
     deployed_ratio: float | None = fact(
         "width of the recorded threshold / width of the deployed quantizer's range, or its inverse where that is "
         "larger; 1 = the model holds what the file records",

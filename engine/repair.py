@@ -17,6 +17,7 @@ from quantmedic.engine.facts import (
     ErrorFacts,
     ModelFacts,
     QuantizerFacts,
+    RecordedFacts,
     Role,
     TensorDataFacts,
     TensorFacts,
@@ -143,6 +144,8 @@ def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
     nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
     gone = dict.fromkeys(("best_sqnr_db", *_UNTOLD)) | grid_facts(tensor.data.values, QuantizerFacts())
+    # What a file records of it is no longer what the model holds.
+    gone |= {"recorded": RecordedFacts()}
     return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
 
 
@@ -164,7 +167,7 @@ def _regridded(
     update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
     quantizer = _requantized(tensor.quantizer, grid)
-    known = {"quantizer": quantizer, "data": data, role: data}
+    known = {"quantizer": quantizer, "recorded": RecordedFacts(), "data": data, role: data}
     return tensor.model_copy(update={**known, **dict.fromkeys(_UNTOLD), **grid_facts(values, quantizer)})
 
 

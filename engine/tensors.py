@@ -16,6 +16,7 @@ from quantmedic.engine.facts import (
     DistributionFacts,
     ErrorFacts,
     QuantizerFacts,
+    RecordedFacts,
     Role,
     SettingsFacts,
     TensorDataFacts,
@@ -584,7 +585,7 @@ def _tensor_facts(
         clip_low=record.clip_low,
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
-        recorded=record.recorded,
+        recorded=recorded_facts(record.recorded, data.values(), quantizer),
         shift_excess=_shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer),
         **_unmasked(case, index, main.values),
@@ -607,6 +608,35 @@ def grid_facts(values: DistributionFacts, quantizer: QuantizerFacts) -> dict[str
         "sample_levels": ratio(sample, quantizer.scale),
         "median_levels": ratio(typical, quantizer.scale),
     }
+
+
+def recorded_facts(
+    recorded: RecordedFacts, data: Iterable[TensorDataFacts], quantizer: QuantizerFacts
+) -> RecordedFacts:
+    """What a file records of a tensor, held against the values of all data sets and the quantizer of the model."""
+    if recorded.low is None or recorded.high is None or recorded.high <= recorded.low:
+        return recorded
+    low, high = recorded.low, recorded.high
+    values = [found.values for found in data]
+    reach, seen = max(abs(low), abs(high)), max((v.absmax for v in values if v.absmax is not None), default=None)
+    deployed = None
+    if quantizer.low is not None and quantizer.high is not None:
+        deployed = ratio(high - low, quantizer.high - quantizer.low)
+    return recorded.model_copy(
+        update={
+            "overshoot": _overshoot([(v.min, v.max) for v in values], low, high),
+            "bulk_overshoot": _overshoot([(v.p1, v.p99) for v in values], low, high),
+            "slack": ratio(reach, seen),
+            "deployed_ratio": None if not deployed else max(deployed, 1 / deployed),
+        }
+    )
+
+
+def _overshoot(ends: Iterable[tuple[float | None, float | None]], low: float, high: float) -> float | None:
+    """How far the ends reach beyond a range, over its width; the farthest."""
+    known = [(a, b) for a, b in ends if a is not None and b is not None]
+    beyond = [max(b - high, low - a, 0.0) for a, b in known]
+    return max(beyond) / (high - low) if beyond else None
 
 
 def _shift_excess(values: DistributionFacts, quantizer: QuantizerFacts, settings: SettingsFacts) -> float | None:

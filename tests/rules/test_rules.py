@@ -60,6 +60,7 @@ GENERAL = {
     "horizon",
     "writing-rules",
     "xquant",
+    "import",
 }
 #: Rules of medium or high severity that rest on other evidence of harm than ``model.harmed``.
 HARM_OF_THEIR_OWN = {"A005", "G001", "G002", "M001", "M002", "W002", "W004", "R003", "S009"}
@@ -67,6 +68,8 @@ HARM_OF_THEIR_OWN = {"A005", "G001", "G002", "M001", "M002", "W002", "W004", "R0
 HARM_OF_THEIR_OWN |= {"M012"}
 #: The same where two checkpoints were compared: what is stored is no rounding of the float weights.
 HARM_OF_THEIR_OWN |= {"W014", "W016", "W018"}
+#: The same where nothing was run: the toolchain's own figures.
+HARM_OF_THEIR_OWN |= {"A016"}
 TOOLCHAINS = {
     "onnxruntime",
     "Sony MCT",

@@ -1,0 +1,141 @@
+"""What ai-edge-quantizer leaves behind: recipe, calibration result, and its comparison of both models.
+
+``Quantizer.quantize(…).save`` writes NAME_recipe.json, ``Quantizer.validate(…).save`` NAME_comparison_result.json. The
+calibration result is a dictionary in memory, minimum and maximum by tensor, that users keep as JSON. Read with
+ai-edge-quantizer 0.10.0.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quantmedic.collectors.from_settings.files import read_json
+from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.values import flag, number, table, unknown_keys, whole
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import RecordedFacts, ReportedFacts, SettingsFacts
+
+RECIPE_KEYS = ("regex", "operation", "algorithm_key", "op_config", "overridden_algorithm_params")
+CONFIG_KEYS = (
+    "activation_tensor_config",
+    "weight_tensor_config",
+    "compute_precision",
+    "explicit_dequantize",
+    "skip_checks",
+    "min_weight_elements",
+)
+TENSOR_KEYS = ("num_bits", "symmetric", "granularity", "dtype", "algorithm_params", "block_size", "algorithm_key")
+NO_QUANTIZE = "no_quantize"
+TENSORS = ("input_tensors", "intermediate_tensors", "output_tensors")
+_RESULT = re.compile(r"\s*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:\s*\{\s*\"(?:min|max)\"\s*:\s*\[")
+#: What its metrics put for a value that is no number, and for an infinite one.
+_NO_NUMBER, _ENDLESS = 1e-9, 1e9
+
+
+def _is_recipe(name: str, text: str) -> bool:
+    return text.lstrip().startswith("[") and all(f'"{key}"' in text for key in ("regex", "operation", "algorithm_key"))
+
+
+def _read_recipe(path: Path) -> Imported:
+    content = read_json(path)
+    steps = [table(step) for step in content] if isinstance(content, list) else []
+    if not steps or not all(steps):
+        raise DataError("the recipe holds no steps", where=str(path))
+    unknown: list[str] = []
+    for step in steps:
+        config = table(step.get("op_config"))
+        unknown += [*unknown_keys(step, RECIPE_KEYS), *unknown_keys(config, CONFIG_KEYS, "op_config: ")]
+        for key in CONFIG_KEYS[:2]:
+            unknown += unknown_keys(table(config.get(key)), TENSOR_KEYS, f"{key}: ")
+    general = [step for step in steps if step.get("regex") == ".*" and step.get("operation") == "*"]
+    found: dict[str, Any] = _general(table(general[-1].get("op_config"))) if general else {}
+    left = [step for step in steps if step.get("algorithm_key") == NO_QUANTIZE]
+    types = tuple(str(step.get("operation")) for step in left if step.get("regex") == ".*")
+    names = tuple(str(step.get("regex")) for step in left if step.get("regex") != ".*")
+    wide = tuple(
+        str(step.get("regex"))
+        for step in steps
+        if table(table(step.get("op_config")).get(CONFIG_KEYS[0])).get("num_bits") == 16 and step.get("regex") != ".*"
+    )
+    settings = SettingsFacts(**found, float_types=types or None, float_layers=names or None, wide_layers=wide or None)
+    notices = () if general or not settings.model_dump(exclude_none=True) else ("no step is for all operators",)
+    return Imported(settings=settings, unknown=tuple(dict.fromkeys(unknown)), notices=notices)
+
+
+def _general(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step for all operators says of weights and activations."""
+    activation, weight = (table(config.get(key)) for key in CONFIG_KEYS[:2])
+    symmetric = [flag(part.get("symmetric")) for part in (activation, weight)]
+    granularity = str(weight.get("granularity", "")).rpartition(".")[2]
+    precision = str(config.get("compute_precision", "")).rpartition(".")[2]
+    return {
+        "activation_bits": whole(activation.get("num_bits")),
+        "weight_bits": whole(weight.get("num_bits")),
+        "asymmetric_activations": None if symmetric[0] is None else not symmetric[0],
+        "asymmetric_weights": None if symmetric[1] is None else not symmetric[1],
+        "per_channel_weights": {"CHANNELWISE": True, "TENSORWISE": False}.get(granularity),
+        "dynamic": precision == "INTEGER" and not activation if weight else None,
+    }
+
+
+def _is_result(name: str, text: str) -> bool:
+    return _RESULT.match(text) is not None
+
+
+def _read_result(path: Path) -> Imported:
+    found, left = {}, []
+    for name, entry in table(read_json(path)).items():
+        lows, highs = (_flat(table(entry).get(key)) for key in ("min", "max"))
+        if not lows or not highs or min(lows) > max(highs):
+            left.append(name)
+            continue
+        found[name] = RecordedFacts(low=min(lows), high=max(highs))
+    if not found:
+        raise DataError("the calibration result holds no ranges", where=str(path))
+    notices = (f"{len(left)} tensors have no range that can be read, first {left[0]}",) if left else ()
+    return Imported(tensors=found, notices=notices)
+
+
+def _flat(value: Any) -> list[float]:
+    """All numbers of nested lists; none where anything else is among them."""
+    if not isinstance(value, list):
+        found = number(value)
+        return [] if found is None else [found]
+    parts = [_flat(item) for item in value]
+    return [item for part in parts for item in part] if all(parts) else []
+
+
+def _is_comparison(name: str, text: str) -> bool:
+    return '"reduced_size_bytes"' in text and text.lstrip().startswith("{")
+
+
+def _read_comparison(path: Path) -> Imported:
+    layers: dict[str, ReportedFacts] = {}
+    for signature in table(read_json(path)).values():
+        for kind in TENSORS:
+            for name, metrics in table(table(signature).get(kind)).items():
+                layers.setdefault(name, _reported(table(metrics)))
+    known = {name: facts for name, facts in layers.items() if facts != ReportedFacts()}
+    if not known:
+        raise DataError("the comparison holds no errors of tensors", where=str(path))
+    return Imported(layers=known)
+
+
+def _reported(metrics: Mapping[str, Any]) -> ReportedFacts:
+    """Its figures in ours: its SNR is a ratio of powers, not in dB."""
+    mse, cosine, ratio = (number(metrics.get(key)) for key in ("mse", "cosine_similarity", "snr"))
+    usable = ratio is not None and ratio > 0 and ratio not in (_NO_NUMBER, _ENDLESS)
+    return ReportedFacts(
+        mse=mse if mse is not None and mse >= 0 else None,
+        cosine=min(cosine, 1.0) if cosine is not None and cosine != _NO_NUMBER else None,
+        sqnr_db=10 * math.log10(ratio) if usable and ratio is not None else None,
+    )
+
+
+FORMATS = (
+    Format("ai-edge-quantizer recipe", "ai-edge-quantizer", _is_recipe, _read_recipe),
+    Format("ai-edge-quantizer calibration result", "ai-edge-quantizer", _is_result, _read_result),
+    Format("ai-edge-quantizer comparison", "ai-edge-quantizer", _is_comparison, _read_comparison),
+)

@@ -1,0 +1,174 @@
+"""Encodings of AIMET: what each quantizer of its simulation covers, as the export writes it for a runtime.
+
+Versions 0.4 to 0.6.1 hold two dictionaries by tensor (of the torch export by module, then input or output), 1.0.0 two
+lists, 2.0.0 one list in the words of ONNX's QuantizeLinear. Up to 1.0.0, real = scale · (code + offset) with codes from
+0; from 2.0.0 on, real = scale · (code - y_zero_point). In the documented format: AIMET itself is not run.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quantmedic.collectors.from_settings.files import read_json
+from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.values import flag, grid, number, table, whole
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import RecordedFacts, SettingsFacts
+
+#: Quantization schemes by the word in quantizer_args.
+METHODS = {
+    "min_max": "minmax",
+    "post_training_tf": "minmax",
+    "post_training_tf_enhanced": "mse",
+    "tf_enhanced": "mse",
+    "training_range_learning_with_tf_init": "minmax",
+    "training_range_learning_with_tf_enhanced_init": "mse",
+    "post_training_percentile": "percentile",
+    "percentile": "percentile",
+}
+_KEYS = re.compile(r"\"(activation_encodings|param_encodings)\"\s*:\s*[\[{]")
+_DTYPE = re.compile(r"(?P<unsigned>u?)int(?P<bits>\d{1,2})")
+Encodings = Sequence[Mapping[str, Any]]
+
+
+def _is_encodings(name: str, text: str) -> bool:
+    if not text.lstrip().startswith("{"):
+        return False
+    return _KEYS.search(text) is not None or ('"encodings"' in text and '"y_scale"' in text)
+
+
+def _read(path: Path) -> Imported:
+    content = table(read_json(path))
+    parts = [content.get(key) for key in ("activation_encodings", "param_encodings")]
+    if "encodings" in content and not any(parts):
+        return _second(content, path)
+    activations, parameters = (dict(_entries(part)) for part in parts)
+    if not activations and not parameters:
+        raise DataError("the encodings file holds no encodings", where=str(path))
+    recorded = {name: facts for name, own in activations.items() if (facts := _first(own)) is not None}
+    floats = [name for name, own in activations.items() if _is_float(own)]
+    left = [name for name in activations if name not in recorded and name not in floats]
+    args = table(content.get("quantizer_args"))
+    settings = _settings(args, list(activations.values()), list(parameters.values()))
+    notices = [f"{len(parameters)} encodings are of weights and biases, of which only bits and axes are used"]
+    notices += [f"{len(left)} encodings cannot be read, first {left[0]}"] if left else []
+    method = settings.calibration_method
+    recorded = {name: facts.model_copy(update={"method": method}) for name, facts in recorded.items()}
+    return Imported(settings=settings, tensors=recorded, notices=tuple(notices if parameters else notices[1:]))
+
+
+def _entries(part: Any) -> Iterator[tuple[str, Encodings]]:
+    """Encodings by name, of all versions up to 1.0.0."""
+    if isinstance(part, list):
+        for entry in part:
+            name = table(entry).get("name")
+            if isinstance(name, str):
+                yield name, list(_unrolled(table(entry)))
+        return
+    for name, entry in table(part).items():
+        if isinstance(entry, list):
+            yield name, [table(item) for item in entry]
+        for side in ("input", "output"):
+            for place, own in table(table(entry).get(side)).items():
+                yield f"{name}.{side}{place}" if side == "input" or place != "0" else name, [table(own)]
+
+
+def _unrolled(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """One dictionary per scale, as versions before 1.0.0 have them."""
+    scales, offsets = (entry.get(key) for key in ("scale", "offset"))
+    scales = scales if isinstance(scales, list) else [scales]
+    offsets = offsets if isinstance(offsets, list) and len(offsets) == len(scales) else [None] * len(scales)
+    for scale, offset in zip(scales, offsets, strict=True):
+        own = {"bitwidth": entry.get("bw"), "dtype": entry.get("dtype"), "is_symmetric": entry.get("is_sym")}
+        yield {**own, "scale": scale, "offset": offset}
+
+
+def _is_float(encodings: Encodings) -> bool:
+    return bool(encodings) and str(encodings[0].get("dtype", "int")).lower() == "float"
+
+
+def _first(encodings: Encodings) -> RecordedFacts | None:
+    """What an encoding of one tensor covers; of several channels the widest, None where it cannot be read."""
+    found = [facts for own in encodings if (facts := _facts(own)) is not None]
+    if not found or len(found) < len(encodings) or _is_float(encodings):
+        return None
+    widest = max(found, key=lambda facts: (facts.high or 0.0) - (facts.low or 0.0))
+    return widest
+
+
+def _facts(own: Mapping[str, Any]) -> RecordedFacts | None:
+    bits, scale, offset = whole(own.get("bitwidth")), number(own.get("scale")), whole(own.get("offset"))
+    low, high, symmetric = number(own.get("min")), number(own.get("max")), flag(own.get("is_symmetric"))
+    if bits is None or not 1 < bits <= 32:
+        return None
+    if scale is not None and offset is not None and scale > 0:
+        facts = grid(scale, -offset, bits, signed=False)
+        facts = facts.model_copy(update={"symmetric": symmetric})
+    else:
+        facts = RecordedFacts(bits=bits, symmetric=symmetric)
+    if low is not None and high is not None and low <= high:
+        facts = facts.model_copy(update={"low": low, "high": high})
+    return facts if facts.low is not None else None
+
+
+def _settings(args: Mapping[str, Any], activations: list[Encodings], parameters: list[Encodings]) -> SettingsFacts:
+    """What the arguments state, else what all encodings agree on."""
+    scheme = str(args.get("quant_scheme", "")).rpartition(".")[2].lower()
+    per_channel = flag(args.get("per_channel_quantization"))
+    if per_channel is None and parameters:
+        per_channel = any(len(own) > 1 for own in parameters)
+    symmetric = {flag(item.get("is_symmetric")) for own in activations for item in own}
+    # Biases have encodings of 32 bits of their own.
+    weight_bits = {whole(item.get("bitwidth")) for own in parameters for item in own} - {32}
+    bits = {whole(item.get("bitwidth")) for own in activations for item in own if not _is_float(own)}
+    return SettingsFacts(
+        calibration_method=METHODS.get(scheme),
+        per_channel_weights=per_channel,
+        asymmetric_activations=not symmetric.pop() if len(symmetric) == 1 and None not in symmetric else None,
+        activation_bits=whole(args.get("activation_bitwidth")) or (bits.pop() if len(bits) == 1 else None),
+        weight_bits=whole(args.get("param_bitwidth")) or (weight_bits.pop() if len(weight_bits) == 1 else None),
+    )
+
+
+def _second(content: Mapping[str, Any], path: Path) -> Imported:
+    """Version 2.0.0: one list, in which nothing tells activations from weights but the name."""
+    entries = content.get("encodings")
+    found, left = {}, []
+    for entry in entries if isinstance(entries, list) else []:
+        own = table(entry)
+        name, facts = own.get("name"), _onnx_facts(table(entry))
+        if isinstance(name, str) and facts is not None:
+            found[name] = facts
+        else:
+            left.append(str(name))
+    if not found:
+        raise DataError("the encodings file holds no encodings that can be read", where=str(path))
+    notices = (f"{len(left)} encodings cannot be read, first {left[0]}",) if left else ()
+    return Imported(tensors=found, notices=notices)
+
+
+def _onnx_facts(own: Mapping[str, Any]) -> RecordedFacts | None:
+    match = _DTYPE.fullmatch(str(own.get("output_dtype", "")))
+    scales = _numbers(own.get("y_scale"))
+    points = _numbers(own.get("y_zero_point", 0) or 0)
+    if match is None or not scales or min(scales) <= 0 or not 1 < int(match["bits"]) <= 32 or not points:
+        return None
+    bits, signed = int(match["bits"]), not match["unsigned"]
+    widest = max(range(len(scales)), key=lambda i: scales[i])
+    point = points[widest] if len(points) == len(scales) else points[0]
+    facts = grid(scales[widest], int(point), bits, signed=signed)
+    return facts.model_copy(update={"symmetric": all(p == (0 if signed else 2 ** (bits - 1)) for p in points)})
+
+
+def _numbers(value: Any) -> list[float]:
+    """All numbers of a scalar or of nested lists; none where anything else is among them."""
+    if not isinstance(value, list):
+        found = number(value)
+        return [] if found is None else [found]
+    parts = [_numbers(item) for item in value]
+    return [] if not all(parts) else [item for part in parts for item in part if math.isfinite(item)]
+
+
+FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read),)

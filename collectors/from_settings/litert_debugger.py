@@ -1,0 +1,73 @@
+"""The CSV of LiteRT's QuantizationDebugger: the error of each operator fed as deployed, with scale and zero point.
+
+Columns as ``QuantizationDebugger.layer_statistics_dump`` writes them, custom metrics among them. A line stands for an
+operator, by the tensor that it writes.
+"""
+
+import csv
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from quantmedic.collectors.from_settings.files import read_text
+from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.values import grid, number, whole
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import RecordedFacts, ReportedFacts
+
+REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
+COLUMNS = (*REQUIRED, "tensor_idx", "num_elements", "stddev", "mean_error", "max_abs_error")
+
+
+def _is_table(name: str, text: str) -> bool:
+    first = text.splitlines()[0].split(",") if text.strip() else []
+    return {"op_name", "tensor_idx", "mean_squared_error"} <= {cell.strip().strip('"') for cell in first}
+
+
+def _read(path: Path) -> Imported:
+    text = read_text(path)
+    try:
+        rows = list(csv.DictReader(text.splitlines(), strict=True))
+    except csv.Error as error:
+        raise DataError("the table of the debugger is damaged", where=f"{path}: {error}") from error
+    header = text.splitlines()[0].split(",")
+    lacking = [column for column in REQUIRED if column not in [cell.strip().strip('"') for cell in header]]
+    if lacking:
+        raise DataError("the table of the debugger lacks columns", where=f"{path}: {', '.join(lacking)}")
+    layers: dict[str, ReportedFacts] = {}
+    tensors: dict[str, RecordedFacts] = {}
+    types: dict[str, str] = {}
+    for line, row in enumerate(rows, 2):
+        name = row.get("tensor_name")
+        if None in row or not name or row.get(REQUIRED[-1]) is None:
+            raise DataError(
+                "a line of the debugger's table has too few or too many cells",
+                where=f"{path}:{line}",
+                help="is the file cut off? Write it again with layer_statistics_dump",
+            )
+        layers[name], recorded = _line(row)
+        types[name] = row.get("op_name") or ""
+        if recorded is not None:
+            tensors[name] = recorded
+    if not layers:
+        raise DataError("the table of the debugger holds no operator", where=str(path))
+    custom = [cell for cell in rows[0] if cell not in COLUMNS]
+    notices = (f"its own metrics are not used: {', '.join(custom)}",) if custom else ()
+    return Imported(tensors=tensors, layers=layers, layer_types=types, notices=notices)
+
+
+def _line(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | None]:
+    mse, scale, point = number(row["mean_squared_error"]), number(row["scale"]), whole(row["zero_point"])
+    mse = None if mse is None or mse < 0 else mse
+    if scale is None or scale <= 0:
+        return ReportedFacts(mse=mse), None
+    reported = ReportedFacts(mse=mse, rmse_over_scale=None if mse is None else math.sqrt(mse) / scale)
+    if point is None or not -128 <= point <= 127:
+        return reported, RecordedFacts(scale=scale, zero_point=point)
+    # An output of 16 bits has the zero point 0 too, and a scale that tells no bits: only the grid's step is certain.
+    if point == 0:
+        return reported, RecordedFacts(scale=scale, zero_point=0)
+    return reported, grid(scale, point, 8, signed=True)
+
+
+FORMATS = (Format("table of LiteRT's QuantizationDebugger", "TensorFlow converter", _is_table, _read),)
