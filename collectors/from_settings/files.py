@@ -71,10 +71,12 @@ class _NoAliases(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+def _pair(loader: _NoAliases, node: Any) -> tuple[Any, ...]:
+    return tuple(loader.construct_sequence(node, deep=True))
+
+
 # The one tag of Python that holds no more than plain values: keys of dumped configurations are pairs.
-_NoAliases.add_constructor(
-    "tag:yaml.org,2002:python/tuple", lambda loader, node: tuple(loader.construct_sequence(node, deep=True))
-)
+_NoAliases.add_constructor("tag:yaml.org,2002:python/tuple", _pair)
 
 
 def read_yaml(path: Path) -> Any:
