@@ -39,6 +39,8 @@ from quantmedic.engine.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 _RECORD = "case.json"
 _COMPARISON = "comparison."
 _WEIGHTS = "weights/"
+#: Schema that knows the ``step`` error.
+_FIRST_WITH_STEPS = 3
 #: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
 _WEIGHT_ROWS: Mapping[str, type] = {
     "index": np.int32,
@@ -167,6 +169,9 @@ def _migrate(raw: Any, path: Path) -> Any:
             where=f"{path}: schema {version}, this version reads up to {CASE_SCHEMA}",
             help="pip install --upgrade quantmedic",
         )
+    told = raw.get("run")
+    if version < _FIRST_WITH_STEPS and isinstance(told, dict) and "operator_error" in told:
+        told["step_error"] = False
     return raw
 
 
@@ -330,6 +335,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     rows = int(arrays["channels"].sum())
     # Cases of earlier versions do not have them: nothing was counted.
     unfilled: dict[str, NDArray[Any]] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    unfilled |= {f"step.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
     return SetStatistics(
         channels=arrays["channels"],
         columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},

@@ -37,7 +37,7 @@ BATCH_BYTES = 16 << 20
 MAX_BATCH = 32
 UNKNOWN_BATCH = 8
 #: What an interrupted run has to be repeated with.
-RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "metric_output")
+RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
 RESUMED_EXTRAS = ("reference_outputs", "device_outputs", "stages", "expected_float_metric")
 
 

@@ -40,6 +40,7 @@ class Options:
         batch_size: Samples per run; None for as many as suit the processor's cache.
         threads: Processor threads to use.
         operator_error: Also measure each operator on float inputs (one more run per batch).
+        step_error: Also measure each operator against the float one on deployed inputs (one more run per batch).
         seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
         mode: ``exact`` measures every tensor on every sample, ``fast`` each on a slice of them.
         thumbnails: Keep small versions of a few samples, where they are images.
@@ -52,6 +53,7 @@ class Options:
     seed: int = 0
     mode: Literal["exact", "fast"] = "exact"
     thumbnails: bool = True
+    step_error: bool = False
 
     @property
     def lanes(self) -> int:
@@ -78,12 +80,7 @@ class Observer:
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
-        if options.operator_error and not models.isolates:
-            raise ModelError(
-                f"operators of {models.framework} models are not measured on float inputs",
-                where=str(models.quantized.path),
-                help="leave --operator-error out; rounding and accumulated errors are measured",
-            )
+        _refuse_isolation(models, options)
         self._models, self._first, self._options, self._classes = models, first, options, classes
         self.tapped: set[int] = set()
         self.simulated, self.difference = False, 0.0
@@ -115,6 +112,7 @@ class Observer:
         alone = self._alone(view) if self._options.operator_error else []
         threads = self._options.session_threads
         self._isolated = IsolatedOperators(self._models, view, alone, threads) if alone else None
+        self._steps = self._models.steps(view, self.plan.pairs, threads) if self._options.step_error else None
 
     def _alone(self, view: View) -> list[int]:
         """Tensors that depend on float tensors of this view only, so that their operator can be measured by itself."""
@@ -206,6 +204,7 @@ class Observer:
         rows = sample_rows(x, batch.labels)
         reading = self._view.read(batch)
         alone = self._isolated.read(batch, reading.floats) if self._isolated is not None else {}
+        steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given))
         for kind, arrays in given.items():
@@ -231,12 +230,15 @@ class Observer:
                 raise self._changed(i, values)
             deployed = None if code is None else self._deployed(i, code)
             operator = self._deployed(i, alone[i]).values() if i in alone else None
+            step = self._rows(i, steps[i]) if i in steps else None
             with lane.station(station):
                 plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
                 used = buckets if plan.bucketed[i] else None
                 into.tensor(i, floats, batch.samples, used, plan.rounding[i], deployed)
                 if operator is not None:
-                    into.operator_error(i, floats, operator)
+                    into.error(i, "operator", floats, operator)
+                if step is not None and deployed is not None:
+                    into.error(i, "step", step, deployed.values())
         with lane.station(len(self._view.pairs) + 1):
             into.end(batch.samples)
 
@@ -272,3 +274,15 @@ class Observer:
         if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
             return None
         return self._view.flipped_features(batch, *plan.image)
+
+
+def _refuse_isolation(models: Models, options: Options) -> None:
+    wanted = {"--operator-error": options.operator_error, "--step-error": options.step_error}
+    asked = [name for name, value in wanted.items() if value]
+    if not asked or models.isolates:
+        return
+    raise ModelError(
+        f"operators of {models.framework} models are not measured on float inputs, nor on deployed ones",
+        where=str(models.quantized.path),
+        help=f"leave {' and '.join(asked)} out; rounding and accumulated errors are measured",
+    )

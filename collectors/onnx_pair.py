@@ -23,6 +23,7 @@ from quantmedic.collectors.onnx_weights import refuse_other_weights
 from quantmedic.engine.errors import ModelError
 
 if TYPE_CHECKING:
+    from quantmedic.collectors.onnx_steps import FloatSteps
     from quantmedic.collectors.onnx_view import Reading, View
     from quantmedic.engine.case import Case
 
@@ -101,6 +102,12 @@ class Models:
         from quantmedic.collectors.onnx_view import View
 
         return View(self, pairs, first, threads, plain)
+
+    def steps(self, view: "View", pairs: Sequence[Pair], threads: int) -> "FloatSteps":
+        """The float model fed with the deployed tensors of a view; ``pairs`` are all that are measured."""
+        from quantmedic.collectors.onnx_steps import FloatSteps
+
+        return FloatSteps(self, view, pairs, threads)
 
     def kernel_noise(self, first: Batch, reading: "Reading", threads: int) -> float | None:
         """What integer kernels add; None on processors where they do not saturate."""

@@ -91,6 +91,7 @@ def _run_record(models: TorchModels, options: Options) -> dict[str, Any]:
         "batch_size": options.batch_size,
         "mode": options.mode,
         "operator_error": options.operator_error,
+        "step_error": options.step_error,
         "seed": options.seed,
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -27,7 +27,7 @@ from quantmedic.engine.proof import ProofRecord
 from quantmedic.engine.record import Record
 from quantmedic.engine.thumbnails import Thumbnails
 
-CASE_SCHEMA = 2
+CASE_SCHEMA = 3
 #: ``mode`` in the run record of a case without data: models were read and not run.
 STATIC = "static"
 #: The same, and the framework, of a case that nothing but files of a toolchain tell of.
@@ -40,7 +40,7 @@ BUCKETS = 16
 SHOWN_BUCKETS = 4
 #: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
 ERROR_FIELDS = ("count", "sum", "square", "cross", "power")
-ERROR_KINDS = ("rounding", "accumulated", "operator")
+ERROR_KINDS = ("rounding", "accumulated", "operator", "step")
 #: Distinct input values are kept per channel up to this number: an 8-bit image has at most 256.
 LATTICE_POINTS = 256
 #: Extremes of fewer samples are not judged where the data set holds more.

@@ -143,6 +143,7 @@ class ErrorRow(Contract):
     rounding: ErrorFacts
     accumulated: ErrorFacts
     operator: ErrorFacts
+    step: ErrorFacts = ErrorFacts()
 
 
 class GroupRow(Contract):
@@ -770,7 +771,11 @@ def _group_row(weight: WeightFacts) -> GroupRow | None:
 def _error_row(tensor: TensorFacts, role: Role) -> ErrorRow:
     data = getattr(tensor, role)
     return ErrorRow(
-        samples=data.values.samples, rounding=data.rounding, accumulated=data.accumulated, operator=data.operator
+        samples=data.values.samples,
+        rounding=data.rounding,
+        accumulated=data.accumulated,
+        operator=data.operator,
+        step=data.step,
     )
 
 

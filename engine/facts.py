@@ -123,6 +123,11 @@ class TensorDataFacts(Facts):
     rounding: ErrorFacts = ErrorFacts()
     accumulated: ErrorFacts = ErrorFacts()
     operator: ErrorFacts = ErrorFacts()
+    step: ErrorFacts = Field(
+        default=ErrorFacts(),
+        description="the deployed tensor against its float operator, both fed with what the deployed model computed "
+        "before them; a network input that it takes as floats reaches the float operator unrounded",
+    )
     clipping: ClippingFacts = ClippingFacts()
     predicted_best_gain_db: float | None = fact(
         "sqnr_db of the best range found on the stored histogram (min-max, percentiles, least squares) minus that of "

@@ -135,7 +135,8 @@ def _unmeasured(tensor: TensorFacts) -> TensorFacts:
 
 
 def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
-    unknown = {"accumulated": NO_ERROR, "amplification": None, "input_sqnr_db": None, "rounding_share": None}
+    errors = {"accumulated": NO_ERROR, "step": NO_ERROR}
+    unknown = {**errors, "amplification": None, "input_sqnr_db": None, "rounding_share": None}
     return data.model_copy(update=unknown)
 
 

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case import EXTREME_SAMPLES, LATTICE_POINTS, Case, OperatorRecord, SetStatistics, TensorRecord
+from quantmedic.engine.case import (
+    ERROR_KINDS,
+    EXTREME_SAMPLES,
+    LATTICE_POINTS,
+    Case,
+    OperatorRecord,
+    SetStatistics,
+    TensorRecord,
+)
 from quantmedic.engine.facts import (
     ClippingFacts,
     DistributionFacts,
@@ -315,9 +323,8 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
     """What one data set showed of all tensors, and by index what ``_predictions`` tells of their best range."""
     statistics, records = case.statistics[role], case.record.tensors
     scales = [record.quantizer.scale for record in records]
-    rounding, accumulated, operator = (
-        all_error_facts(_kind(statistics, kind), statistics.offsets, scales)
-        for kind in ("rounding", "accumulated", "operator")
+    rounding, accumulated, operator, step = (
+        all_error_facts(_kind(statistics, kind), statistics.offsets, scales) for kind in ERROR_KINDS
     )
     shapes: list[dict[str, Floats]] = []
     gains: dict[int, tuple[float, float, float]] = {}
@@ -345,6 +352,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
                 rounding=rounding[i],
                 accumulated=accumulated[i],
                 operator=operator[i],
+                step=step[i],
                 clipping=clipping[i],
                 predicted_best_gain_db=gain,
                 predicted_best_low=low,

@@ -96,6 +96,7 @@ def collect(
     mode: Literal["exact", "fast"] = "exact",
     threads: int | None = None,
     operator_error: bool = False,
+    step_error: bool = False,
     seed: int = 0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
@@ -138,6 +139,8 @@ def collect(
             measures each on a random slice of at least 32 samples, at little more than the cost of inference.
         threads: Processor threads to use; all cores by default.
         operator_error: Also measure each quantized operator on float inputs, which costs one more run.
+        step_error: Also measure each quantized operator against the float one where both are fed with what the deployed
+            model computed before them, as LiteRT's QuantizationDebugger does; costs one more run.
         seed: Seed of the intervals that are bootstrapped over samples.
         checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
         resume: Go on with the unfinished case in ``checkpoint``, if there is one.
@@ -209,7 +212,9 @@ def collect(
     if expected_float_metric is not None:
         labelled = any(dataset.labelled for dataset in datasets.values())
         extras = replace(extras, expected_float_metric=_expected(expected_float_metric, name if labelled else None))
-    settings = Options(samples, batch_size, threads or available_threads(), operator_error, seed, mode, thumbnails)
+    settings = Options(
+        samples, batch_size, threads or available_threads(), operator_error, seed, mode, thumbnails, step_error
+    )
     task = load_metric(name, metric_direction, output=metric_output) if name else None
     if memory is not None:
         models.bound(memory // settings.lanes)

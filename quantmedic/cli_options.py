@@ -107,6 +107,7 @@ data_options = combined(
         help="What the toolchain was told or left behind: configuration, log, table, encodings; repeat.",
     ),
     click.option("--operator-error", is_flag=True, help="Also measure each operator on float inputs (one more run)."),
+    click.option("--step-error", is_flag=True, help="Also measure each on deployed inputs, as LiteRT's debugger does."),
     click.option(
         "--thumbnails/--no-thumbnails",
         default=True,

@@ -29,6 +29,7 @@ _GROUPS = (
     ("output.{role}.accumulated.", "accumulated error, {role}", "accum. {short}"),
     ("output.{role}.rounding.", "rounding error, {role}", "rounding {short}"),
     ("output.{role}.operator.", "operator error, {role}", "operator {short}"),
+    ("output.{role}.step.", "step error, {role}", "step {short}"),
     ("output.{role}.values.", "float values, {role}", "values {short}"),
     ("output.{role}.clipping.", "clipping, {role}", "clipping {short}"),
     ("output.{role}.", "output, {role}", "output {short}"),
@@ -102,7 +103,7 @@ _LABELS = {
 _OWN_LABELS = {"mean": "mean", "max": "largest", "std": "std"}
 #: Standard deviations whose square is a column too.
 _SQUARED = ("output.{role}.values.std", "weight.std", "weight.stored_std")
-_ERROR_GROUPS = ("accumulated.", "rounding.", "operator.")
+_ERROR_GROUPS = ("accumulated.", "rounding.", "operator.", "step.")
 _CHARTED = ("mse", "nmse", "sqnr_db", "cosine")
 _TITLE = ("index", "name", "op_type")
 

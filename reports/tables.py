@@ -81,6 +81,7 @@ RUN_LABELS = {
     "samples": "samples of each set at most",
     "batch_size": "batch size",
     "operator_error": "operators measured by themselves",
+    "step_error": "operators measured on deployed inputs",
     "metric_output": "output that the metric reads",
     "unmatched": "operators without a twin",
 }

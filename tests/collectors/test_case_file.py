@@ -41,12 +41,13 @@ R, V = "representative/", "validation/"
 
 @pytest.fixture(scope="module")
 def case(tmp_path_factory) -> Case:
-    """Two data sets, labels, non-finite values, operator errors."""
+    """Two data sets, labels, non-finite values, operator and step errors."""
     x = images(20)
     x[3, 0, 0, 0] = np.nan
     paths = save_pair(tmp_path_factory.mktemp("models"), conv_net(), qdq(conv_net(), {"image": images()}))
     validation = {"image": x, "labels": np.arange(20) % 5}
-    return quantmedic.collect(*paths, representative=images(6), validation=validation, threads=1, operator_error=True)
+    extra = {"operator_error": True, "step_error": True}
+    return quantmedic.collect(*paths, representative=images(6), validation=validation, threads=1, **extra)
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,26 @@ def test_a_case_of_an_older_version_opens(case, saved, tmp_path):
         assert (theirs.pattern, theirs.quantizer.power_of_two) == (None, None)
         assert theirs.data.values.std == mine.data.values.std or math.isnan(theirs.data.values.std or 0.0)
     assert after.model.harmed == before.model.harmed
+
+
+def test_a_case_of_schema_2_opens_and_goes_on_without_step_errors(case, saved, tmp_path):
+    """It knew no ``step`` error: none was measured, and an interrupted run goes on as it was begun."""
+    older = tmp_path / "older.case"
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(older, "w") as target:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == "case.json":
+                raw = json.loads(content) | {"schema_version": 2}
+                del raw["run"]["step_error"]
+                content = json.dumps(raw).encode()
+            if "/columns.step." not in name:
+                target.writestr(name, content)
+    found = read_case(older)
+    assert found.record.run["step_error"] is False
+    facts, before = (derive(c, quantmedic.load_rulebase()) for c in (found, case))
+    assert all(tensor.data.step.mse is None for tensor in facts.tensors)
+    assert any(tensor.data.step.mse is not None for tensor in before.tensors)
+    assert [t.data.operator for t in facts.tensors] == [t.data.operator for t in before.tensors]
 
 
 def test_facts_and_verdict_come_back_equal(case, saved):

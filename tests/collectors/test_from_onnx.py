@@ -660,6 +660,45 @@ def test_operator_error_of_other_nets_lies_between_rounding_and_accumulated(meas
             assert 0.9 * data.rounding.mse <= data.operator.mse <= 1.5 * data.accumulated.mse + 1e-12
 
 
+# --- step error ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", ["uint8", "int8 per channel"])
+def test_step_error_is_that_of_the_float_operator_on_deployed_inputs(measure, recipe):
+    quantized = qdq(NETS["conv"], {"image": X}, RECIPES[recipe])
+    measured = measure(NETS["conv"], quantized, {"image": X}, step_error=True, batch_size=5)
+    quantizers = quantizers_of(quantized)
+    names = [codes for codes, *_ in quantizers.values()]
+    deployed = run(quantized, {"image": X}, names)
+    real = {
+        root: real_of(deployed[codes], scale, zero).astype(np.float32)
+        for root, (codes, scale, zero) in quantizers.items()
+    }
+    for before, after in (("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")):
+        name = after.removesuffix("_raw")
+        (alone,) = run(section(NETS["conv"], before, name), {before: real[before]}).values()
+        step = measured.tensor(name).data.step
+        assert_error(step, error_of(alone, real[after]), rel=1e-3)
+        assert step.mse < measured.tensor(name).data.accumulated.mse
+    # what the network is given reaches the float operator unrounded, as in LiteRT's debugger
+    (alone,) = run(section(NETS["conv"], "image", "relu1"), {"image": X}).values()
+    assert_error(measured.tensor("relu1").data.step, error_of(alone, real["relu1"]), rel=1e-3)
+    assert measured.tensor("image").data.step.mse is None
+
+
+def test_step_error_is_not_measured_unless_asked_for(usual):
+    assert all(t.data.step == ErrorFacts() for t in usual.facts.tensors)
+
+
+@pytest.mark.parametrize("name", ["residual", "branch", "two way", "token", "attention"])
+def test_step_error_of_other_nets_is_measured_everywhere_and_never_below_rounding(measure, name):
+    measured = measure(NETS[name], qdq(NETS[name], FEEDS[name]), FEEDS[name], step_error=True)
+    found = [facts.data for facts in measured.facts.tensors if facts.producer != "Input"]
+    assert found
+    assert all(data.step.mse is not None for data in found)
+    assert all(data.step.mse <= 1.5 * data.accumulated.mse + 1e-12 for data in found)
+
+
 # --- what the runtime executes -------------------------------------------------------------------------------------
 
 

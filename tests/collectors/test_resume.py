@@ -70,7 +70,7 @@ SCENES = {
     "files": Scene(conv_pair(), {"validation": {"image": X, "labels": LABELS}}, ("validation",)),
     "function": Scene(conv_pair(), {"validation": in_pieces(X[:3], X[3:20], X[20:])}),
     "limited": Scene(conv_pair(), {"validation": X, "samples": 30}),
-    "operator error": Scene(conv_pair(), {"validation": X, "operator_error": True}),
+    "operator error": Scene(conv_pair(), {"validation": X, "operator_error": True, "step_error": True}),
     "integers": Scene(_TOKENS, {"validation": {"ids": _IDS}}),
     "fast": Scene(conv_pair(), {"validation": MANY, "mode": "fast"}),
     "fast, two sets": Scene(conv_pair(), {"representative": MANY[:70], "validation": MANY, "mode": "fast"}),
@@ -370,6 +370,7 @@ OTHERS = {
     "samples": ({"samples": 30}, "samples: None then, 30 now"),
     "seed": ({"seed": 3}, "seed: 0 then, 3 now"),
     "operator error": ({"operator_error": True}, "operator_error"),
+    "step error": ({"step_error": True}, "step_error"),
     "metric": ({"metric": "top5"}, "metric"),
     "no labels": ({"validation": {"image": X}}, "metric"),
 }
