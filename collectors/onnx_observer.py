@@ -80,7 +80,14 @@ class Observer:
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
-        _refuse_isolation(models, options)
+        if options.operator_error and not models.isolates:
+            raise ModelError(
+                f"operators of {models.framework} models are not measured on float inputs",
+                where=str(models.quantized.path),
+                help="leave --operator-error out; rounding and accumulated errors are measured",
+            )
+        if options.step_error:
+            models.require_steps("--step-error")
         self._models, self._first, self._options, self._classes = models, first, options, classes
         self.tapped: set[int] = set()
         self.simulated, self.difference = False, 0.0
@@ -274,15 +281,3 @@ class Observer:
         if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
             return None
         return self._view.flipped_features(batch, *plan.image)
-
-
-def _refuse_isolation(models: Models, options: Options) -> None:
-    wanted = {"--operator-error": options.operator_error, "--step-error": options.step_error}
-    asked = [name for name, value in wanted.items() if value]
-    if not asked or models.isolates:
-        return
-    raise ModelError(
-        f"operators of {models.framework} models are not measured on float inputs, nor on deployed ones",
-        where=str(models.quantized.path),
-        help=f"leave {' and '.join(asked)} out; rounding and accumulated errors are measured",
-    )

@@ -60,6 +60,8 @@ class Models:
     framework: ClassVar[str] = "onnx"
     isolates: ClassVar[bool] = True
     """Operators can be measured by themselves, on float inputs."""
+    steps_alone: ClassVar[bool] = True
+    """Float operators can be run by themselves, on deployed inputs."""
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
@@ -108,6 +110,24 @@ class Models:
         from quantmedic.collectors.onnx_steps import FloatSteps
 
         return FloatSteps(self, view, pairs, threads)
+
+    def require_steps(self, asked: str) -> None:
+        """Refuse what the user ``asked`` for where float operators cannot be run by themselves.
+
+        Raises:
+            ModelError: They cannot.
+        """
+        if not self.steps_alone:
+            raise ModelError(
+                f"operators of {self.framework} models are not measured on deployed inputs",
+                where=str(self.quantized.path),
+                help=f"{asked} needs ONNX or LiteRT files; rounding and accumulated errors are measured without it",
+            )
+
+    def written(self, pair: Pair) -> tuple[str, int, str]:
+        """Type of the operator that writes a tensor of the quantized model, the tensor's place, and its name."""
+        producer = self.quantized.producers.get(pair.root)
+        return (producer.op_type if producer is not None else "Input"), self.pairs.index(pair), pair.root
 
     def kernel_noise(self, first: Batch, reading: "Reading", threads: int) -> float | None:
         """What integer kernels add; None on processors where they do not saturate."""

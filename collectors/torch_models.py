@@ -40,6 +40,7 @@ class TorchModels(Models):
 
     framework: ClassVar[str] = "torch"
     isolates: ClassVar[bool] = False
+    steps_alone: ClassVar[bool] = False
 
     float_module: torch.nn.Module = field(kw_only=True)
     quantized_module: torch.nn.Module = field(kw_only=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
     from quantmedic.checks import check
     from quantmedic.comparisons import compare, write_comparison
+    from quantmedic.debugging import debugger
     from quantmedic.fallbacks import fallback
     from quantmedic.histories import load_history, write_trend
     from quantmedic.imports import import_files
@@ -37,6 +38,7 @@ __all__ = [
     "collect_weights",
     "compare",
     "compare_weights",
+    "debugger",
     "diagnose",
     "fallback",
     "import_files",
@@ -62,6 +64,7 @@ _HOMES = {
     "collect_weights": "weights",
     "compare": "comparisons",
     "compare_weights": "weights",
+    "debugger": "debugging",
     "fallback": "fallbacks",
     "import_files": "imports",
     "load_history": "histories",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from quantmedic.cli_debugger import debugger
 from quantmedic.cli_gate import baseline, check, trend
 from quantmedic.cli_import import import_
 from quantmedic.cli_options import (
@@ -357,6 +358,9 @@ def fallback(float_model: Path, quantized_model: Path, form: str, **options: Any
         click.echo("interrupted", err=True)
         sys.exit(130)
     sys.exit(0 if record.verdict in ("met", "unsure") else 1)
+
+
+cli.add_command(debugger)
 
 
 @cli.command(context_settings=CONTEXT)

@@ -54,18 +54,23 @@ def combined(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return apply
 
 
-validation_options = combined(
-    click.option("--validation", "-v", metavar="DATA", help="Evaluation data: .npz, folder, or module:function."),
-    click.option("--labels", type=click.Path(path_type=Path), help="Labels of the evaluation data (.npy, .txt, .csv)."),
-    click.option("--metric", metavar="NAME", help="top1, top5, mae, rmse or module:function. [default: top1]"),
-    click.option("--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."),
-    click.option("--metric-output", metavar="NAME", help="Output that the metric reads. [default: the first]"),
+preprocessing_options = combined(
     click.option("--mean", multiple=True, metavar="[ROLE=]M,…", help="Subtract; ROLE: representative or validation."),
     click.option("--std", multiple=True, metavar="[ROLE=]S,…", help="Divide by, after the mean."),
     click.option("--scale", multiple=True, metavar="[ROLE=]X", help="Divide stored values by X first (255: 0…1)."),
     click.option("--layout", multiple=True, metavar="[ROLE=]NCHW|NHWC", help="Layout of the stored arrays."),
     click.option("--channel-order", multiple=True, metavar="[ROLE=]RGB|BGR", help="Channel order the network wants."),
     click.option("--resize", multiple=True, metavar="[ROLE=]H,W", help="Resize image files."),
+)
+
+
+validation_options = combined(
+    click.option("--validation", "-v", metavar="DATA", help="Evaluation data: .npz, folder, or module:function."),
+    click.option("--labels", type=click.Path(path_type=Path), help="Labels of the evaluation data (.npy, .txt, .csv)."),
+    click.option("--metric", metavar="NAME", help="top1, top5, mae, rmse or module:function. [default: top1]"),
+    click.option("--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."),
+    click.option("--metric-output", metavar="NAME", help="Output that the metric reads. [default: the first]"),
+    preprocessing_options,
 )
 
 

@@ -21,6 +21,7 @@ from quantmedic.reports.text import (
     metric_value,
     name,
     percent,
+    spreadsheet_text,
     visible,
 )
 
@@ -35,8 +36,6 @@ MODE_TITLES: dict[Mode, str] = {
 SHARE_TITLES: dict[Mode, str] = {"one": "of all noise", "all-but-one": "noise gone", "cumulative": "of all noise"}
 COLUMNS = ("mode", "place", "layer", "operator", "quantized", "sqnr_db", "share", "agreement")
 METRIC_COLUMNS = ("metric", "drop", "drop_low", "drop_high")
-#: First characters that a spreadsheet takes for a formula, the wide ones of East Asian keyboards too.
-_FORMULA = frozenset("=+-@|%＝＋－＠")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def render_csv(record: SensitivityRecord) -> str:
     writer.writerow([*COLUMNS, *(METRIC_COLUMNS if labelled else ())])
     for run in record.runs:
         unit = record.units[run.unit]
-        texts = [_cell(unit.name), _cell(unit.op_type), "+".join(unit.quantized)]
+        texts = [spreadsheet_text(unit.name), spreadsheet_text(unit.op_type), "+".join(unit.quantized)]
         row = [run.mode, run.unit, *texts, run.sqnr_db, run.share, run.agreement]
         writer.writerow([*row, *([run.metric, run.drop, run.drop_low, run.drop_high] if labelled else ())])
     return stream.getvalue()
@@ -215,9 +214,3 @@ def _lines(context: SensitivityContext) -> Iterator[str]:
             yield f"       {table.left_out} more: --verbose, or sensitivity.csv"
     yield ""
     yield "what these numbers hide: quantmedic explain sensitivity"
-
-
-def _cell(text: str) -> str:
-    """A name that a spreadsheet shows as it is."""
-    shown = visible(text)
-    return f"'{shown}" if shown.lstrip()[:1] in _FORMULA else shown

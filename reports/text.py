@@ -26,6 +26,10 @@ METRIC_LABELS = {"top1": "top-1", "top5": "top-5", "mae": "MAE", "rmse": "RMSE"}
 SHARE_METRICS = ("top1", "top5")
 
 
+#: First characters that a spreadsheet takes for a formula, the wide ones of East Asian keyboards too.
+_FORMULA = frozenset("=+-@|%＝＋－＠")
+
+
 @dataclass(frozen=True)
 class FactInfo:
     """What the glossary says about one fact."""
@@ -75,6 +79,12 @@ def _unlinked(match: re.Match[str]) -> str:
 def name(text: str | None) -> str:
     """A name from a model: visible and of bounded length."""
     return NOT_MEASURED if text is None else visible(text, NAME_LIMIT)
+
+
+def spreadsheet_text(text: str) -> str:
+    """A name that a spreadsheet shows as it is, rather than as the formula that it begins like."""
+    shown = visible(text)
+    return f"'{shown}" if shown.lstrip()[:1] in _FORMULA else shown
 
 
 def number(value: float | None, digits: int = 3) -> str:
