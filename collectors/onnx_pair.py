@@ -125,9 +125,9 @@ class Models:
             )
 
     def written(self, pair: Pair) -> tuple[str, int, str]:
-        """Type of the operator that writes a tensor of the quantized model, the tensor's place, and its name."""
+        """Type of the operator that writes a tensor of the quantized model, the tensor's place, and its float name."""
         producer = self.quantized.producers.get(pair.root)
-        return (producer.op_type if producer is not None else "Input"), self.pairs.index(pair), pair.root
+        return (producer.op_type if producer is not None else "Input"), self.pairs.index(pair), pair.twin
 
     def kernel_noise(self, first: Batch, reading: "Reading", threads: int) -> float | None:
         """What integer kernels add; None on processors where they do not saturate."""

@@ -46,6 +46,7 @@ GENERAL = {
     "representative-data",
     "preprocessing",
     "sensitivity",
+    "debugger",
     "fallback",
     "profile",
     "proof",

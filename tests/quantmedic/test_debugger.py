@@ -1,0 +1,276 @@
+"""The debugger's table: ONNX operators against onnxruntime, its file and its refusals."""
+
+import csv
+import math
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from models import Recipe, conv_net, dynamic, images, qdq, residual_net, run, save_pair, section
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+import quantmedic
+from quantmedic.debugging import write_layers
+from quantmedic.engine.debugger import METRICS, DebuggerLayer, DebuggerRecord
+from quantmedic.engine.errors import DataError, ModelError, OutputError
+from quantmedic.reports.debugger import render_csv, render_debugger
+
+#: What a user might give, right and wrong.
+METRICS_MODULE = """
+import numpy as np
+
+def mean_abs(difference):
+    return np.mean(np.abs(difference))
+
+def correlation(floats, codes, scale, zero_point):
+    return np.corrcoef(floats.ravel(), ((codes - zero_point) * scale).ravel())[0, 1]
+
+def top1(float_outputs, quantized_outputs):
+    return np.argmax(float_outputs[0]) == np.argmax(quantized_outputs[0])
+
+def failing(*arrays):
+    raise KeyError("no such key")
+
+def of_arrays(difference):
+    return difference
+"""
+X = images(9)
+COLUMNS = "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return save_pair(tmp_path_factory.mktemp("pair"), conv_net(), qdq(conv_net(), {"image": X}))
+
+
+def measure(pair: tuple[Path, Path], **options: Any) -> DebuggerRecord:
+    return quantmedic.debugger(*pair, **{"data": X, "threads": 1, **options})
+
+
+def command(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run in a folder with data and metrics."""
+    np.savez(folder / "data.npz", image=X)
+    (folder / "mine.py").write_text(METRICS_MODULE)
+    line = [sys.executable, "-m", "quantmedic", "debugger", *map(str, arguments), "--data", "data.npz"]
+    return subprocess.run(line, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def mean_abs(difference: NDArray[np.float32]) -> Any:
+    return np.mean(np.abs(difference))
+
+
+def by_name(record: DebuggerRecord) -> dict[str, DebuggerLayer]:
+    return {layer.tensor_name: layer for layer in record.layers}
+
+
+def errors(before: str, after: str) -> list[NDArray[np.float32]]:
+    """quantized - float of one operator for each sample, both fed with the deployed tensor ``before``."""
+    model, quantized = conv_net(), qdq(conv_net(), {"image": X})
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in quantized.graph.initializer}
+    nodes = [node for node in quantized.graph.node if node.op_type == "QuantizeLinear"]
+    taps = {node.input[0]: (node.output[0], *(constants[name] for name in node.input[1:3])) for node in nodes}
+    found = []
+    for sample in X:
+        seen = run(quantized, {"image": sample[None]}, [taps[name][0] for name in (before, after)])
+        fed, got = (
+            (seen[taps[name][0]].astype(np.float32) - taps[name][2]) * taps[name][1] for name in (before, after)
+        )
+        (alone,) = run(section(model, before, after.removesuffix("_raw")), {before: fed.astype(np.float32)}).values()
+        found.append(got - alone)
+    return found
+
+
+@pytest.mark.parametrize("before, after", [("relu1", "relu2"), ("relu2", "pool"), ("flat", "scores_raw")])
+def test_a_row_is_the_operator_alone_on_deployed_inputs(pair: tuple[Path, Path], before: str, after: str) -> None:
+    layer = by_name(measure(pair, layer_metrics={"mean_abs": mean_abs}))[after.removesuffix("_raw")]
+    expected = errors(before, after)
+    figures = {
+        "num_elements": np.size,
+        "stddev": np.std,
+        "mean_error": np.mean,
+        "max_abs_error": lambda d: np.abs(d).max(),
+        "mean_squared_error": lambda d: np.mean(d * d),
+        "mean_abs": mean_abs,
+    }
+    assert tuple(layer.metrics) == tuple(figures)
+    for name, of in figures.items():
+        # float kernels of one operator and of the network sum in another order
+        assert layer.metrics[name] == pytest.approx(
+            np.mean([of(d) for d in expected]), rel=1e-3, abs=1e-4 * layer.scale
+        )
+
+
+def test_the_same_error_stands_in_a_case(pair: tuple[Path, Path]) -> None:
+    case = quantmedic.collect(*pair, validation=X, step_error=True, threads=1)
+    facts = quantmedic.inspect(case).facts
+    rows = by_name(measure(pair))
+    compared = [(t, rows[t.float_name]) for t in facts.tensors if t.float_name in rows]
+    assert len(compared) == len(rows) >= 5
+    for tensor, row in compared:
+        assert row.metrics["mean_squared_error"] == pytest.approx(tensor.data.step.mse, rel=1e-4)
+        assert row.metrics["mean_error"] == pytest.approx(tensor.data.step.mean, rel=1e-3, abs=1e-5 * row.scale)
+        assert row.rmse_over_scale == pytest.approx(tensor.data.step.rmse_over_scale, rel=1e-4)
+
+
+def test_metrics_are_averaged_over_samples_without_nan(pair: tuple[Path, Path]) -> None:
+    turns = cycle([np.nan, 3.0])  # each of the layers, an odd number, sees both
+    given = {"quiet": lambda d: next(turns), "never": lambda d: np.nan}
+    record = measure(pair, layer_metrics=given, samples=8)
+    assert record.samples == 8
+    assert {layer.metrics["quiet"] for layer in record.layers} == {3.0}
+    assert all(math.isnan(layer.metrics["never"]) for layer in record.layers)
+    assert "nan" in render_csv(record).splitlines()[1].split(",")
+
+
+def test_functions_get_tensors_codes_and_outputs(pair: tuple[Path, Path]) -> None:
+    seen: list[Any] = []
+    record = measure(
+        pair,
+        pair_metrics={"kept": lambda *found: seen.append(found) or 1.0},
+        output_metrics={
+            "top1": lambda f, q: np.argmax(f[0]) == np.argmax(q[0]),
+            "shape": lambda f, q: f[0].shape == q[0].shape == (1, 5),
+        },
+        samples=3,
+    )
+    assert record.outputs == {"top1": 1.0, "shape": 1.0}
+    floats, codes, scale, zero = seen[0]
+    assert floats.dtype == np.float32 and codes.dtype == np.uint8 and floats.shape == codes.shape
+    first = record.layers[0]
+    assert (scale, zero) == (np.float32(first.scale), first.zero_point)
+    assert (codes - zero).dtype == np.int32, "codes of 8 bits do not overflow"
+    difference = (codes - zero) * scale - floats
+    assert np.sqrt(np.mean(difference**2)) < scale
+    floats[:] = 0  # a function that changes what it gets changes nothing else
+    assert measure(pair, samples=3).layers[0].metrics == {k: v for k, v in first.metrics.items() if k != "kept"}
+
+
+def test_codes_of_four_and_sixteen_bits(tmp_path: Path) -> None:
+    wide = qdq(conv_net(opset=21), {"image": X}, Recipe(activation=np.uint16))
+    record = measure(save_pair(tmp_path, conv_net(opset=21), wide))
+    assert {layer.bits for layer in record.layers} == {16}
+    assert all(layer.range == pytest.approx(65535 * layer.scale) for layer in record.layers)
+
+
+def test_wide_scenes_are_read_one_sample_at_a_time(pair: tuple[Path, Path]) -> None:
+    """Memory does not grow with the samples: of 20 times as many, no more is held at a time."""
+
+    def peak(samples: int) -> int:
+        record: dict[str, int] = {}
+
+        def stream() -> Iterator[NDArray[np.float32]]:
+            for _ in range(samples):
+                yield X[:1]
+
+        tracemalloc.start()
+        measure(pair, data=stream)
+        record["peak"] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return record["peak"]
+
+    peak(5)
+    assert peak(400) < 1.2 * peak(20) + 100_000
+
+
+# --- the file and the terminal -------------------------------------------------------------------------------------
+
+
+def test_the_file_has_the_columns_of_litert(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target = tmp_path / "layers.csv"
+    own = ("--layer-metric", "mean_abs=mine:mean_abs", "--pair-metric", "r=mine:correlation")
+    own = (*own, "--output-metric", "top1=mine:top1")
+    done = command(tmp_path, *pair, "-o", target, *own, "--samples", 4, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    text = target.read_text()
+    assert text.startswith(f"{COLUMNS},mean_abs,r,scale,zero_point,tensor_name\n")
+    rows = list(csv.DictReader(text.splitlines()))
+    expected = measure(pair, samples=4)
+    assert [row["tensor_name"] for row in rows] == [layer.tensor_name for layer in expected.layers]
+    assert [float(row["stddev"]) for row in rows] == [layer.metrics["stddev"] for layer in expected.layers]
+    assert all(0.99 < float(row["r"]) <= 1 for row in rows)
+    assert "outputs: top1 1" in done.stdout and "layers.csv" in done.stdout
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def layer(name: str, steps: float, scale: float = 0.1, bits: int = 8) -> DebuggerLayer:
+    metrics = dict.fromkeys(METRICS, 0.0) | {"mean_squared_error": (steps * scale) ** 2}
+    return DebuggerLayer(
+        op_name="Conv", tensor_idx=0, tensor_name=name, scale=scale, zero_point=0, bits=bits, metrics=metrics
+    )
+
+
+def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
+    layers = [layer(f"l{k}", 0.3) for k in range(20)] + [layer("bad", 1.5), layer("=cmd", 0.9), layer("nan", math.nan)]
+    record = DebuggerRecord(
+        float_model="f", quantized_model="q", data="d", samples=3, suspect_steps=0.7, layers=tuple(layers)
+    )
+    text = render_debugger(record)
+    lines = text.splitlines()
+    assert lines[0] == "23 quantized operators, 3 samples of d"
+    shown = [line.split()[0] for line in lines[4:14]]
+    assert shown[:3] == ["bad", "=cmd", "l0"] and "25.5" in lines[4]
+    assert "13 more" in text
+    assert "suspected, for √mse/scale above 0.7: bad, =cmd" in text
+    assert "l0, l1, l2, l3, l4" in text
+    assert len(render_debugger(record, verbose=True).splitlines()) > 25
+    assert render_debugger(record, ascii_only=True).isascii()
+    assert ",'=cmd\n" in render_csv(record), "no name becomes a formula"
+    assert render_csv(record).splitlines()[-1].split(",")[6] == "nan"
+
+
+# --- refused -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "option, said",
+    [
+        (
+            "--layer-metric x=mine:failing",
+            ["layer metric x failed", ":failing", "KeyError"],
+        ),
+        ("--layer-metric x=mine:of_arrays", ["did not return one number", "shape (1, "]),
+        ("--output-metric x=mine:failing", ["output metric x failed", "float_outputs, quantized_outputs"]),
+        ("--pair-metric x=mine:nothing", ["pair metric x", "no such function"]),
+        ("--pair-metric x=no_such_module:f", ["cannot be imported"]),
+        ("--pair-metric scale=mine:mean_abs", ["two metrics have one name", "scale"]),
+        ("--pair-metric x=mine:a --layer-metric x=mine:b", ["two metrics have one name"]),
+        ("--pair-metric x", ["NAME=module:function"]),
+        ("--pair-metric x=a:b --pair-metric x=a:b", ["given twice"]),
+    ],
+)
+def test_wrong_functions_are_named(pair: tuple[Path, Path], tmp_path: Path, option: str, said: list[str]) -> None:
+    target = tmp_path / "layers.csv"
+    done = command(tmp_path, *pair, "-o", target, *option.split())
+    assert done.returncode == 2
+    assert all(words in done.stderr for words in said), done.stderr
+    assert "Traceback" not in done.stderr and not target.exists()
+
+
+def test_models_without_fixed_grids_are_refused(tmp_path: Path) -> None:
+    for folder, quantized in (("float", residual_net()), ("dynamic", dynamic(conv_net(), tmp_path))):
+        (tmp_path / folder).mkdir()
+        model = residual_net() if folder == "float" else conv_net()
+        with pytest.raises(ModelError, match="no quantized tensor"):
+            measure(save_pair(tmp_path / folder, model, quantized))
+
+
+def test_no_data_and_no_place(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no data was given"):
+        measure(pair, data=None)
+    with pytest.raises(OutputError):
+        write_layers(measure(pair, samples=1), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == []
+
+
+def test_torch_modules_are_refused_before_they_are_run() -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.ReLU())
+    with pytest.raises(ModelError, match="deployed inputs"):
+        quantmedic.debugger(net, net, data=np.zeros((2, 4), np.float32))
