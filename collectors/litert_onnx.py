@@ -20,6 +20,7 @@ from quantmedic.collectors.litert_operators import OPERATORS, Node, Shape, Untra
 from quantmedic.collectors.onnx_graph import Graph, Tap
 from quantmedic.collectors.onnx_parse import parse
 from quantmedic.collectors.onnx_quantizer import Quantizer
+from quantmedic.engine.errors import ModelError
 
 Array = NDArray[Any]
 #: Domain of operators that have no counterpart: they are read and measured, but cannot be simulated or changed.
@@ -118,7 +119,12 @@ def graph_of(model: LiteModel) -> LiteRTGraph:
     Raises:
         ModelError: The graph is damaged.
     """
-    translation = translate(model)
+    try:
+        translation = translate(model)
+    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+        raise ModelError(
+            "the model is damaged", where=f"{model.path}: {error or type(error).__name__}", help="convert it again"
+        ) from error
     parsed = parse(model.path, translation.model)
     own = {each.name: getattr(parsed, each.name) for each in fields(Graph)}
     graph = LiteRTGraph(file=model, places=translation.places, untranslated=translation.untranslated, **own)
@@ -208,10 +214,14 @@ class _Translator:
 
     def constant_of(self, place: int) -> LiteTensor | None:
         """The constant that a tensor is, or that it is dequantized from; None where it is computed."""
-        tensor, op = self.tensors[place], self._writers.get(place)
-        if tensor.data is not None:
-            return tensor
-        return self.constant_of(op.inputs[0]) if op is not None and op.kind == "DEQUANTIZE" else None
+        source = self.tensors[place]
+        while source.data is None:
+            op = self._writers.get(source.index)
+            if op is None or op.is_custom or op.kind != "DEQUANTIZE" or min(op.inputs, default=-1) < 0:
+                return None
+            source = self.tensors[op.inputs[0]]
+        is_real = source.quantizer is not None or source.data.dtype.kind == "f"
+        return source if is_real or source.index == place else None
 
     def read(self, place: int, order: Sequence[int] | None = None) -> str:
         """Name of the real values of a tensor; of a constant, with its axes in this order.
@@ -343,17 +353,21 @@ class _Translator:
     # Operators
 
     def _operator(self, op: LiteOperator) -> None:
-        if op.kind == "QUANTIZE" and not op.is_custom and self.is_coded(op.outputs[0]):
-            return self._quantize(op.outputs[0], self.read(op.inputs[0]))
-        if op.kind == "DEQUANTIZE" and not op.is_custom and self._is_dequantized(op):
-            return None
-        try:
-            node = self._translated(op)
-        except (Untranslatable, ValueError, IndexError, TypeError, OverflowError):
-            # A combination that the operator's own documentation does not have is no reason to refuse the model.
-            node = None
-        self._append(op, node if node is not None else self._foreign(op), is_foreign=node is None)
-        return None
+        is_single = not op.is_custom and len(op.inputs) == len(op.outputs) == 1 and min(*op.inputs, *op.outputs) >= 0
+        if is_single and op.kind == "QUANTIZE" and self._is_quantized(op):
+            return
+        if is_single and op.kind == "DEQUANTIZE" and self._is_dequantized(op):
+            return
+        node = self._translated(op)
+        self._append(op, self._foreign(op) if node is None else node)
+
+    def _is_quantized(self, op: LiteOperator) -> bool:
+        """Put real values on the grid of the tensor that a QUANTIZE writes."""
+        source, target = op.inputs[0], op.outputs[0]
+        if not self.is_coded(target) or self.is_unknown(source):
+            return False
+        self._quantize(target, self.read(source))
+        return True
 
     def _is_dequantized(self, op: LiteOperator) -> bool:
         """Make codes or halves the float tensor that a DEQUANTIZE writes; constants are read where they lie."""
@@ -372,36 +386,42 @@ class _Translator:
         self.places[name] = target
         return True
 
-    def _translated(self, op: LiteOperator) -> Node | None:
+    def _translated(self, op: LiteOperator) -> onnx.NodeProto | None:
+        """The node of an operator; None where it has none as it is used here."""
         unknown = any(self.is_unknown(place) for place in op.inputs if place >= 0)
         make = None if op.is_custom or unknown else OPERATORS.get(op.kind)
-        return None if make is None else make(_Site(self, op))
+        if make is None:
+            return None
+        try:
+            found = make(_Site(self, op))
+            node = self._node(op, found, DOMAIN if found.is_function else "")
+        except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
+            # Options and shapes that do not fit each other, which the operator's documentation does not have.
+            return None
+        if found.is_function:
+            self._functions.add(found.kind)
+        return node
 
-    def _foreign(self, op: LiteOperator) -> Node:
+    def _foreign(self, op: LiteOperator) -> onnx.NodeProto:
+        self.untranslated.append(op.kind)
         inputs = [self.read(place) if place >= 0 else "" for place in op.inputs]
         options = {name: _attribute(value) for name, value in op.options.items()}
         known = {name: value for name, value in options.items() if value is not None}
-        named = f"{_MARK}{op.kind}" if op.is_custom and onnx.defs.has(op.kind) else op.kind
-        return Node(named, inputs, known)
+        kind = f"{_MARK}{op.kind}" if op.is_custom and onnx.defs.has(op.kind) else op.kind
+        return self._node(op, Node(kind, inputs, known), UNTRANSLATED)
 
-    def _append(self, op: LiteOperator, node: Node, *, is_foreign: bool) -> None:
-        if is_foreign:
-            self.untranslated.append(op.kind)
-        if node.is_function:
-            self._functions.add(node.kind)
+    def _node(self, op: LiteOperator, node: Node, domain: str) -> onnx.NodeProto:
         outputs = [self.tensors[place].name if place >= 0 else "" for place in op.outputs]
-        self.nodes.append(
-            helper.make_node(
-                node.kind,
-                list(node.inputs),
-                outputs,
-                name=next((name for name in outputs if name), f"{op.kind}:{op.index}"),
-                domain=UNTRANSLATED if is_foreign else DOMAIN if node.is_function else "",
-                **node.attributes,
-            )
-        )
+        name = next((name for name in outputs if name), f"{op.kind}:{op.index}")
+        attributes = node.attributes
+        made = helper.make_node(node.kind, list(node.inputs), outputs, name=name, domain=domain)
+        made.attribute.extend(helper.make_attribute(key, value) for key, value in sorted(attributes.items()))
+        return made
+
+    def _append(self, op: LiteOperator, node: onnx.NodeProto) -> None:
+        self.nodes.append(node)
         if self._is_hybrid(op):
-            self.hybrid.append(node.inputs[0])
+            self.hybrid.append(node.input[0])
         for place in op.outputs:
             if place >= 0:
                 self._written(place)

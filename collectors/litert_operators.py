@@ -334,10 +334,10 @@ def _gelu(site: Site) -> Node:
 def _fake_quant(site: Site) -> Node:
     """The range is moved so that 0.0 lies on the grid, as TensorFlow does it."""
     low, high = (float(_option(site, name)) for name in ("min", "max"))
-    first = 1 if _option(site, "narrowRange", default=False) else 0
-    last = 2 ** int(_option(site, "numBits", 8)) - 1
-    if not low < high or last <= first:
+    first, bits = int(bool(_option(site, "narrowRange", default=False))), int(_option(site, "numBits", 8))
+    if not low < high or not 2 <= bits <= 16:
         raise Untranslatable
+    last = 2**bits - 1
     step = (high - low) / (last - first)
     zero = min(max(round(first - low / step), first), last)
     return _function("FakeQuant", site, low=(first - zero) * step, high=(last - zero) * step, step=step)
@@ -401,11 +401,15 @@ def _concat(site: Site) -> Node:
 
 def _pack(site: Site) -> Node:
     axis = int(_option(site, "axis"))
+    if not site.op.inputs:
+        raise Untranslatable
     return _function(pack(len(site.op.inputs)), site, axis=axis, axes=[axis])
 
 
 def _unpack(site: Site) -> Node:
     axis = int(_option(site, "axis"))
+    if not site.op.outputs:
+        raise Untranslatable
     return _function(unpack(len(site.op.outputs)), site, axis=axis, axes=[axis])
 
 
