@@ -1,7 +1,7 @@
 """Every operator's translation computes what the LiteRT interpreter computes; models of one operator are made here."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.channels import channel_axes, static_shapes
-from quantmedic.collectors.litert_file import LiteModel, read_litert
+from quantmedic.collectors.litert_file import LiteModel, LiteOperator, read_litert
 from quantmedic.collectors.litert_onnx import UNTRANSLATED, graph_of, translate
 from quantmedic.collectors.litert_operators import OPERATORS
 from quantmedic.collectors.onnx_match import match
 from quantmedic.collectors.onnx_pair import Models, pairs_of
 from quantmedic.collectors.onnx_patterns import Bounds, clip_bounds
 from quantmedic.collectors.onnx_plan import foresee
+from quantmedic.collectors.onnx_quantizer import Quantizer
 from quantmedic.collectors.onnx_record import case_record
 from quantmedic.collectors.onnx_session import make_session
+from quantmedic.collectors.onnx_simulated import SimulatedNetwork
 from quantmedic.collectors.onnx_traits import half_tensors
 from quantmedic.collectors.static import _Unobserved
-from quantmedic.engine.case import CaseRecord
+from quantmedic.engine.case import Case, CaseRecord
+from quantmedic.engine.change import Change
+from quantmedic.trials.onnx_edit import edit
 
 Array = NDArray[Any]
 _KINDS = {np.dtype(name): kind for name, kind in {
@@ -893,3 +898,91 @@ def test_a_translated_model_computes_what_its_onnx_twin_computes(tmp_path: Path)
     session = ort.InferenceSession(graph.model.SerializeToString())
     (mine,) = session.run(None, {"image": litert_models.channels_last(x)})
     np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["int8", "int16", "weights"])
+def test_remedies_are_simulated_and_tried_on_a_translated_model(mode: str, tmp_path: Path) -> None:
+    """The float network with the deployed quantizers is the deployed one, and what is put back to float is."""
+    pytest.importorskip("ai_edge_quantizer")
+    twins = litert_models.every_operator()
+    x = RNG.normal(size=(4, 8, 8, 3)).astype("f4")
+    made = litert_models.quantized(twins.litert(), mode, {"image": x})
+    models = pair_of(read(tmp_path / "f.tflite", twins.litert()), read(tmp_path / "q.tflite", made))
+    case, batch = Case(recorded(models), {}), Batch({"image": x})
+    simulated = SimulatedNetwork(models, case, 1)
+    graph = models.quantized
+    layers = frozenset(op.index for op in graph.operators if op.op_type in ("Conv", "Gemm"))
+    assert simulated.weighted == layers
+    assert simulated.tensors == (frozenset() if mode == "weights" else frozenset(range(len(case.record.tensors))))
+    (real,), (deployed,) = models.float_runner(1)(batch), models.quantized_runner(1)(batch)
+    np.testing.assert_allclose(simulated.outputs(batch, None)[0], real, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(simulated.outputs(batch, Change())[0], deployed, atol=1.5 / 255)
+    repaired = Change(dict.fromkeys(simulated.tensors), dict.fromkeys(simulated.weighted, "float"), simulated.weighted)
+    edited = edit(models, case, repaired)
+    kept = () if mode == "weights" else ("the quantizer of image: the graph holds none that could be changed",)
+    assert edited.unedited == kept
+    (again,) = models.quantized_runner(1, edited.model)(batch)
+    np.testing.assert_allclose(again, real, atol=0.02)
+
+
+def test_scales_of_blocks(tmp_path: Path) -> None:
+    sample = use("FULLY_CONNECTED", fed(2, 12), fixed(5, 12), fixed(5), options_type="FullyConnectedOptions")
+    model, shaped, _ = chain(tmp_path, sample.tensors, *sample.steps)
+    codes = RNG.integers(-8, 8, (5, 12)).astype(np.int8)
+    scale = RNG.uniform(0.1, 0.2, (5, 3)).astype("f4")
+    quantizer = Quantizer(scale, np.zeros((5, 3), np.int64), 4, True, axis=1, block_size=4)
+    weight = replace(model.tensors[1], kind="INT4", data=codes, quantizer=quantizer)
+    model = replace(model, tensors=(model.tensors[0], weight, *model.tensors[2:]))
+    graph = graph_of(model)
+    stored = graph.constants[graph.operators[0].inputs[1]]
+    assert stored.quantizer is not None and (stored.quantizer.bits, stored.quantizer.block_size) == (4, 4)
+    x, bias = (t.data for t in (shaped[0], shaped[2]) if isinstance(t, Operand))
+    (mine,) = run_onnx(model, {0: x})
+    np.testing.assert_allclose(mine, x @ (codes * scale.repeat(4, 1)).T + bias, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["INT2", "UINT8"])
+def test_codes_of_other_types(kind: str, tmp_path: Path) -> None:
+    sample = use("FULLY_CONNECTED", fed(2, 12), fixed(5, 12), fixed(5), options_type="FullyConnectedOptions")
+    model, shaped, _ = chain(tmp_path, sample.tensors, *sample.steps)
+    bits = {"INT2": 2, "UINT8": 8}[kind]
+    codes = RNG.integers(-2, 2, (5, 12)).astype(np.int8) if bits == 2 else RNG.integers(0, 256, (5, 12)).astype("u1")
+    zero = np.int64(0 if bits == 2 else 131)
+    quantizer = Quantizer(np.float32(0.3), np.asarray(zero), bits, kind[0] != "U")
+    weight = replace(model.tensors[1], kind=kind, data=codes, quantizer=quantizer)
+    model = replace(model, tensors=(model.tensors[0], weight, *model.tensors[2:]))
+    graph = graph_of(model)
+    stored = graph.constants[graph.operators[0].inputs[1]]
+    assert stored.quantizer is not None and stored.quantizer.bits == bits
+    x, bias = (t.data for t in (shaped[0], shaped[2]) if isinstance(t, Operand))
+    (mine,) = run_onnx(model, {0: x})
+    np.testing.assert_allclose(mine, x @ ((codes.astype("f4") - zero) * 0.3).T + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_a_state_and_a_constant_that_is_not_read_leave_their_readers_untranslated(tmp_path: Path) -> None:
+    tensors = [fed(2, 3), fixed(2, 3), Result(shape=(2, 3)), Result(shape=(2, 3))]
+    steps = [Step("ADD", [0, 1], [2], {}, "AddOptions"), Step("RELU", [2], [3])]
+    model = read(tmp_path / "m.tflite", content(tensors, steps, [3]))
+    state = replace(model.tensors[1], data=None)
+    graph = graph_of(replace(model, tensors=(model.tensors[0], state, *model.tensors[2:])))
+    assert graph.untranslated == ("ADD",) and [op.op_type for op in graph.operators] == ["ADD", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options_type", "options"),
+    [
+        ("FAKE_QUANT", "FakeQuantOptions", {"min": 0.0, "max": 1.0, "numBits": 2**31 - 1}),
+        ("SOFTMAX", None, {}),
+        ("TRANSPOSE", None, {}),
+        ("MAX_POOL_2D", "Pool2DOptions", {"strideH": 0, "strideW": -1, "filterHeight": 2, "filterWidth": 2}),
+        ("STRIDED_SLICE", "StridedSliceOptions", {"shrinkAxisMask": -1}),
+    ],
+)
+def test_options_that_make_no_sense_leave_an_operator_untranslated(
+    kind: str, options_type: str | None, options: dict[str, Any], tmp_path: Path
+) -> None:
+    plain = read(tmp_path / "m.tflite", content([fed(2, 3), Result(shape=(2, 3))], [Step("RELU", [0], [1])], [1]))
+    operator = LiteOperator(0, kind, (0,), (1,), options)
+    graph = graph_of(replace(plain, operators=(operator,)))
+    assert len(graph.operators) == 1
+    assert graph.untranslated == (() if kind == "SOFTMAX" else (kind,))
