@@ -145,7 +145,9 @@ def is_litert(path: Path) -> bool:
 
 def _open_paths(float_path: Path, quantized_path: Path) -> "Models":
     """Open two files of one kind; neither is run."""
-    kinds = [is_litert(path) for path in (float_path, quantized_path)]
+    paths = (float_path, quantized_path)
+    # A file that is missing is to be named by who reads the other one.
+    kinds = [is_litert(path) for path in paths if path.exists()] or [is_litert(path) for path in paths]
     if all(kinds):
         from quantmedic.collectors.from_litert import open_litert
 

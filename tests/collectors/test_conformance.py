@@ -1,16 +1,18 @@
-"""What every collector must do, whatever the framework: the same suite for ONNX files and for torch modules."""
+"""What every collector must do, whatever the framework: the same suite for ONNX and LiteRT files and torch modules."""
 
 import copy
+import functools
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from litert_models import channels_last, every_operator, quantized
 from models import conv_net, images, qdq, save_pair
 
 import quantmedic
@@ -23,7 +25,7 @@ from quantmedic.engine.facts import ErrorFacts, Facts, TensorDataFacts
 X = images(40)
 #: Integer kernels, fake quantizers, hooks, exported programs, quantized weights only, and grids made at run time.
 TORCH = ("fx", "fx qat", "eager", "pt2e", "int4 weights", "int8 dynamic")
-KINDS = ("onnx", *(f"torch, {toolchain}" for toolchain in TORCH))
+KINDS = ("onnx", "litert", *(f"torch, {toolchain}" for toolchain in TORCH))
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Patient:
     x: Any
     state: Callable[[], Any]
     is_torch: bool
+    has_opset: bool = False
 
 
 @pytest.fixture(params=KINDS)
@@ -44,8 +47,28 @@ def patient(request, tmp_path) -> Patient:
 def made(kind: str, folder: Path) -> Patient:
     if kind.startswith("torch"):
         return torch_patient(kind.partition(", ")[2])
+    if kind == "litert":
+        pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
+        return litert_patient(folder)
     paths = save_pair(folder, conv_net(), qdq(conv_net(), {"image": X * np.float32(0.66)}))
-    return Patient(paths, X, lambda: [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths], False)
+    return Patient(paths, X, lambda: hashes(paths), False, has_opset=True)
+
+
+def litert_patient(folder: Path) -> Patient:
+    paths = folder / "float.tflite", folder / "quantized.tflite"
+    for path, content in zip(paths, litert_files(), strict=True):
+        path.write_bytes(content)
+    return Patient(paths, channels_last(X), lambda: hashes(paths), False)
+
+
+@functools.cache
+def litert_files() -> tuple[bytes, bytes]:
+    content = every_operator().litert()
+    return content, quantized(content, "int8", {"image": channels_last(X) * np.float32(0.66)})
+
+
+def hashes(paths: Sequence[Path]) -> list[str]:
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
 def torch_patient(toolchain: str) -> Patient:
@@ -250,7 +273,7 @@ def test_what_was_not_measured_is_none(patient):
         assert tensor.data.rounding == ErrorFacts() and tensor.quantizer.bits in (None, 8)
     for layer in (layer for layer in facts.layers if layer.weight.quantizer.bits is None):
         assert layer.weight.rounding == ErrorFacts()
-    assert (facts.model.opset is None) == patient.is_torch
+    assert (facts.model.opset is not None) == patient.has_opset
     assert not [name for scope in facts for name in numbers_that_are_none(scope[1])]
 
 
