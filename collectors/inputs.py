@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -158,11 +158,9 @@ class Input:
         want = self.spec.shape
         if len(shape) == len(want) - 1 and self._fits((1, *shape)):
             return "this looks like one sample without a sample axis", "save array[np.newaxis]; axis 0 counts samples"
-        if len(shape) == len(want) == 4 and self.stored is None:
-            if shape[3] == want[1] and shape[1] != want[1]:
-                return f"the last axis has {shape[3]} entries: NHWC", f"pass --layout {self.role}=NHWC"
-            if shape[1] == want[3] and shape[3] != want[3]:
-                return f"axis 1 has {shape[1]} entries: NCHW", f"pass --layout {self.role}=NCHW"
+        if len(shape) == len(want) == 4 and self.stored is None and (seen := self._layout_seen(shape)):
+            note = f"the last axis has {shape[3]} entries" if seen == "NHWC" else f"axis 1 has {shape[1]} entries"
+            return f"{note}: {seen}", f"pass --layout {self.role}={seen}"
         if self.from_images and len(want) == 4:
             sides = want[2:] if (layout_of(want) or self.preferred) == "NCHW" else want[1:3]
             size = "HEIGHTxWIDTH" if None in sides else "x".join(map(str, sides))
@@ -171,6 +169,17 @@ class Input:
             return f"{len(shape)} axes, the model takes {len(want)}", "save one array with all samples along axis 0"
         note = f"the declared layout {self.stored} was taken into account" if self.stored else None
         return note, "preprocess the samples to the size that the model takes"
+
+    def _layout_seen(self, shape: tuple[int, ...]) -> Layout | None:
+        """The layout that four axes seem to have; None where they do not look transposed."""
+        want = self.spec.shape
+        known = get_args(Layout)
+        fitting = [one for one in known if self._fits([shape[i] for i in TO_OTHER_LAYOUT[one]])]
+        if len(fitting) == 1:
+            return fitting[0]  # of square images one axis alone says nothing: it may be a side or the channels
+        if shape[3] == want[1] and shape[1] != want[1]:
+            return "NHWC"
+        return "NCHW" if shape[1] == want[3] and shape[3] != want[3] else None
 
 
 def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:

@@ -1,5 +1,6 @@
 """Float LiteRT models and their ONNX twins from one description, and what ai-edge-quantizer makes of the former."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -338,9 +339,11 @@ def quantized(
         maker.update_quantization_recipe(*every, _halves(), algorithm_key="float_casting")
     else:
         raise ValueError(mode)
-    # All samples are one batch: over several of them the quantizer takes a moving average of minimum and maximum.
-    seen = maker.calibrate({"serving_default": [dict(samples or {})]}, num_threads=1) if mode in _STATIC else None
-    return bytes(maker.quantize(seen, enable_progress_report=False).quantized_model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that it keeps tensors costs memory
+        # All samples are one batch: over several the quantizer takes a moving average of their extremes.
+        seen = maker.calibrate({"serving_default": [dict(samples or {})]}, num_threads=1) if mode in _STATIC else None
+        return bytes(maker.quantize(seen, enable_progress_report=False).quantized_model)
 
 
 def _halves() -> Any:

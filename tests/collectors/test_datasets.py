@@ -199,6 +199,8 @@ def test_layout_is_suggested_never_guessed():
     ]
     last = InputSpec("image", (None, None, None, 3), F32)
     assert "--layout representative=NCHW" in refusal(numbers(7, 3, 6, 5), last, role="representative")
+    square = InputSpec("image", (None, 8, 8, 3), F32)
+    assert "axis 1 has 3 entries: NCHW" in refusal(numbers(7, 3, 8, 8), square)
 
 
 @pytest.mark.parametrize(
