@@ -18,9 +18,10 @@ from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.inputs import InputSpec
 from quantmedic.collectors.litert_onnx import LiteRTGraph
 from quantmedic.collectors.litert_session import Session, dtype_of, takes_batches
-from quantmedic.collectors.onnx_pair import Models, Runner
+from quantmedic.collectors.onnx_pair import Models, Pair, Runner
 from quantmedic.collectors.onnx_plan import feed_of
 from quantmedic.collectors.onnx_session import make_session, output_difference, run
+from quantmedic.collectors.onnx_steps import FloatSteps
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -89,6 +90,29 @@ class LiteRTModels(Models):
         from quantmedic.collectors.litert_view import LiteRTView
 
         return LiteRTView(self, *about)
+
+    def steps(self, view: Any, pairs: Sequence[Pair], threads: int) -> FloatSteps:
+        """The translation of the float model fed with the deployed tensors of a view.
+
+        Raises:
+            ModelError: It computes something else than the file.
+        """
+        try:
+            self._require_translation(threads)
+        except ModelError as error:
+            raise ModelError(
+                "float operators of this model cannot be run by themselves",
+                where=str(error).splitlines()[0],
+                help="without --step-error rounding and accumulated errors are measured",
+            ) from error
+        return super().steps(view, pairs, threads)
+
+    def written(self, pair: Pair) -> tuple[str, int, str]:
+        graph = self.quantized
+        place = graph.places[pair.tap.tensor]
+        kinds = (op.kind for op in graph.file.operators if place in op.outputs)
+        twin = self.float_graph
+        return next(kinds, "INPUT"), place, twin.file.tensors[twin.places[pair.twin]].name
 
     def kernel_noise(self, *about: Any) -> None:
         return None

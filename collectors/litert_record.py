@@ -44,7 +44,10 @@ def litert_record(
 
     Data sets and notices are left empty.
     """
-    how = {name: getattr(options, name) for name in ("samples", "batch_size", "mode", "operator_error", "seed")}
+    how = {
+        name: getattr(options, name)
+        for name in ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
+    }
     return file_record(models, observer, version, metric, executed=executed_types(models.quantized), how=how)
 
 

@@ -53,10 +53,12 @@ def _suspects(record: DebuggerRecord) -> Iterator[str]:
     if not record.suspected:
         yield f"suspected: none, no layer has {over}"
         return
-    yield f"suspected, for {over}: {_names([layer.tensor_name for layer in record.suspected])}"
+    yield f"suspected, for {over}:"
+    yield from (f"  {name(layer.tensor_name)}" for layer in record.suspected)
     first = [layer.tensor_name for layer in record.layers[:FIRST_LAYERS] if layer not in record.suspected]
     if first:
-        yield f"first layers, often worth leaving in float with them: {_names(first)}"
+        yield "first layers, often worth leaving in float with them:"
+        yield from (f"  {name(text)}" for text in first)
     yield "next: quantmedic fallback FLOAT QUANT -v DATA finds the smallest set of layers to leave in float"
 
 

@@ -217,8 +217,8 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
     shown = [line.split()[0] for line in lines[4:14]]
     assert shown[:3] == ["bad", "=cmd", "l0"] and "25.5" in lines[4]
     assert "13 more" in text
-    assert "suspected, for √mse/scale above 0.7: bad, =cmd" in text
-    assert "l0, l1, l2, l3, l4" in text
+    assert "suspected, for √mse/scale above 0.7:\n  bad\n  =cmd\n" in text
+    assert "with them:\n  l0\n  l1\n  l2\n  l3\n  l4\n" in text
     assert len(render_debugger(record, verbose=True).splitlines()) > 25
     assert render_debugger(record, ascii_only=True).isascii()
     assert ",'=cmd\n" in render_csv(record), "no name becomes a formula"
