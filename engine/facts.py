@@ -317,6 +317,11 @@ class WeightFacts(Facts):
     )
     dead_channels: int | None = fact("channels with absmax < 1e-6 of the tensor's absmax")
     rounding: ErrorFacts = ErrorFacts()
+    normalized_mse: float | None = fact(
+        "mean squared difference of float and stored weights after each were scaled to 0 … 1 by their own extremes, as "
+        "Intel Neural Compressor takes it: blind to a wrong scale or offset",
+        "ratio",
+    )
     kurtosis: float | None = fact("mean of ((w - mean) / std)⁴ - 3: excess kurtosis, 0 for a Gaussian", "ratio")
     outlier_ratio: float | None = fact(
         "absmax / root mean square without the largest 1 % of the weights (at least one), of the output channel where "

@@ -41,6 +41,7 @@ _GROUPS = (
     ("weight_error.", "effect of weight errors", "weight errors"),
     ("bias.", "bias", "bias"),
     ("bias.rounding.", "bias rounding", "bias rounding"),
+    ("reported.", "reported by the toolchain", "reported"),
 )
 _SHORT = {"representative": "repr.", "validation": "valid."}
 #: Labels of facts whose field name is no good one; all others are their field name in words.
@@ -58,6 +59,10 @@ _LABELS = {
     "added_nmse": "added NMSE",
     "mse": "MSE",
     "nmse": "NMSE",
+    "normalized_mse": "normalized MSE",
+    "saved_sqnr_db": "SQNR of the saved tensor",
+    "weight_normalized_mse": "normalized MSE of weights",
+    "weight_sqnr_db": "SQNR of weights",
     "sqnr_db": "SQNR",
     "rmse_over_scale": "RMSE / step",
     "bias_over_std": "bias / std",
@@ -170,6 +175,7 @@ PRESETS = (
         (
             *_TITLE,
             "output.{role}.accumulated.mse",
+            "output.{role}.accumulated.nmse",
             "output.{role}.accumulated.sqnr_db",
             "output.{role}.accumulated.cosine",
             *(f"output.{{role}}.values.{moment}" for moment in _MOMENTS),
@@ -186,7 +192,9 @@ PRESETS = (
             *_TITLE,
             *(f"weight.{moment}" for moment in _MOMENTS),
             *(f"weight.stored_{moment}" for moment in _MOMENTS),
+            "weight.normalized_mse",
             "weight.rounding.mse",
+            "weight.rounding.nmse",
             "weight.rounding.sqnr_db",
             "weight.rounding.worst_channel_sqnr_db",
             "weight.channel_range_ratio",

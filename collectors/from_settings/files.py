@@ -71,7 +71,7 @@ class _NoAliases(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def _pair(loader: _NoAliases, node: Any) -> tuple[Any, ...]:
+def _pair(loader: yaml.SafeLoader, node: Any) -> tuple[Any, ...]:
     return tuple(loader.construct_sequence(node, deep=True))
 
 

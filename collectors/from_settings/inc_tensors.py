@@ -52,8 +52,9 @@ def read_tensors(path: Path) -> Imported:
             two = [models[kind].get(name, {}) for models in (floats, quantized)]
             arrays = _paired(*two)
             if arrays is not None:
-                told |= compare(name, *arrays)
-            elif any(two):
+                with np.errstate(all="ignore"):
+                    told |= compare(*arrays)
+            elif all(two):
                 notices.append(f"{name}: {kind}: no tensor of the same shape stands in both files")
         layers[name] = ReportedFacts(**told)
     return _imported(layers, notices)
@@ -68,8 +69,8 @@ def read_ranges(path: Path) -> Imported:
     layers = {}
     for name, told in _operators(read_arrays(path)).items():
         low, high = (told.get(key) for key in ("min", "max"))
-        if low is not None and high is not None and low.size == high.size == 1:
-            layers[name] = ReportedFacts(origin=path.name, min=float(low), max=float(high))
+        if low is not None and high is not None and low.size == high.size == 1 and np.isfinite([low, high]).all():
+            layers[name] = ReportedFacts(origin=path.name, min=float(low.item()), max=float(high.item()))
     if not layers:
         raise DataError(
             "the file holds no ranges", where=str(path), help="it is written by quantization with diagnosis"
@@ -153,13 +154,13 @@ def _paired(floats: Mapping[str, Array], quantized: Mapping[str, Array]) -> tupl
     return next(fitting, None)
 
 
-def _activation(name: str, floats: Array, quantized: Array) -> dict[str, Any]:
+def _activation(floats: Array, quantized: Array) -> dict[str, Any]:
     sample = (floats[0], quantized[0]) if floats.ndim > 1 else (floats, quantized)
     told = {"normalized_mse": normalized_mse(*sample)} | _errors(floats, quantized, "saved_")
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _weights(name: str, floats: Array, quantized: Array) -> dict[str, Any]:
+def _weights(floats: Array, quantized: Array) -> dict[str, Any]:
     x = floats.astype(np.float64)
     errors = _errors(floats, quantized, "weight_")
     told = {

@@ -1,0 +1,588 @@
+"""Files of Intel Neural Compressor: recorded ones of versions 2.3, 2.6 and 3.7 (data/inc/README.md), and hostile ones.
+
+Where a file is written here, it follows the source of 2.6 or 3.7.
+"""
+
+import csv
+import json
+import os
+import pickle
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import quantmedic
+from quantmedic.cli import cli
+from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.collectors.from_settings.inc_config import imported_config
+from quantmedic.collectors.from_settings.inc_tensors import normalized_mse
+from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.options import fill
+
+DATA = Path(__file__).parent / "data" / "inc"
+FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
+
+
+def read(path: Path) -> Imported:
+    return recognised(path).read(path)
+
+
+def written(tmp_path: Path, name: str, content: str | bytes) -> Path:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def table(name: str) -> dict[str, dict[str, float]]:
+    """A table of numbers by operator, read without the code under test."""
+    head, *rows = [line.split(",") for line in (DATA / name).read_text().splitlines()]
+    return {row[0]: dict(zip(head[1:], map(float, row[1:]), strict=True)) for row in rows}
+
+
+class TestConfiguration:
+    def test_arguments_of_version_2(self):
+        found = imported_config(
+            {
+                "approach": "static",
+                "calibration_sampling_size": [50],
+                "reduce_range": True,
+                "recipes": {"smooth_quant": True, "first_conv_or_matmul_quantization": False},
+                "op_type_dict": {
+                    "Softmax": {"activation": {"dtype": "fp32"}},
+                    ".*": {"weight": {"granularity": ["per_channel"]}, "activation": {"algorithm": ["percentile"]}},
+                },
+                "op_name_dict": {"/a/Conv": FP32, "/b/Conv": {"weight": {"dtype": ["int8"]}}},
+            },
+            "conf.json",
+        )
+        told = found.settings
+        assert (told.toolchain, told.dynamic, told.smooth_quant, told.reduce_range) == (
+            "Intel Neural Compressor",
+            False,
+            True,
+            True,
+        )
+        assert (told.calibration_method, told.percentile, told.calibration_samples) == ("percentile", 99.999, 50)
+        assert told.per_channel_weights is True
+        assert (told.float_layers, told.float_types) == (("/a/Conv",), ("Softmax",))
+        assert found.unknown == () and told.unknown_keys is None
+        assert "first convolution" in found.notices[0]
+
+    def test_what_is_said_of_some_operators_is_no_setting_of_all(self):
+        said = {"weight": {"granularity": ["per_tensor"]}, "activation": {"algorithm": ["kl"]}}
+        told = imported_config({"op_type_dict": {"Conv": said}, "op_name_dict": {"/a": said}}, "conf").settings
+        assert (told.per_channel_weights, told.calibration_method) == (None, None)
+
+    def test_several_values_are_a_search(self):
+        told = imported_config({"op_type_dict": {".*": {"activation": {"algorithm": ["minmax", "kl"]}}}}, "c").settings
+        assert told.calibration_method == "search"
+
+    @pytest.mark.parametrize("key", ["fast_bias_correction", "weight_correction"])
+    def test_recipes_that_are_dropped_are_not_claimed(self, key):
+        found = imported_config({"recipes": {key: True}}, "conf")
+        assert found.settings.bias_correction is False
+        assert f"recipes.{key} is taken and does nothing" in found.notices[0]
+
+    def test_unknown_keys_are_named_with_the_nearest(self):
+        found = imported_config(
+            {
+                "aproach": "static",
+                "op_name_dict": {"/a": {"weights": {"granularity": ["per_channel"]}}},
+                "recipes": {"smoothquant": True},
+            },
+            "conf",
+        )
+        assert found.unknown == found.settings.unknown_keys
+        assert set(found.unknown) == {
+            "aproach, did you mean approach?",
+            "op_name_dict./a.weights, did you mean weight?",
+            "recipes.smoothquant, did you mean smooth_quant?",
+        }
+
+    def test_names_are_regular_expressions(self):
+        """As run: ``odd name`` and ``odd name, escaped`` of snippets.json."""
+        found = imported_config(
+            {"op_name_dict": {"/x(1)": FP32, r"/y\(1\)": FP32, "/z.*": FP32, "(a+)+$": FP32, "/w.0/Conv": FP32}}, "conf"
+        )
+        assert found.settings.float_layers == ("/y(1)", "/w.0/Conv")
+        assert [notice.split("'")[1] for notice in found.notices] == ["/x(1)", "/z.*", "(a+)+$"]
+
+    def test_yaml_of_version_1(self, tmp_path):
+        path = written(
+            tmp_path,
+            "ptq.yaml",
+            """\
+model: {name: resnet50, framework: onnxrt_qlinearops}
+quantization:
+  approach: post_training_static_quant
+  calibration: {sampling_size: [50, 100], dataloader: {dataset: {ImagenetRaw: {data_path: /x}}}}
+  recipes: {fast_bias_correction: true}
+  model_wise:
+    weight: {granularity: per_channel, scheme: sym, dtype: int8, bit: 7.0}
+    activation: {granularity: per_tensor, scheme: asym, dtype: uint8, algorithm: kl}
+  op_wise: {'conv1': {activation: {dtype: ['fp32']}, weight: {dtype: ['fp32']}}, 'fc': {activatoin: {}}}
+tuning: {accuracy_criterion: {relative: 0.01}, exit_policy: {timeout: 0}, random_seed: 9527}
+evaluation: {accuracy: {metric: {topk: 1}}}
+""",
+        )
+        found = read(path)
+        told = found.settings
+        assert (told.dynamic, told.calibration_samples, told.calibration_method) == (False, 50, "kl")
+        assert (told.per_channel_weights, told.asymmetric_weights, told.weight_bits) == (True, False, 8)
+        assert (told.per_channel_activations, told.asymmetric_activations, told.activation_bits) == (False, True, 8)
+        assert (told.reduce_range, told.bias_correction) == (True, None)
+        assert told.float_layers == ("conv1",)
+        assert found.unknown == ("quantization.op_wise.fc.activatoin, did you mean activation?",)
+
+    def test_choice_of_tuning_in_yaml_and_json(self, tmp_path):
+        text = """\
+approach: post_training_static_quant
+calib_sampling_size: 100
+op:
+  ? !!python/tuple [conv1, Conv2d]
+  : activation: {dtype: uint8, algorithm: minmax, scheme: asym, granularity: per_tensor, quant_mode: static}
+    weight: {dtype: int8, algorithm: minmax, scheme: sym, granularity: per_channel}
+  ? !!python/tuple [fc, Linear]
+  : activation: {dtype: fp32, quant_mode: fp32}
+    weight: {dtype: fp32}
+recipe_cfgs: {smooth_quant: false}
+"""
+        found = read(written(tmp_path, "best_configure.yaml", text))
+        choice = {"('conv1', 'Conv2d')": {"weight": {"dtype": "int8", "granularity": "per_channel"}}, "?": {}}
+        other = read(written(tmp_path, "best_configure.json", json.dumps({"op": choice, "recipe_cfgs": {}})))
+        for each in (found, other):
+            assert each.settings.per_channel_weights is True
+            assert each.layer_types["conv1"] == "Conv2d"
+        assert (found.settings.float_layers, found.settings.calibration_samples) == (("fc",), 100)
+        assert {name: facts.dtype for name, facts in found.layers.items()} == {"conv1": "int8", "fc": "float"}
+        assert other.notices == ("1 entries of op have no name and type",)
+
+    def test_version_3(self):
+        static, smooth = (read(DATA / name) for name in ("static3.json", "smooth3.json"))
+        told = static.settings
+        assert (told.calibration_method, told.per_channel_weights, told.float_layers) == ("kl", True, ("fc",))
+        assert (told.asymmetric_activations, told.asymmetric_weights) == (True, False)
+        assert (told.weight_bits, told.activation_bits) == (8, 8)
+        assert (told.smooth_quant, smooth.settings.smooth_quant) == (False, True)
+        assert (told.dynamic, smooth.settings.dynamic) == (False, False)
+        assert static.unknown == smooth.unknown == ()
+
+    def test_version_3_by_name_by_module_and_misspelt(self, tmp_path):
+        both = {"static_quant": {"w_granularity": "per_tensor"}, "smooth_quant": {"act_alg": "kl"}, "smooth_qant": {}}
+        found = read(written(tmp_path, "conf.json", json.dumps(both)))
+        assert found.unknown == ("smooth_qant, did you mean smooth_quant?", "act_alg, did you mean act_algo?")
+        assert "given together" in found.notices[-1]
+        local = {
+            "local": {"Conv2d": {"w_dtype": "fp32", "act_dtype": "fp32"}},
+            "global": {"w_granularity": "per_tensor"},
+        }
+        told = read(written(tmp_path, "conf.json", json.dumps(local))).settings
+        assert (told.float_layers, told.float_types, told.per_channel_weights) == (None, ("Conv2d",), False)
+        # Dynamic quantization has the same fields, and its name is not in the file.
+        assert (told.dynamic, told.smooth_quant) == (None, None)
+        modules = {
+            "('a.fc1', 'Linear')": {"rtn": {"dtype": "int", "bits": 4, "use_sym": False, "use_layer_wise": False}},
+            "('a.fc2', 'Linear')": {"rtn": {"dtype": "fp32"}},
+        }
+        told = read(written(tmp_path, "qconfig.json", json.dumps(modules))).settings
+        assert (told.weight_bits, told.asymmetric_weights, told.float_layers) == (4, True, ("a.fc2",))
+
+    def test_deployed_yaml_tells_nothing_of_the_quantization(self):
+        found = read(DATA / "deploy.yaml")
+        assert found.settings.model_dump(exclude_none=True) == {"toolchain": "Intel Neural Compressor"}
+        assert "not how the model was quantized" in found.notices[0]
+
+    @pytest.mark.parametrize(
+        ("name", "text", "says"),
+        [
+            ("a.yaml", "op_type_dict: !!python/object/apply:os.system ['touch {canary}']", "no YAML of plain values"),
+            ("b.yaml", "op_type_dict: &a [*a]", "aliases are not read"),
+            ("c.yaml", "? !!python/tuple [!!python/name:os.system '']\n: op_type_dict", "no YAML of plain values"),
+            ("d.json", '{"op_type_dict": {', "no JSON"),
+            ("e.json", '["op_type_dict"]', "holds no configuration"),
+            ("f.json", '{"about": "op_type_dict"}', "no configuration of Intel Neural Compressor is found"),
+            ("g.json", '{"op_type_dict": ' + '{"a":' * 100_000, "nested too deeply"),
+            ("h.json", '{"op": {"x": 1}, "recipe_cfgs": {}}', "no operator is listed"),
+        ],
+    )
+    def test_hostile_and_damaged(self, tmp_path, name, text, says):
+        canary = tmp_path / "canary"
+        path = written(tmp_path, name, text.replace("{canary}", str(canary)))
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert says in f"{caught.value} {caught.value.where}"
+        assert name in str(caught.value.where)
+        assert not canary.exists()
+
+    @pytest.mark.parametrize("value", [None, 1, "x", [], [1], {}, {"a": None}, {"a": {"weight": 3}}])
+    @pytest.mark.parametrize("key", ["op_type_dict", "op_name_dict", "recipes", "op", "quantization", "local", "rtn"])
+    def test_values_of_other_types_are_told_or_left_out(self, key, value):
+        try:
+            assert imported_config({key: value, "approach": value}, "conf").settings.toolchain
+        except DataError as error:
+            assert error.where
+
+
+class TestDiagnosis:
+    def test_console_of_2_3(self):
+        found = read(DATA / "diagnosis_2.3.log")
+        assert list(found.layers) == ["/head/MatMul", "/body/Conv", "/stem/Conv"]
+        facts = found.layers["/body/Conv"]
+        assert (facts.normalized_mse, facts.mse, facts.min, facts.max) == (3.42455e-06, None, -5.39112, 5.05098)
+        assert (facts.weight_normalized_mse, facts.weight_std) == (1.75409e-06, 0.15235)
+        assert found.layers["/head/MatMul"].weight_min is None
+        assert (found.settings.calibration_samples, found.settings.dynamic) == (100, False)
+        assert found.unknown == ()
+
+    def test_console_of_2_6_lacks_the_weights(self):
+        found = read(DATA / "diagnosis_2.6.log")
+        assert found.layers["/stem/Conv"].normalized_mse == 1.71977e-06
+        assert "the table of weights is missing" in found.notices[-1]
+
+    def test_tables_agree_with_the_console(self):
+        found = {**read(DATA / "activations_table.csv").layers}
+        assert {n: f.normalized_mse for n, f in found.items()} == {
+            n: row["MSE"] for n, row in table("activations_table.csv").items()
+        }
+        weights = read(DATA / "weights_table.csv").layers["/stem/Conv"]
+        assert (weights.weight_normalized_mse, weights.normalized_mse) == (1.5168299325051958e-06, None)
+        assert weights.weight_min == -1.166559
+
+    def test_every_cut_of_the_console(self, tmp_path):
+        text = (DATA / "diagnosis_2.3.log").read_text()
+        start = text.index("Activations summary")
+        whole = read(DATA / "diagnosis_2.3.log").layers
+        seen = set()
+        for end in range(start, len(text), 211):
+            found = read(written(tmp_path, "console.log", text[:end]))
+            assert found.layers.keys() <= whole.keys()
+            seen |= {notice for notice in found.notices if "ends without its last line" in notice}
+        assert len(seen) == 2
+
+    def test_lines_of_other_programs_between_the_rows(self, tmp_path):
+        lines = (DATA / "diagnosis_2.3.log").read_text().splitlines()
+        mixed = "\n".join(text for line in lines for text in (line, "[W:onnxruntime:, graph.cc:108] MergeShapeInfo"))
+        assert (
+            read(written(tmp_path, "console.txt", mixed)).layers.keys()
+            == read(DATA / "diagnosis_2.3.log").layers.keys()
+        )
+
+    def test_several_tensors_of_one_operator(self, tmp_path):
+        text = (DATA / "weights_table.csv").read_text()
+        again = text + text.splitlines()[1].replace("1.7540929143756835e-06", "1e-9") + "\n"
+        found = read(written(tmp_path, "weights_table.csv", again))
+        assert found.layers["/body/Conv"].weight_normalized_mse == 1.7540929143756835e-06
+        assert "1 more tensors of /body/Conv" in found.notices[0]
+
+    def test_what_is_no_number_is_not_told(self, tmp_path):
+        path = written(tmp_path, "t.csv", "OP name,MSE,Activation min,Activation max\na,nan,-inf,1\n")
+        facts = read(path).layers["a"]
+        assert (facts.normalized_mse, facts.min, facts.max) == (None, None, 1.0)
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("OP name,MSE,Activation min,Activation max\na,1e-6,0\n", "does not fit its heading"),
+            ("OP name,MSE,Activation min,Activation max\na,much,0,1\n", "a number is expected"),
+            ("OP name,MSE,Activation min\na,1,2\n", "the table lacks columns"),
+            ("OP name,MSE,Activation min,Activation max\na,\0,0,1\n", "number is expected"),
+        ],
+    )
+    def test_damaged_tables(self, tmp_path, text, says):
+        with pytest.raises(DataError, match=says) as caught:
+            read(written(tmp_path, "activations_table.csv", text))
+        assert "activations_table.csv" in str(caught.value.where)
+
+    def test_log_without_tables(self, tmp_path):
+        found = read(written(tmp_path, "x.log", "[INFO] *** Initialize auto tuning\n" + "[INFO] '{" * 50_000))
+        assert "neither the tables" in found.notices[0]
+        deep = "[INFO] 'PostTrainingQuantConfig': {\n" + "[INFO] 'a': {\n" * 2000
+        assert read(written(tmp_path, "x.log", deep)).layers == {}
+
+
+class _Touch:
+    """What a hostile pickle runs when it is loaded."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.canary}",)
+
+
+class TestTensors:
+    SAVED = DATA / "inspect_saved"
+
+    def test_figures_are_those_of_the_tool(self):
+        found = read(self.SAVED / "fp32" / "inspect_result.pkl")
+        assert found == read(self.SAVED / "quan" / "inspect_result.pkl")
+        for name, row in table("activations_table.csv").items():
+            assert found.layers[name].normalized_mse == pytest.approx(row["MSE"], rel=1e-4)
+        for name, row in table("weights_table.csv").items():
+            facts = found.layers[name]
+            assert facts.weight_normalized_mse == pytest.approx(row["MSE"], rel=1e-4)
+            assert facts.weight_std == pytest.approx(row["Input model standard deviation"], rel=1e-5)
+        facts = found.layers["/stem/Conv"]
+        assert (facts.cosine, facts.sqnr_db, facts.mse) == (None, None, None)
+        assert facts.saved_sqnr_db == pytest.approx(41.94, abs=0.01) and 0.9999 < facts.saved_cosine < 1
+
+    def test_agrees_with_unpickling(self):
+        for path in self.SAVED.rglob("*.pkl"):
+            with path.open("rb") as file:
+                assert_equal(read_arrays(path), pickle.load(file))
+
+    @pytest.mark.parametrize("protocol", [4, 5])
+    @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u1", "i8", "b1"])
+    def test_arrays_of_numbers(self, tmp_path, protocol, dtype):
+        array = np.arange(24).reshape(2, 3, 4).astype(dtype)
+        value = {"a": [array, array.T, array[0, 0, :0], array[0, 0, 0]], ("b", 1): (None, True, -7, 1.5, 2**40)}
+        path = written(tmp_path, "x.pkl", pickle.dumps(value, protocol))
+        assert_equal(read_arrays(path), value)
+
+    def test_one_model_alone(self, tmp_path):
+        shutil.copytree(self.SAVED / "fp32", tmp_path / "fp32")
+        found = read(tmp_path / "fp32" / "inspect_result.pkl")
+        assert found.layers["/stem/Conv"].weight_min == pytest.approx(-1.166559, rel=1e-6)
+        assert found.layers["/stem/Conv"].normalized_mse is None
+        assert "only the tensors of the float model are here" in found.notices[0]
+
+    def test_ranges_and_choice(self):
+        ranges, choice = (read(self.SAVED / name) for name in ("activation_min_max.pkl", "cfg.pkl"))
+        for name, row in table("activations_table.csv").items():
+            assert (ranges.layers[name].min, ranges.layers[name].max) == (row["Activation min"], row["Activation max"])
+        assert choice.layer_types["/pool"] == "GlobalAveragePool"
+        assert choice.layers["/stem/Conv"].dtype == "int8"
+        assert (choice.settings.calibration_method, choice.settings.calibration_samples) == ("minmax", 100)
+        # Convolutions are per tensor, the matrix product is not.
+        assert choice.settings.per_channel_weights is None
+
+    def test_arrays_that_were_saved_again(self, tmp_path):
+        for folder in ("fp32", "quan"):
+            saved = read_arrays(self.SAVED / folder / "inspect_result.pkl")
+            operators = [("weight", saved["weight"]), ("activation", saved["activation"][0])]
+            arrays = {
+                f"{kind}|{op}|{name}": a for kind, ops in operators for op, ts in ops.items() for name, a in ts.items()
+            }
+            (tmp_path / folder).mkdir()
+            np.savez(tmp_path / folder / "inspect_result.npz", **arrays)
+        found = read(tmp_path / "quan" / "inspect_result.npz")
+        assert found.layers["/body/Conv"].normalized_mse == pytest.approx(3.42455e-06, rel=1e-4)
+
+    def test_archive_of_objects_is_refused(self, tmp_path):
+        canary = tmp_path / "canary"
+        objects = np.array([_Touch(canary)], dtype=object)
+        path = tmp_path / "inspect_result.npz"
+        np.savez(path, **{"weight|a|b": objects})
+        with pytest.raises(DataError, match="cannot be read"):
+            read(path)
+        assert not canary.exists()
+
+    def test_normalized_figure_is_blind_to_scale_and_offset(self):
+        x = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+        assert normalized_mse(x, 4 * x + 3) == pytest.approx(0, abs=1e-13)
+        assert normalized_mse(x, np.full_like(x, np.inf)) is None
+
+    def test_tuning_history_is_explained(self, tmp_path):
+        canary = tmp_path / "canary"
+        found = read(written(tmp_path, "history.snapshot", pickle.dumps(_Touch(canary))))
+        assert "is not read" in found.notices[0] and found.layers == {}
+        assert not canary.exists()
+
+    @pytest.mark.parametrize("protocol", range(6))
+    @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: {"weight": {"a": {"b": it}}, "activation": [it]}])
+    def test_hostile_pickles_run_nothing(self, tmp_path, protocol, wrap):
+        canary = tmp_path / "canary"
+        path = written(tmp_path, "inspect_result.pkl", pickle.dumps(wrap(_Touch(canary)), protocol))
+        with pytest.raises(DataError, match="holds more than arrays") as caught:
+            read(path)
+        assert "numpy.savez" in caught.value.help
+        assert not canary.exists()
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"cos\nsystem\n(S'touch {canary}'\ntR.",
+            b"(S'touch {canary}'\nios\nsystem\n.",
+            b"(cos\nsystem\nS'touch {canary}'\no.",
+            b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x0etouch {canary}\x85\x52.",
+            b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+            b"\x80\x04\x8c\x05numpy\x8c\x07ndarray\x93)\x81}b.",
+            b"\x80\x04\x8c\x15numpy.core.multiarray\x8c\x0c_reconstruct\x93)R\x8c\x01x\x8c\x01yb.",
+            b"\x80\x04]\x94h\x00a.",
+            b"\x80\x04P0\n.",
+            b"\x80\x02\x82\x01.",
+            b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
+            b"\x80\x04N(t.",
+            b"PK\x03\x04",
+            b"",
+        ],
+    )
+    def test_hostile_opcodes(self, tmp_path, content):
+        canary = tmp_path / "canary"
+        path = written(tmp_path, "inspect_result.pkl", content.replace(b"{canary}", str(canary).encode()))
+        with pytest.raises(DataError) as caught:
+            read(path)
+        assert "inspect_result.pkl" in str(caught.value.where)
+        assert not canary.exists()
+
+    def test_bomb_of_references(self, tmp_path):
+        value: Any = [0.0]
+        for _ in range(7):
+            value = [value] * 20
+        with pytest.raises(DataError, match="nested too deeply"):
+            read(written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": value})))
+
+    def test_arrays_that_promise_more_than_they_hold(self, tmp_path):
+        content = pickle.dumps({"weight": {"a": {"b": np.zeros((3, 4), np.float32)}}})
+        # The tuple of both sides, 3 and 4.
+        assert content.count(b"K\x03K\x04\x86") == 1
+        path = written(tmp_path, "inspect_result.pkl", content.replace(b"K\x03K\x04\x86", b"K\xffK\xff\x86"))
+        with pytest.raises(DataError, match="damaged"):
+            read(path)
+
+    def test_arrays_of_objects_and_other_byte_orders(self, tmp_path):
+        for array in (np.array([{}], dtype=object), np.zeros(3, ">f4"), np.array(["text"])):
+            path = written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": {"a": {"b": array}}}, 4))
+            with pytest.raises(DataError, match="holds more than arrays"):
+                read(path)
+
+    @pytest.mark.parametrize("name", ["fp32/inspect_result.pkl", "cfg.pkl", "activation_min_max.pkl"])
+    def test_truncated_and_damaged(self, tmp_path, name):
+        content = (self.SAVED / name).read_bytes()
+        rng = random.Random(0)
+        path = tmp_path / Path(name).name
+        for turn in range(150):
+            damaged = bytearray(content[: rng.randrange(len(content))] if turn % 2 else content)
+            for _ in range(0 if turn % 2 else 3):
+                # The opcodes stand at both ends, the numbers between them.
+                place = rng.randrange(min(700, len(damaged)))
+                damaged[rng.choice((place, -place - 1))] = rng.randrange(256)
+            path.write_bytes(damaged)
+            try:
+                assert isinstance(read(path), Imported)
+            except DataError as error:
+                assert path.name in str(error.where)
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    """The same values, arrays by their elements and types."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key in expected:
+            assert_equal(found[key], expected[key])
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for a, b in zip(found, expected, strict=True):
+            assert_equal(a, b)
+    elif isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    else:
+        assert found == expected
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """The models that version 2.3 made its tables of, with its calibration samples."""
+    rng = np.random.default_rng(1)
+    samples = np.concatenate([rng.normal(0, 1, (4, 3, 8, 8)).astype(np.float32) for _ in range(4)])
+    path = tmp_path_factory.mktemp("inc") / "samples.npz"
+    np.savez(path, x=samples)
+    return quantmedic.collect(DATA / "float.onnx", DATA / "int8.onnx", representative=path)
+
+
+class TestOwnTables:
+    """The tables of the diagnosis from our facts."""
+
+    def test_weights(self, case):
+        layers = {layer.name: layer.weight for layer in quantmedic.inspect(case).facts.layers}
+        for name, row in table("weights_table.csv").items():
+            weight = layers[name]
+            assert weight.normalized_mse == pytest.approx(row["MSE"], rel=1e-4)
+            for fact, column in {
+                "min": "Input model min",
+                "max": "Input model max",
+                "mean": "Input model mean",
+                "std": "Input model standard deviation",
+                "stored_min": "Optimized model min",
+                "stored_max": "Optimized model max",
+                "stored_mean": "Optimized model mean",
+                "stored_std": "Optimized model standard deviation",
+            }.items():
+                assert getattr(weight, fact) == pytest.approx(row[column], rel=1e-5, abs=1e-7), (name, fact)
+
+    def test_command(self, case, tmp_path):
+        path = tmp_path / "a.case"
+        quantmedic.save_case(case, path)
+        for table_name, column in (("weights", "weight.normalized_mse"), ("activations", "accumulated.nmse")):
+            result = CliRunner().invoke(cli, ["show", str(path), "--table", table_name, "--csv", "-"])
+            rows = list(csv.DictReader(result.stdout.splitlines()))
+            (key,) = (key for key in rows[0] if key.endswith(column))
+            assert {"/stem/Conv", "/body/Conv", "/head/MatMul"} <= {row["name"] for row in rows if row[key]}
+
+
+class TestSnippets:
+    """Options of rules/remedies.yaml against what version 2.6 made of them (snippets.json)."""
+
+    RUNS = json.loads((DATA / "snippets.json").read_text())
+    BODY = "/body/Conv"
+
+    def options(self, remedy: str, **names: Any) -> list[dict[str, Any]]:
+        fields = {"layer": (self.BODY,), "around": (self.BODY, "/body/Add"), "types": ("Conv",), **names}
+        snippets = quantmedic.load_rulebase().remedies[remedy].snippets
+        mine = [each.options for each in snippets if each.toolchain == "Intel Neural Compressor"]
+        return [fill(each["PostTrainingQuantConfig"], fields) for each in mine if "PostTrainingQuantConfig" in each]
+
+    @pytest.mark.parametrize(
+        ("remedy", "run", "names"),
+        [
+            ("keep-layers-float", "float", {}),
+            ("keep-operator-types-float", "float types", {}),
+            ("float-first-layers", "first", {}),
+            ("float-tail", "last", {}),
+            ("smooth-quant", "smooth", {}),
+            ("dynamic-quantization", "dynamic", {}),
+            ("reduce-range", "reduced", {}),
+            ("limit-activation-range", "outlier, percentile", {"layer": ("/stem/Conv",)}),
+            ("widen-activation-range", "outlier, minmax", {"layer": ("/stem/Conv",)}),
+        ],
+    )
+    def test_what_is_advised_was_run(self, remedy, run, names):
+        assert self.RUNS[run]["options"] in json.loads(json.dumps(self.options(remedy, **names)))
+
+    def test_per_channel_was_run(self):
+        (advised,) = self.options("per-channel-weights")
+        assert self.RUNS["per channel"]["options"]["op_name_dict"] == advised["op_name_dict"]
+        before, after = (self.RUNS[run]["nodes"] for run in ("per tensor", "per channel"))
+        assert (before[self.BODY][1], after[self.BODY][1]) == ("int8 per_tensor", "int8 per_channel")
+        assert after["/stem/Conv"][1] == "int8 per_tensor"
+
+    def test_operators_named_are_left_in_float(self):
+        for run in ("float", "float, activation only", "float, weight only"):
+            nodes = self.RUNS[run]["nodes"]
+            assert nodes[self.BODY][1] == "float32"
+            assert nodes["/stem/Conv"][1] == nodes["/head/MatMul"][1] == "int8 per_channel"
+        nodes = self.RUNS["float types"]["nodes"]
+        assert [nodes[name] for name in ("/stem/Conv", self.BODY)] == [["float32", "float32"]] * 2
+        assert (
+            self.RUNS["first"]["nodes"]["/stem/Conv"][1] == self.RUNS["last"]["nodes"]["/head/MatMul"][1] == "float32"
+        )
+
+    def test_percentile_acts_and_kl_does_not(self):
+        before, percentile = (self.RUNS[run]["scales"][self.BODY] for run in ("outlier", "outlier, percentile"))
+        assert percentile < before / 2
+        for run in ("outlier, kl", "outlier, kl everywhere", "outlier, minmax"):
+            assert self.RUNS[run]["stored"] == self.RUNS["outlier"]["stored"]
+
+    def test_options_that_change_nothing(self):
+        for run in ("corrected", "symmetric", "float, no such name", "odd name"):
+            assert self.RUNS[run]["stored"] == self.RUNS["default"]["stored"]
+        assert self.RUNS["odd name, escaped"]["nodes"]["/body+1/Conv(2)"][1] == "float32"
+        assert self.RUNS["key weights"]["raises"] == "SchemaWrongKeyError"
