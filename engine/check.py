@@ -24,7 +24,7 @@ from quantmedic.engine.check_record import (
     GoneFinding,
 )
 from quantmedic.engine.collector import uncollected
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis
+from quantmedic.engine.diagnosis import FLOAT_ALONE, CauseReport, Diagnosis
 from quantmedic.engine.evaluate import Finding, RuleResult
 from quantmedic.engine.facts import CaseFacts
 from quantmedic.engine.headline import Headline
@@ -148,7 +148,10 @@ class _Checked:
                 continue
             yield judge_budget(budget, self.case, self.facts, name=name, line=line)
         yield from self._data()
-        if self.diagnosis.verdict == "not-comparable":
+        if self.facts.model.framework == FLOAT_ALONE:
+            message = "no quantized model was made, so nothing can be accepted"
+            yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
+        elif self.diagnosis.verdict == "not-comparable":
             message = f"the two models cannot be compared, so no figure of them counts: {self._incomparable}"
             yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
         if (gain := self.facts.model.metric.gain_share) is not None:

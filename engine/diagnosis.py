@@ -37,7 +37,9 @@ from quantmedic.engine.suspects import Repair, Repairs, Suspect, chosen_repairs,
 from quantmedic.engine.toolchain import Chosen
 
 SCHEMA_VERSION = "1.0"
-Verdict = Literal["healthy", "degraded", "not-comparable"]
+Verdict = Literal["healthy", "degraded", "not-comparable", "failed"]
+#: ``model.framework`` where there is a float model alone, whose quantization failed.
+FLOAT_ALONE = "float"
 DropClass = Literal["large", "moderate", "small", "none"]
 GLOBAL_SCOPES = ("model", "dataset")
 #: Decibels that a cause counts for where nothing could be simulated.
@@ -651,8 +653,14 @@ def _standing(results: list[RuleResult]) -> set[tuple[str, str]]:
 
 
 def _verdict(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropClass | None) -> Verdict:
-    """``degraded`` also where a measured loss is left without a cause: silence about it would be a pass."""
+    """``degraded`` also where a measured loss is left without a cause: silence about it would be a pass.
+
+    Without a quantized model it is ``failed``, unless neither log nor float model shows anything: then there is nothing
+    to compare.
+    """
     model = facts.model
+    if model.framework == FLOAT_ALONE:
+        return "failed" if model.failure.failed or _explained(causes) else "not-comparable"
     if model.float_is_quantized or model.nonfinite_output in ("float", "both"):
         return "not-comparable"
     lost = model.harmed or size in ("moderate", "large")
@@ -694,8 +702,10 @@ def _note(result: RuleResult, base: RuleBase) -> RuleNote:
 def _advice(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> tuple[str, ...]:
     """General pages in the order that the size of the drop suggests; none for a clean bill of health.
 
-    Harm that no metric measured counts as a large drop.
+    Harm that no metric measured counts as a large drop. A quantization that failed has a page of its own.
     """
+    if model.framework == FLOAT_ALONE:
+        return () if _explained(causes) else ("failed",)
     tuning = ("threshold-error-method", "calibration-search", "bias-correction")
     layers = ("leave-layers-in-float", "mixed-precision-images", "hessian-scores", "gptq", "qat")
     data = ("preprocessing", "representative-data")

@@ -859,6 +859,31 @@ class FailureFacts(Facts):
     kind: str | None = fact("name of the failure in rules/logs.yaml; None where its words are not known")
     subject: str | None = fact("operator, tensor or file that the line names")
     line: str | None = fact("the line of the log that says so")
+    lines: tuple[str, ...] | None = fact("the last lines of the log that report an error, in its order")
+    data_problem: str | None = fact("what is wrong with the calibration data given, and where; None where nothing is")
+    data_samples: int | None = fact("calibration samples that were read without a complaint")
+
+
+class FloatFacts(Facts):
+    """What a float model tells by itself, where no quantized one was made of it."""
+
+    format: Literal["onnx", "litert", "torch"] | None = fact("format of the float model")
+    problem: str | None = fact("why the file cannot be read; None where it can, or where there is none")
+    opset: int | None = fact("opset of the default domain of the float model")
+    operators: int | None = fact("operators of the float model")
+    inputs: tuple[str, ...] | None = fact("its inputs with shape and type; N and ? are open")
+    dynamic_inputs: tuple[str, ...] | None = fact("inputs with an open side other than the first")
+    foreign_types: tuple[str, ...] | None = fact("operator types of domains that neither ONNX nor onnxruntime define")
+    constant_bytes: int | None = fact("bytes of all constants, those in external data included", "bytes")
+    nonfinite_constants: int | None = fact("constants that hold NaN or infinity")
+    first_nonfinite_constant: str | None = fact("name of the first of them")
+    repeated_names: int | None = fact("operators whose name another one has too")
+    first_repeated_name: str | None = fact("the first such name")
+    matrix_biases: int | None = fact("biases of convolutions and Gemm that are no vector, such as (1, 10)")
+    first_matrix_bias: str | None = fact("operator of the first of them")
+    unshaped: int | None = fact("tensors whose shape inference finds neither type nor rank")
+    first_unshaped: str | None = fact("name of the first of them")
+    shape_error: str | None = fact("what shape inference complains about; None where it does not")
 
 
 class CheckpointFacts(Facts):
@@ -1081,6 +1106,7 @@ class ModelFacts(Facts):
     worst_stage_drop_db: float | None = fact("sqnr_db of the stage before minus that of worst_stage", "dB")
     search: SearchFacts = SearchFacts()
     failure: FailureFacts = FailureFacts()
+    float_model: FloatFacts = FloatFacts()
     checkpoint: CheckpointFacts = CheckpointFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()

@@ -171,7 +171,7 @@ def answer(
 ) -> Word:
     """The comparison in one word.
 
-    ``not-comparable``: one of the verdicts is. ``healed``: the verdict went from degraded to healthy, and the network
+    ``not-comparable``: one of the verdicts is, or one quantization failed. ``healed``: the verdict went from degraded to healthy, and the network
     is measurably better, or it is not worse and every cause of medium or high severity healed; ``broken`` is the same
     the other way. Else what was measured decides; where nothing was, as between cases without data, the causes of
     medium or high severity do. ``unchanged``: no change is proven. ``undecided``: nothing that both measured can tell.
@@ -184,7 +184,7 @@ def answer(
         all_healed: There were such causes before, and all of them are judged and gone.
         all_new: The same the other way.
     """
-    if "not-comparable" in (before.verdict, after.verdict):
+    if {"not-comparable", "failed"} & {before.verdict, after.verdict}:
         return "not-comparable"
     verdicts = (before.verdict, after.verdict)
     told = causes if measured is None else measured

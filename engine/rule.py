@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.facts import SCOPES, Scope, SearchFacts, fact_paths
+from quantmedic.engine.facts import SCOPES, FailureFacts, Scope, SearchFacts, SettingsFacts, fact_paths
 from quantmedic.engine.options import FIELD, Form, Options, asked_fields
 from quantmedic.engine.toolchain import Toolchain
 
@@ -109,6 +109,7 @@ FAMILIES = {
     "G": "graph",
     "M": "precision",
     "R": "runtime",
+    "F": "failure",
 }
 
 
@@ -314,27 +315,43 @@ class Remedy(Data):
         return [*self.now, *(condition.fact for condition in self.conditions()), *texts, *values]
 
 
-class LogPattern(Data):
-    """How a toolchain words something in its log, and the facts of ``SearchFacts`` that it states.
+#: Facts that a line of a log can state. A name that several of them have, such as ``toolchain``, goes to all.
+LOG_FACTS = (SearchFacts, FailureFacts, SettingsFacts)
 
-    ``pattern`` is a regular expression that is searched for in one line; its named groups are facts.
+
+class LogPattern(Data):
+    """How a toolchain words something in its log, and the facts of ``LOG_FACTS`` that it states.
+
+    ``pattern`` is a regular expression that is searched for in one line; its named groups are facts. Of a failure,
+    ``within`` is one that a frame of its traceback must match, for words that do not tell by themselves, and
+    ``general`` marks words in which any run ends, whatever went wrong: those that tell what did are believed instead.
     """
 
-    toolchain: str
+    toolchain: str | None = None
     pattern: str
+    within: str | None = None
+    general: bool = False
     sets: Mapping[str, bool | int | float | str] = {}
 
     @model_validator(mode="after")
     def _known(self) -> "LogPattern":
+        known = {name: facts for facts in LOG_FACTS for name in facts.model_fields}
         try:
             groups = re.compile(self.pattern).groupindex
+            re.compile(self.within or "")
         except re.error as error:
             raise ValueError(f"the pattern is no regular expression: {error}") from error
         for name in (*groups, *self.sets):
-            if name not in SearchFacts.model_fields:
-                raise ValueError(f"unknown fact {name!r}{_suggest(name, SearchFacts.model_fields)}")
-        SearchFacts.model_validate(dict(self.sets))
+            if name not in known:
+                raise ValueError(f"unknown fact {name!r}{_suggest(name, known)}")
+        for name, value in self.sets.items():
+            known[name].model_validate({name: value})
         return self
+
+    @property
+    def fails(self) -> bool:
+        """The line reports a failure."""
+        return "kind" in self.sets or self.sets.get("failed") is True
 
 
 #: Options that pass samples.
