@@ -1,5 +1,6 @@
 """Logs of toolchains, read as text: patterns that the rule base holds tell which facts a line states."""
 
+import codecs
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,15 +12,15 @@ from pydantic import ValidationError
 
 from quantmedic.collectors.messages import missing
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import FailureFacts, Facts, SearchFacts, SettingsFacts
+from quantmedic.engine.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.rule import LogPattern
 
 #: Bytes of one log that are read: the beginning, which states the settings, and the end, which states how it went.
 MAX_BYTES = 16 << 20
 #: Longer lines are cut: they hold arrays, not messages.
 MAX_LINE = 2000
-#: Characters of a line that a fact keeps, and lines of a failure.
-SHOWN, LINES_SHOWN = 200, 5
+#: Characters of a line that a fact keeps; of a failure it is longer, and its last lines are kept.
+SHOWN, FAILURE_SHOWN, LINES_SHOWN = 200, 400, 5
 #: Frames of a traceback that are kept for the patterns that ask where an error arose.
 FRAMES = 200
 
@@ -67,9 +68,7 @@ def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) 
         reading.begin()
         for line in _lines(Path(path).expanduser()):
             reading.read(line)
-    return LogFacts(
-        SearchFacts(**reading.search), FailureFacts(**reading.failed), SettingsFacts(**reading.settings)
-    )
+    return LogFacts(SearchFacts(**reading.search), FailureFacts(**reading.failed), SettingsFacts(**reading.settings))
 
 
 class _Compiled(NamedTuple):
@@ -171,7 +170,7 @@ class _Reading:
 
     def _fail(self, pattern: LogPattern, stated: dict[str, Any], line: str) -> None:
         """The error at hand; one that says only that a run failed does not replace one that says why."""
-        text = line.strip()[:SHOWN]
+        text = line.strip()[:FAILURE_SHOWN]
         if text not in self.errors:
             self.errors.append(text)
         if pattern.general and self.specific:
@@ -213,10 +212,13 @@ def _lines(path: Path) -> Iterator[str]:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES // 2)
             rest = max(path.stat().st_size - MAX_BYTES // 2, file.tell())
+            rest += rest % 2  # Where the text begins if characters have two bytes.
             file.seek(rest)
             content += b"\n" * (rest > len(content)) + file.read(MAX_BYTES // 2)
     except OSError as error:
         raise DataError("toolchain log cannot be read", where=f"{path}: {error.strerror or error}") from error
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # Some shells redirect so.
+        content = content.decode("utf-16", errors="replace").encode()
     if b"\0" in content[:4096]:
         raise DataError("toolchain log is not text", where=str(path), help="give what the tool printed, as plain text")
     for line in content.splitlines():

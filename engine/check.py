@@ -24,9 +24,9 @@ from quantmedic.engine.check_record import (
     GoneFinding,
 )
 from quantmedic.engine.collector import uncollected
-from quantmedic.engine.diagnosis import FLOAT_ALONE, CauseReport, Diagnosis
+from quantmedic.engine.diagnosis import CauseReport, Diagnosis
 from quantmedic.engine.evaluate import Finding, RuleResult
-from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.facts import FLOAT_ALONE, CaseFacts
 from quantmedic.engine.headline import Headline
 from quantmedic.engine.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
 from quantmedic.engine.rule import SEVERITIES, RuleBase, Severity, matches

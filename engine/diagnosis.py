@@ -13,6 +13,7 @@ from quantmedic.engine.check_record import CheckReport
 from quantmedic.engine.collector import uncollected
 from quantmedic.engine.evaluate import Evidence, Finding, RuleResult, evaluate
 from quantmedic.engine.facts import (
+    FLOAT_ALONE,
     CaseFacts,
     DatasetFacts,
     ErrorFacts,
@@ -38,8 +39,6 @@ from quantmedic.engine.toolchain import Chosen
 
 SCHEMA_VERSION = "1.0"
 Verdict = Literal["healthy", "degraded", "not-comparable", "failed"]
-#: ``model.framework`` where there is a float model alone, whose quantization failed.
-FLOAT_ALONE = "float"
 DropClass = Literal["large", "moderate", "small", "none"]
 GLOBAL_SCOPES = ("model", "dataset")
 #: Decibels that a cause counts for where nothing could be simulated.

@@ -848,7 +848,12 @@ class SearchFacts(Facts):
     target: str | None = fact("resource or accuracy whose target it is, as the toolchain names it")
     target_value: float | None = fact("value of that target, in the toolchain's unit")
     least_value: float | None = fact("least value that the toolchain can reach, in its unit")
+    several_targets: bool | None = fact("more than one resource was restricted")
     line: str | None = fact("the line of the log that says so")
+
+
+#: ``model.framework`` where there is a float model alone, whose quantization failed.
+FLOAT_ALONE = "float"
 
 
 class FailureFacts(Facts):

@@ -171,10 +171,11 @@ def answer(
 ) -> Word:
     """The comparison in one word.
 
-    ``not-comparable``: one of the verdicts is, or one quantization failed. ``healed``: the verdict went from degraded to healthy, and the network
-    is measurably better, or it is not worse and every cause of medium or high severity healed; ``broken`` is the same
-    the other way. Else what was measured decides; where nothing was, as between cases without data, the causes of
-    medium or high severity do. ``unchanged``: no change is proven. ``undecided``: nothing that both measured can tell.
+    ``not-comparable``: one of the verdicts is, or one quantization failed. ``healed``: the verdict went from degraded
+    to healthy, and the network is measurably better, or it is not worse and every cause of medium or high severity
+    healed; ``broken`` is the same the other way. Else what was measured decides; where nothing was, as between cases
+    without data, the causes of medium or high severity do. ``unchanged``: no change is proven. ``undecided``: nothing
+    that both measured can tell.
 
     Args:
         before: The first diagnosis.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from pydantic import Field
 
 from quantmedic.engine.advice import Advice, Recovery, general_advice
+from quantmedic.engine.facts import FLOAT_ALONE
 from quantmedic.engine.options import WIDTH, Form, Language, merge, write
 from quantmedic.engine.proof import FLOAT_SET, REPAIRED_DATA, TrialRecord
 from quantmedic.engine.proved import TrialRow
@@ -91,6 +92,8 @@ class _Choice(NamedTuple):
 def prescribe(diagnosis: "Diagnosis", base: RuleBase, asked: str | None = None) -> "Diagnosis":
     """The diagnosis with the toolchain that it speaks for, and a prescription unless there is nothing to repair.
 
+    Where quantization failed there is none: remedies then change the model, the data or the call, not a configuration.
+
     Args:
         diagnosis: With the proof, if there is one.
         base: Remedies and toolchains in force.
@@ -101,7 +104,8 @@ def prescribe(diagnosis: "Diagnosis", base: RuleBase, asked: str | None = None) 
     """
     chosen = choose(diagnosis.model, base.toolchains, asked)
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
-    wanted = [] if diagnosis.verdict == "healthy" else _wanted(diagnosis, base)
+    repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
+    wanted = _wanted(diagnosis, base) if repairable else []
     given = _prescription(diagnosis, wanted, toolchain) if wanted else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice

@@ -64,6 +64,8 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
 
     Else the one that the quantized model carries marks of.
 
+    Where quantization failed there is no such model: then the one whose words its log has.
+
     Raises:
         RuleError: No toolchain has the name that was asked for.
     """
@@ -81,6 +83,9 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
                 if re.match(mark.pattern, seen):
                     how = f"{'guessed from' if mark.guess else 'recognised by'} its {mark.says or seen}"
                     return Chosen(name=toolchain.name, title=toolchain.title, how=how)
+    logged = next((each for each in known if each.name == model.failure.toolchain), None)
+    if logged is not None:
+        return Chosen(name=logged.name, title=logged.title, how="recognised by the words of its log")
     left = f"the {model.toolchain} that wrote it may be the exporter" if model.toolchain else "it names no producer"
     return Chosen(how=f"not recognised from the model: {left}")
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from quantmedic.checks import check
     from quantmedic.comparisons import compare, write_comparison
     from quantmedic.debugging import debugger
+    from quantmedic.failed import collect_failed
     from quantmedic.fallbacks import fallback
     from quantmedic.histories import load_history, write_trend
     from quantmedic.imports import import_files
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "check",
     "collect",
+    "collect_failed",
     "collect_static",
     "collect_weights",
     "compare",
@@ -60,6 +62,7 @@ __all__ = [
 #: The module of each name that is not in ``api``.
 _HOMES = {
     "check": "checks",
+    "collect_failed": "failed",
     "collect_static": "static",
     "collect_weights": "weights",
     "compare": "comparisons",

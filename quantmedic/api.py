@@ -35,7 +35,7 @@ DEFAULT_BUDGET = 60.0
 
 def diagnose(
     float_model: Any,
-    quantized_model: Any,
+    quantized_model: Any = None,
     *,
     representative: Any = None,
     validation: Any = None,
@@ -50,7 +50,8 @@ def diagnose(
 
     Args:
         float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
-        quantized_model: Path of its quantized counterpart, or that module.
+        quantized_model: Path of its quantized counterpart, or that module. None where quantization failed: then
+            ``toolchain_logs`` tell how, see ``collect_failed``, which takes the options.
         representative: The data that calibrated it: ``.npz``, folder, ``module:function``, mapping or array; for
             modules also what yields batches of tensors, such as a ``DataLoader`` or a generator function.
         validation: The data that it is judged on, in the same forms.
@@ -71,12 +72,28 @@ def diagnose(
     base = rules or load_rulebase()
     _check_toolchain(toolchain, base)
     past = load_case(previous) if previous is not None else None
-    data = {"representative": representative, "validation": validation}
-    opened = inspect(collect(float_model, quantized_model, **data, rules=base, **options), base)
+    if quantized_model is None:
+        case = _collect_failed(float_model, validation, representative=representative, rules=base, **options)
+    else:
+        data = {"representative": representative, "validation": validation}
+        case = collect(float_model, quantized_model, **data, rules=base, **options)
+    opened = inspect(case, base)
     diagnosis = judge(opened, base, previous=past, toolchain=toolchain)
     if output is not None:
         write_report(diagnosis, output, formats=formats, rules=base, case=opened)
     return diagnosis
+
+
+def _collect_failed(float_model: Any, validation: Any, **options: Any) -> Case:
+    """A case without a quantized model."""
+    from quantmedic.failed import collect_failed
+
+    if validation is not None:
+        raise DataError(
+            "there is no quantized model to judge on validation data",
+            help="leave them out; what calibrated it goes with --representative",
+        )
+    return collect_failed(float_model, **options)
 
 
 def collect(

@@ -19,6 +19,7 @@ from quantmedic.cli_options import (
     data_options,
     output_option,
     parse_data,
+    parse_failure,
     parse_preprocessing_options,
     parse_rules,
     parse_trials,
@@ -107,7 +108,7 @@ def demo(
 
 @cli.command(context_settings=CONTEXT)
 @click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
-@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="[QUANT]", required=False)
 @data_options
 @profile_option
 @resume_option
@@ -117,9 +118,11 @@ def demo(
 @toolchain_option
 @output_option
 @report_options
+@click.pass_context
 def diagnose(
+    context: click.Context,
     float_model: Path,
-    quantized_model: Path,
+    quantized_model: Path | None,
     previous: Path | None,
     toolchain: str | None,
     output: Path,
@@ -129,6 +132,8 @@ def diagnose(
     **options: Any,
 ) -> None:
     """Measure both models on the data, judge the causes, write a report.
+
+    Where quantization failed, leave QUANT out: --log is what the tool printed, and the report says why it failed.
 
     \b
     Examples:
@@ -140,7 +145,13 @@ def diagnose(
           --previous report/quantmedic.case -o second
       quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
       quantmedic diagnose mynet:float_model mynet:int8_model -r mynet:calibration -v mynet:validation
+      quantmedic diagnose float.onnx --log quantize.log -r calib/      # no model came out
     """
+    if quantized_model is None:
+        given = parse_failure(context, options)
+        rules = parse_rules(options, toolchain)
+        _diagnose_failed(float_model, rules, output, formats, quiet, verbose, toolchain, **given)
+        return
     rules = parse_rules(options, toolchain)
     before = _previous_case(previous)
     given = {**parse_trials(options), **parse_data(options), "checkpoint": output / "quantmedic.case"}
@@ -634,6 +645,24 @@ def _diagnose(
             "help: the report tells what was tried; more samples or a larger --budget may decide"
         )
     _compare_fixed(diagnosis, float_model, fixed, rules, options)
+
+
+def _diagnose_failed(
+    float_model: Path,
+    rules: "RuleBase",
+    output: Path,
+    formats: Sequence[str],
+    quiet: bool,
+    verbose: bool,
+    toolchain: str | None,
+    **options: Any,
+) -> None:
+    """The same where quantization gave no model."""
+    from quantmedic import collect_failed
+
+    with progress_bars() as progress:
+        case = collect_failed(float_model, rules=rules, progress=progress, **options)
+    _judge_and_write(case, rules, output, formats, quiet, verbose, None, toolchain)
 
 
 def _compare_fixed(

@@ -101,7 +101,12 @@ data_options = combined(
         "--stage", "stages", multiple=True, metavar="NAME=FILE", help="Model on the way to int8, in order; repeat."
     ),
     click.option(
-        "--toolchain-log", "toolchain_logs", multiple=True, metavar="FILE", help="What the toolchain printed; repeat."
+        "--toolchain-log",
+        "--log",
+        "toolchain_logs",
+        multiple=True,
+        metavar="FILE",
+        help="What the toolchain printed; repeat. Without QUANT: why there is none.",
     ),
     click.option("--mct-log", metavar="FOLDER", help="What Sony's toolkit logged: the folder of mct.set_log_folder."),
     click.option(
@@ -183,6 +188,39 @@ proof_options = combined(
 output_option = click.option(
     "--output", "-o", type=click.Path(path_type=Path), default="report", show_default=True, help="Folder of the report."
 )
+
+
+#: Options of ``diagnose`` that say something of a float model whose quantization failed.
+_OF_A_FAILURE = {
+    "float_model",
+    "quantized_model",
+    "toolchain_logs",
+    "mct_log",
+    "representative",
+    "samples",
+    "toolchain",
+}
+_OF_A_FAILURE |= {"output", "formats", "quiet", "verbose", *(name.replace("-", "_") for name in PREPARE)}
+_OF_A_FAILURE |= {"rule_folders", "select", "ignore", "threshold", "threshold_file"}
+
+
+def parse_failure(context: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of ``quantmedic.collect_failed``; refuses those that need a quantized model."""
+    if not options["toolchain_logs"] and not options["mct_log"]:
+        raise click.UsageError(
+            "there is neither QUANT nor a log: give the quantized model, or, where quantization failed, "
+            "what the tool printed with --log FILE"
+        )
+    given = [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name not in _OF_A_FAILURE
+        and context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"without QUANT there is nothing to judge by {', '.join(given)}: leave it out")
+    taken = {name: options[name] for name in ("toolchain_logs", "mct_log", "representative", "samples")}
+    return {**taken, "preprocessing": parse_preprocessing_options(options)}
 
 
 def parse_data(options: dict[str, Any]) -> dict[str, Any]:

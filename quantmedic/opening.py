@@ -89,7 +89,7 @@ def open_pair(
     from quantmedic.collectors.datasets import open_dataset
     from quantmedic.collectors.preprocessing import Preprocessing
 
-    float_model, quantized_model = (_made(model) for model in (float_model, quantized_model))
+    float_model, quantized_model = (made(model) for model in (float_model, quantized_model))
     paths = [isinstance(model, str | Path) for model in (float_model, quantized_model)]
     if not any(paths):
         return _open_modules(float_model, quantized_model, given, preprocessing, labels, mapping)
@@ -122,14 +122,14 @@ def open_files(float_model: Any, quantized_model: Any) -> "Models":
     Raises:
         ModelError: One is no file or cannot be read, or the two do not belong together.
     """
-    made = _made(float_model), _made(quantized_model)
-    if not all(isinstance(model, str | Path) for model in made):
+    opened = made(float_model), made(quantized_model)
+    if not all(isinstance(model, str | Path) for model in opened):
         raise ModelError(
             "torch modules cannot be judged without data: what they compute is found out by running them",
-            where=[f"float     {_kind(made[0])}", f"quantized {_kind(made[1])}"],
+            where=[f"float     {_kind(opened[0])}", f"quantized {_kind(opened[1])}"],
             help="leave --static out and pass the calibration data with --representative",
         )
-    return _open_paths(Path(made[0]), Path(made[1]))
+    return _open_paths(Path(opened[0]), Path(opened[1]))
 
 
 def is_litert(path: Path) -> bool:
@@ -164,7 +164,7 @@ def _open_paths(float_path: Path, quantized_path: Path) -> "Models":
     )
 
 
-def _made(model: Any) -> Any:
+def made(model: Any) -> Any:
     """What ``module:function`` returns, where a model is given so; else the model as it is."""
     from quantmedic.collectors.functions import FUNCTION, import_function
 

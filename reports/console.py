@@ -7,7 +7,7 @@ from typing import Literal
 
 from quantmedic.engine.diagnosis import Diagnosis
 from quantmedic.reports.cards import CauseCard, EvidenceLine, Gain, RemedyCard
-from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.context import FailureBox, ReportContext, build_context
 from quantmedic.reports.prescription import PrescriptionBox
 from quantmedic.reports.previous import PreviousBox
 from quantmedic.reports.proof import ProofBox, TrialLine
@@ -33,6 +33,7 @@ STYLES = {
     "dim": "2",
     "degraded": "1;31",
     "not-comparable": "1;33",
+    "failed": "1;31",
     "healthy": "1;32",
     "high": "31",
     "medium": "33",
@@ -90,6 +91,9 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
         yield from wrapped(f"do this first: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from wrapped(f"warning: {notice}", indent=2)
+    if context.failure is not None:
+        yield ""
+        yield from _failed(context.failure, paint)
     if context.previous is not None:
         yield ""
         yield from _since(context.previous, verbosity, paint)
@@ -114,7 +118,7 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
         yield from _files(context, verbosity, paint)
     yield ""
     yield from _rules(context, verbosity, paint)
-    if verbosity == "verbose":
+    if verbosity == "verbose" and context.failure is None:
         yield ""
         yield from _layers(layer_table(diagnosis, None))
 
@@ -130,6 +134,13 @@ def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     yield from wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
+
+
+def _failed(box: FailureBox, paint: Paint) -> Iterator[str]:
+    yield paint(f"{box.summary}{':' if box.lines else ''}", "bold")
+    for line in box.lines:
+        yield from wrapped(line, indent=2)
+    yield from wrapped(box.unknown)
 
 
 def _tried(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
@@ -300,7 +311,8 @@ def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterat
     ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
     total = f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
     yield paint(total, "bold")
-    shown = context.not_judged if verbosity == "verbose" else context.not_judged[:NOT_JUDGED_SHOWN]
+    limit = NOT_JUDGED_SHOWN if context.failure is None else 0  # They ask for what only a quantized model shows.
+    shown = context.not_judged if verbosity == "verbose" else context.not_judged[:limit]
     for line in shown:
         yield from _not_judged(line)
     if len(context.not_judged) > len(shown):

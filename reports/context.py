@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import DatasetFacts, MetricFacts
+from quantmedic.engine.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
 from quantmedic.engine.proved import Proof
 from quantmedic.reports.birth import BirthChart, birth_chart
 from quantmedic.reports.cards import CauseCard, Gain, cause_cards
@@ -46,6 +46,7 @@ from quantmedic.reports.tables import (
     without_data,
 )
 from quantmedic.reports.text import (
+    NAME_LIMIT,
     NOT_MEASURED,
     SHARE_METRICS,
     capital,
@@ -60,6 +61,8 @@ from quantmedic.reports.text import (
 )
 
 GENERAL = "general"
+#: Characters of a line of a log.
+LINE_LIMIT = 400
 VERDICTS = {
     "healthy": "No cause of medium or high severity was found.",
     "degraded": "Quantization costs accuracy.",
@@ -89,6 +92,18 @@ FILE_VERDICTS = {
     "not-comparable": "The toolchain's files tell of no errors: float and quantized model were not compared.",
 }
 FILES_ONLY = "Files of a toolchain alone were read: neither model was run, and whether accuracy is lost is not known."
+#: The same where quantization gave no model.
+FAILED_VERDICTS = {
+    "failed": "Quantization failed.",
+    "not-comparable": "There is no quantized model, and the log shows no failure.",
+}
+FAILED_ALONE = "No quantized model was made, so nothing was measured: the log and the float model alone were judged."
+#: What to supply where no rule knows the failure.
+UNKNOWN_FAILURE = (
+    "No rule knows this failure, so no cause is named. Give the whole log with --log, from the first line of the "
+    "command on, and the calibration data with --representative; words that you have found out yourself can be added "
+    "as a pattern (quantmedic explain failed)."
+)
 STRENGTHS = {
     "proven": "The drop is proven: its whole 95 % interval lies above zero.",
     "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
@@ -109,6 +124,15 @@ class Drop:
     interval: Annotated[str, "both ends with one unit"]
     samples: Annotated[str, "samples that it was measured on"]
     dataset: Annotated[str, "data set that it was measured on"]
+
+
+@dataclass(frozen=True)
+class FailureBox:
+    """How a quantization ended that gave no model."""
+
+    summary: Annotated[str, "what its log says, as a phrase"]
+    lines: Annotated[tuple[str, ...], "its last lines that report an error"]
+    unknown: Annotated[str, "what to supply, as sentences; empty where a rule knows the failure"]
 
 
 @dataclass(frozen=True)
@@ -139,9 +163,10 @@ class ReportContext:
     model_text: Annotated[str, "format, size and coverage of the model in one line"]
     samples_text: Annotated[str, "samples of both data sets in one line"]
     version: Annotated[str, "version of quantmedic"]
-    verdict: Annotated[str, "healthy, degraded or not-comparable"]
+    verdict: Annotated[str, "healthy, degraded, not-comparable or failed"]
     verdict_text: Annotated[str, "the verdict as a sentence"]
     judged_alone: Annotated[str, "what alone was judged where nothing was run; empty where data were given"]
+    failure: Annotated[FailureBox | None, "how quantization failed; None where there is a quantized model"]
     gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
@@ -197,6 +222,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         verdict=diagnosis.verdict,
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
+        failure=_failure(diagnosis),
         gate=gate_box(diagnosis),
         drop=_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
@@ -264,6 +290,8 @@ def _verdict_text(diagnosis: Diagnosis) -> str:
         return "Quantization harms the outputs."
     if diagnosis.verdict == "degraded" and not diagnosis.causes:
         return "Quantization costs accuracy, and no rule found out why."
+    if _float_alone(diagnosis):
+        return FAILED_VERDICTS[diagnosis.verdict]
     return _verdicts(diagnosis)[diagnosis.verdict]
 
 
@@ -278,6 +306,8 @@ def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
 
 def judged_alone(diagnosis: Diagnosis) -> str:
     """What a verdict without data rests on, in a few words to stand beside it; empty where models were run."""
+    if _float_alone(diagnosis):
+        return "log and float model alone were judged"
     if _weights_only(diagnosis):
         return "weights alone were judged"
     if files_only(diagnosis):
@@ -291,6 +321,8 @@ def _unmeasured_drop(diagnosis: Diagnosis) -> bool:
 
 
 def _strength_text(diagnosis: Diagnosis) -> str:
+    if _float_alone(diagnosis):
+        return FAILED_ALONE
     if _weights_only(diagnosis):
         return WEIGHTS_ONLY
     if files_only(diagnosis):
@@ -305,6 +337,26 @@ def _weights_only(diagnosis: Diagnosis) -> bool:
     return diagnosis.model.framework == "safetensors"
 
 
+def _float_alone(diagnosis: Diagnosis) -> bool:
+    """There is no quantized model."""
+    return diagnosis.model.framework == FLOAT_ALONE
+
+
+def _failure(diagnosis: Diagnosis) -> FailureBox | None:
+    if not _float_alone(diagnosis):
+        return None
+    failure = diagnosis.model.failure
+    logs = ", ".join(visible(str(log), NAME_LIMIT) for log in diagnosis.run.get("logs", ()))
+    lines = tuple(visible(line.strip(), LINE_LIMIT) for line in failure.lines or ())
+    said = f", in words of {visible(failure.toolchain)}" if failure.toolchain else ""
+    known = any(cause.severity in ("high", "medium") for cause in diagnosis.causes)
+    return FailureBox(
+        summary=f"the log {logs} reports{said}" if lines else f"no line of the log {logs} reports an error",
+        lines=lines,
+        unknown=UNKNOWN_FAILURE if lines and not known else "",
+    )
+
+
 def _advice_text(diagnosis: Diagnosis) -> str:
     if any(cause.tried for cause in diagnosis.causes):
         return "No cause is left that was not tried without effect."
@@ -313,12 +365,26 @@ def _advice_text(diagnosis: Diagnosis) -> str:
 
 def _model_text(diagnosis: Diagnosis) -> str:
     model = diagnosis.model
+    if _float_alone(diagnosis):
+        return _float_text(model.float_model)
     kind = " ".join(visible(part) for part in (model.framework, model.format) if part)
     covered = f"{percent(model.quantized_share, 0)} quantized" if model.quantized_share is not None else ""
     return ", ".join(part for part in (kind, count(len(diagnosis.layers), "layer"), covered) if part)
 
 
+def _float_text(model: FloatFacts) -> str:
+    """The float model in one line."""
+    opset = f"opset {model.opset}" if model.opset is not None else ""
+    operators = count(model.operators, "operator") if model.operators is not None else "not read"
+    parts = ("float model", model.format, opset, operators, *(model.inputs or ()))
+    return ", ".join(visible(part, NAME_LIMIT) for part in parts if part)
+
+
 def _samples_text(diagnosis: Diagnosis) -> str:
+    if _float_alone(diagnosis) and diagnosis.model.failure.data_samples is not None:
+        read = diagnosis.model.failure.data_samples
+        fault = " before a fault" if diagnosis.model.failure.data_problem else ""
+        return f"{count(read, 'calibration sample')} read{fault}"
     if judged_alone(diagnosis):
         return "no data"
     parts = [
@@ -382,6 +448,10 @@ def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Pa
         gain = _first_gain(diagnosis, card)
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
         return FirstStep(title, detail, gain, card.code)
+    if advice and diagnosis.verdict in ("failed", "not-comparable"):
+        return FirstStep(
+            advice[0].title, "no cause is known; this page says what to look at and what to give", None, ""
+        )
     if advice:
         why = "the causes named were tried without effect" if causes else "no rule names the cause"
         return FirstStep(advice[0].title, f"{why}; this page says where to look first", None, "")
@@ -410,6 +480,8 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
 
 
 def _counts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    if _float_alone(diagnosis):
+        return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "warning"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]
     return (
         count(len(diagnosis.layers), "layer"),

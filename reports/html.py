@@ -62,7 +62,7 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
         articles=articles,
         palette=INLINE_PALETTE,
         sections={name: Markup(text) for name, text in page_sections(diagnosis, inspection).items()}
-        if inspection is not None
+        if inspection is not None and diagnosis.layers
         else {},
         theme=Markup(theme),
         program=Markup(program),

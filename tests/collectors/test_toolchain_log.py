@@ -40,9 +40,11 @@ def test_targets_that_cannot_be_met(line: str, tmp_path) -> None:
     assert found.line == line[:200]
 
 
-def test_every_pattern_has_a_line_here() -> None:
+def test_every_pattern_of_a_search_has_a_line_here() -> None:
+    """Those of failures and settings have theirs in test_failure_log.py."""
     lines = [*UNREACHABLE, "MixedPrecisionQuantizationConfig(num_of_images=32)"]
-    for pattern in BASE.logs:
+    own = [p for p in BASE.logs if "unreachable" in p.sets or "images" in re.compile(p.pattern).groupindex]
+    for pattern in own:
         assert any(re.search(pattern.pattern, line) for line in lines), pattern.pattern
 
 

@@ -47,6 +47,7 @@ GENERAL = {
     "preprocessing",
     "sensitivity",
     "debugger",
+    "failed",
     "fallback",
     "profile",
     "proof",
@@ -441,6 +442,7 @@ def test_healthy_network_gives_no_verdict() -> None:
     facts = CaseFacts.model_validate(
         {
             "model": {
+                "framework": "onnx",
                 "compute_operators": 13,
                 "quantized_share": 1.0,
                 "matched_share": 1.0,
