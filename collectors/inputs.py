@@ -159,8 +159,8 @@ class Input:
         if len(shape) == len(want) - 1 and self._fits((1, *shape)):
             return "this looks like one sample without a sample axis", "save array[np.newaxis]; axis 0 counts samples"
         if len(shape) == len(want) == 4 and self.stored is None and (seen := self._layout_seen(shape)):
-            note = f"the last axis has {shape[3]} entries" if seen == "NHWC" else f"axis 1 has {shape[1]} entries"
-            return f"{note}: {seen}", f"pass --layout {self.role}={seen}"
+            axis = f"the last axis has {shape[3]}" if seen == "NHWC" else f"axis 1 has {shape[1]}"
+            return f"{axis} entries: {seen}", f"pass --layout {self.role}={seen}"
         if self.from_images and len(want) == 4:
             sides = want[2:] if (layout_of(want) or self.preferred) == "NCHW" else want[1:3]
             size = "HEIGHTxWIDTH" if None in sides else "x".join(map(str, sides))
