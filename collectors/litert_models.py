@@ -232,9 +232,10 @@ class TranslatedModels(Models):
 
     @property
     def notices(self) -> list[str]:
+        departs = f"differ from the interpreter's by {self.difference:.2g} of the largest" if self.difference else ""
         return [
             "remedies were tried on an ONNX translation of the quantized model, for LiteRT files are not edited: its "
-            f"outputs differ from the interpreter's by {self.difference:.2g} of the largest before any change"
+            f"outputs before any change {departs or 'are those of the interpreter'}, on the first batch"
         ]
 
     def kernel_noise(self, *about: Any) -> None:

@@ -8,7 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 from quantmedic.collectors.host import has_vnni
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
-_EXTRAS = {"images": "pillow", "png": "resvg-py", "weights": "safetensors", "mct": "tensorboard"}
+_EXTRAS = {
+    "images": "pillow",
+    "litert": "ai-edge-litert",
+    "png": "resvg-py",
+    "weights": "safetensors",
+    "mct": "tensorboard",
+}
 
 
 def environment_lines() -> Iterator[str]:

@@ -154,6 +154,7 @@ def test_every_way_of_quantizing(mode, tmp_path):
     case = quantmedic.collect(*paths, validation=X, threads=2)
     record = case.record
     assert record.model.format == MODES[mode]
+    assert record.model.observed == "deployed" and record.model.observed_difference == 0.0
     assert record.model.matched_share == 1.0
     compute = {op.executed_as for op in record.operators if op.is_compute}
     assert compute == ({"float"} if mode in ("weights", "float16") else {"integer"})

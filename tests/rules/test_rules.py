@@ -57,6 +57,7 @@ GENERAL = {
     "ci",
     "trend",
     "torch",
+    "litert",
     "weights",
     "mct",
     "horizon",
