@@ -45,10 +45,10 @@ def _read(path: Path) -> Imported:
     if "encodings" in content and not any(parts):
         return _second(content, path)
     activations, parameters = (dict(_entries(part)) for part in parts)
-    if not activations and not parameters:
-        raise DataError("the encodings file holds no encodings", where=str(path))
     recorded = {name: facts for name, own in activations.items() if (facts := _first(own)) is not None}
     floats = [name for name, own in activations.items() if _is_float(own)]
+    if not recorded and not floats and not parameters:
+        raise DataError("the encodings file holds no encodings that can be read", where=str(path))
     left = [name for name in activations if name not in recorded and name not in floats]
     args = table(content.get("quantizer_args"))
     settings = _settings(args, list(activations.values()), list(parameters.values()))
@@ -119,7 +119,7 @@ def _settings(args: Mapping[str, Any], activations: list[Encodings], parameters:
     per_channel = flag(args.get("per_channel_quantization"))
     if per_channel is None and parameters:
         per_channel = any(len(own) > 1 for own in parameters)
-    symmetric = {flag(item.get("is_symmetric")) for own in activations for item in own}
+    symmetric = {flag(item.get("is_symmetric")) for own in activations for item in own if not _is_float(own)}
     # Biases have encodings of 32 bits of their own.
     weight_bits = {whole(item.get("bitwidth")) for own in parameters for item in own} - {32}
     bits = {whole(item.get("bitwidth")) for own in activations for item in own if not _is_float(own)}

@@ -52,8 +52,10 @@ def _read(path: Path) -> Imported:
     if not layers:
         raise DataError("the table of the debugger holds no operator", where=str(path))
     custom = [cell for cell in rows[0] if cell not in COLUMNS]
-    notices = (f"its own metrics are not used: {', '.join(custom)}",) if custom else ()
-    return Imported(tensors=tensors, layers=layers, layer_types=types, notices=notices)
+    notices = [f"its own metrics are not used: {', '.join(custom)}"] if custom else []
+    if not text.endswith("\n"):
+        notices.append("its last line has no end: the file may be cut off")
+    return Imported(tensors=tensors, layers=layers, layer_types=types, notices=tuple(notices))
 
 
 def _line(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | None]:

@@ -5,6 +5,7 @@ measured case are counted and named.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ _COMPUTE_WORDS = ("conv", "gemm", "matmul", "fullyconnected", "innerproduct", "d
 #: What of the settings is no option.
 _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
 UNKNOWN_TYPE = "unknown"
+#: How exporters name what a node writes, after the node.
+_OUTPUT = re.compile(r"_output_\d+$|:\d+$")
 #: What a case of files alone says above all.
 NOTICE = (
     "files of a toolchain alone were read: neither model was run, errors of layers are those that the tool reported, "
@@ -100,6 +103,10 @@ class _Names:
                 tensors.setdefault(own, outputs[0])
         weights = frozenset(op.weight.name for op in record.operators if op.weight.name)
         return cls(tensors, layers, weights)
+
+    def is_inside(self, name: str) -> bool:
+        """It is of this model, though nothing was measured of it: weights, and tensors inside of a fused layer."""
+        return name in self.others or _OUTPUT.sub("", name) in self.layers
 
 
 def _own_names(op: OperatorRecord, record: CaseRecord) -> Iterator[str]:
@@ -335,7 +342,7 @@ def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
         ("tensor", told.tensors, names.tensors),
         ("layer", dict.fromkeys((*told.layers, *told.layer_types)), names.layers),
     ):
-        strangers = [name for name in given if name not in known and name not in names.others]
+        strangers = [name for name in given if name not in known and not names.is_inside(name)]
         if not strangers:
             continue
         if len(strangers) == len(given):

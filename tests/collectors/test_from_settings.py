@@ -1,0 +1,363 @@
+"""Files of toolchains: what each tells in our units, and what damaged, foreign and hostile ones say instead.
+
+Files of ONNX Runtime and ai-edge-quantizer are written by these themselves (onnxruntime 1.31, ai-edge-quantizer 0.10).
+TensorRT's cache, AIMET's encodings and the CSV of LiteRT's debugger are small files in the documented form.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnxruntime.quantization import CalibrationMethod, write_calibration_table
+from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
+
+from quantmedic.collectors.from_settings.formats import Imported, formats, recognised
+from quantmedic.collectors.from_settings.merge import read_source
+from quantmedic.engine.errors import DataError, QuantmedicError
+
+RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}
+ENCODING = {"bitwidth": 8, "dtype": "int", "is_symmetric": "False", "max": 1.55, "min": -1.0, "offset": -100}
+CSV_HEAD = (
+    "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name"
+)
+
+
+def written(folder: Path, name: str, content: Any) -> Path:
+    path = folder / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def told(path: Path) -> Imported:
+    return recognised(path).read(path)
+
+
+def extremes() -> TensorsData:
+    def data(low: float, high: float) -> TensorData:
+        return TensorData(lowest=np.array(low, np.float32), highest=np.array(high, np.float32))
+
+    return TensorsData(CalibrationMethod.Entropy, {name: data(*ends) for name, ends in RANGES.items()})
+
+
+@pytest.fixture(scope="module")
+def ort(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables and cache as ONNX Runtime writes them."""
+    folder = tmp_path_factory.mktemp("ort")
+    write_calibration_table(dict(extremes().items()), dir=str(folder))
+    save_tensors_data(extremes(), folder / "cache.json")
+    return folder
+
+
+def ends(found: Imported) -> dict[str, tuple[float | None, float | None]]:
+    return {name: (facts.low, facts.high) for name, facts in found.tensors.items()}
+
+
+@pytest.mark.parametrize("name, method", [("calibration.json", None), ("cache.json", "entropy")])
+def test_onnxruntime_tells_both_extremes(ort: Path, name: str, method: str | None) -> None:
+    found = told(ort / name)
+    assert ends(found) == RANGES
+    assert {facts.method for facts in found.tensors.values()} == {method}
+    assert found.settings.calibration_method == method
+
+
+@pytest.mark.parametrize("name", ["calibration.cache", "calibration.flatbuffers"])
+def test_onnxruntime_tells_tensorrt_the_larger_extreme(ort: Path, name: str) -> None:
+    found = told(ort / name)
+    assert ends(found) == {name: (-high, high) for name, (_, high) in RANGES.items()}
+    assert all(facts.symmetric for facts in found.tensors.values())
+
+
+def test_onnxruntime_configuration(tmp_path: Path) -> None:
+    content = {
+        "per_channel": True,
+        "activation_type": "QuantType.QUInt8",
+        "weight_type": "QInt8",
+        "calibrate_method": "CalibrationMethod.Percentile",
+        "nodes_to_exclude": ["/head/Conv"],
+        "per_chanel": True,
+        "extra_options": {
+            "ActivationSymmetric": True,
+            "CalibPercentile": 99.9,
+            "SmoothQaunt": True,
+            "TensorQuantOverrides": {
+                "x": [{"quant_type": "QuantType.QUInt16", "rmin": -1.0, "rmax": 3.0, "symetric": True}],
+                "y": [{"quant_type": "QInt8", "scale": 0.5, "zero_point": -28}],
+            },
+        },
+    }
+    found = told(written(tmp_path, "settings.json", content))
+    assert found.settings.model_dump(exclude_none=True) == {
+        "calibration_method": "percentile",
+        "percentile": 99.9,
+        "per_channel_weights": True,
+        "asymmetric_activations": False,
+        "activation_bits": 8,
+        "weight_bits": 8,
+        "float_layers": ("/head/Conv",),
+    }
+    assert ends(found) == {"x": (-1.0, 3.0), "y": (-50.0, 77.5)}
+    assert found.tensors["x"].bits == 16
+    assert found.unknown == (
+        "per_chanel, did you mean per_channel?",
+        "SmoothQaunt, did you mean SmoothQuant?",
+        "x: symetric, did you mean symmetric?",
+    )
+
+
+def test_extra_options_alone(tmp_path: Path) -> None:
+    found = told(written(tmp_path, "extra.json", {"ActivationSymmetric": False, "CalibMovingAverage": True}))
+    assert found.settings.asymmetric_activations is True
+    assert found.settings.calibration_method == "moving-average"
+    assert not found.unknown
+
+
+def test_tensorrt_cache(tmp_path: Path) -> None:
+    scale = np.float32(0.03125)
+    text = f"TRT-8601-EntropyCalibration2\ninput: {struct.pack('>f', scale).hex()}\nblock/conv: 1: 3c010a14\nbad: 0\n"
+    found = told(written(tmp_path, "int8.cache", text))
+    assert ends(found)["input"] == (-127 * scale, 127 * scale)
+    assert found.tensors["block/conv: 1"].scale == pytest.approx(1 / 127, rel=1e-3)
+    assert found.settings.calibration_method == "entropy"
+    assert found.notices == ("1 tensors have no usable scale, first bad",)
+
+
+def aimet(version: str) -> dict[str, Any]:
+    if version == "2.0.0":
+        own = [
+            {"name": "conv", "output_dtype": "uint8", "y_scale": 0.01, "y_zero_point": 100},
+            {"name": "w", "output_dtype": "int4", "y_scale": [0.1, 0.2], "y_zero_point": None, "axis": 0},
+        ]
+        return {"version": version, "encodings": own}
+    if version == "1.0.0":
+        entry = {"bw": 8, "dtype": "INT", "enc_type": "PER_TENSOR", "is_sym": False, "offset": [-100], "scale": [0.01]}
+        weights = {**entry, "is_sym": True, "enc_type": "PER_CHANNEL", "offset": [-128, -128], "scale": [0.1, 0.2]}
+        return {
+            "version": version,
+            "activation_encodings": [{"name": "conv", **entry}],
+            "param_encodings": [{"name": "w", **weights}],
+        }
+    weights = {"bitwidth": 8, "dtype": "int", "is_symmetric": "True", "min": -1.28, "max": 1.27, "offset": -128}
+    return {
+        "version": version,
+        "activation_encodings": {"conv": [{**ENCODING, "scale": 0.01}], "fp": [{"bitwidth": 16, "dtype": "float"}]},
+        "param_encodings": {"w": [{**weights, "scale": 0.01}] * 2},
+        "quantizer_args": {"quant_scheme": "post_training_tf_enhanced", "param_bitwidth": 8},
+    }
+
+
+@pytest.mark.parametrize("version", ["0.5.0", "0.6.1", "1.0.0", "2.0.0"])
+def test_aimet_encodings_of_all_versions_say_the_same(tmp_path: Path, version: str) -> None:
+    conv = (found := told(written(tmp_path, "model.encodings", aimet(version)))).tensors["conv"]
+    assert (conv.low, conv.high) == (pytest.approx(-1.0), pytest.approx(1.55))
+    assert (conv.scale, conv.zero_point, conv.bits, conv.symmetric) == (0.01, 100, 8, False)
+    if version != "2.0.0":
+        assert set(found.tensors) == {"conv"}
+        assert found.settings.per_channel_weights is True
+        assert found.settings.weight_bits == 8
+        assert found.settings.asymmetric_activations is True
+    if version == "0.6.1":
+        assert found.settings.calibration_method == conv.method == "mse"
+
+
+def test_aimet_encodings_of_torch_modules(tmp_path: Path) -> None:
+    own = {**ENCODING, "scale": 0.01}
+    content = {"activation_encodings": {"conv1": {"input": {"0": own}, "output": {"0": own}}}, "param_encodings": {}}
+    assert set(told(written(tmp_path, "model_torch.encodings", content)).tensors) == {"conv1", "conv1.input0"}
+
+
+def test_table_of_the_debugger(tmp_path: Path) -> None:
+    rows = ("CONV_2D,7,100,0.1,0.0,0.5,0.0001,0.02,-5,net/conv1", "ADD,9,100,0.1,0,0.5,0.04,0.1,0,net/add")
+    found = told(written(tmp_path, "debug.csv", "\n".join((CSV_HEAD, *rows)) + "\n"))
+    assert found.layers["net/conv1"].rmse_over_scale == pytest.approx(0.5)
+    assert found.layers["net/add"].mse == 0.04
+    assert found.layer_types == {"net/conv1": "CONV_2D", "net/add": "ADD"}
+    assert ends(found)["net/conv1"] == (pytest.approx(-2.46), pytest.approx(2.64))
+    assert ends(found)["net/add"] == (None, None)
+
+
+RECIPE = [
+    {
+        "regex": ".*",
+        "operation": "*",
+        "algorithm_key": "min_max_uniform_quantize",
+        "op_config": {
+            "activation_tensor_config": {"num_bits": 8, "symmetric": False, "granularity": "TENSORWISE"},
+            "weight_tensor_config": {"num_bits": 8, "symmetric": True, "granularity": "CHANNELWISE", "num_bit": 4},
+            "compute_precision": "INTEGER",
+        },
+    },
+    {"regex": "head/.*", "operation": "*", "algorithm_key": "no_quantize"},
+    {"regex": ".*", "operation": "SOFTMAX", "algorithm_key": "no_quantize"},
+]
+COMPARISON = {
+    "reduced_size_bytes": 100,
+    "serving_default": {
+        "input_tensors": {"x": {"mse": 1e-4, "cosine_similarity": 1.0000001, "snr": 1000.0}},
+        "intermediate_tensors": {"conv": {"mse": 0.0, "snr": 1e9}},
+        "constant_tensors": {"w": {"mse": 1.0}},
+    },
+}
+
+
+def test_recipe(tmp_path: Path) -> None:
+    found = told(written(tmp_path, "m_recipe.json", RECIPE))
+    settings = found.settings
+    assert (settings.activation_bits, settings.weight_bits) == (8, 8)
+    assert (settings.asymmetric_activations, settings.per_channel_weights, settings.dynamic) == (True, True, False)
+    assert (settings.float_layers, settings.float_types) == (("head/.*",), ("SOFTMAX",))
+    assert found.unknown == ("weight_tensor_config: num_bit, did you mean num_bits?",)
+
+
+def test_comparison_in_decibels(tmp_path: Path) -> None:
+    found = told(written(tmp_path, "m_comparison_result.json", COMPARISON))
+    assert set(found.layers) == {"x", "conv"}
+    assert found.layers["x"].sqnr_db == pytest.approx(30.0)
+    assert found.layers["x"].cosine == 1.0
+    assert found.layers["conv"].sqnr_db is None, "its word for infinite is no figure"
+
+
+def test_ai_edge_quantizer_writes_what_is_read(tmp_path: Path) -> None:
+    recipe = pytest.importorskip("ai_edge_quantizer.recipe")
+    for name in ("static_wi8_ai8", "static_wi8_ai16", "dynamic_wi8_afp32", "weight_only_wi8_afp32"):
+        found = told(written(tmp_path, f"{name}.json", getattr(recipe, name)()))
+        assert not found.unknown
+        assert found.settings.weight_bits == 8
+        assert found.settings.activation_bits == {"static_wi8_ai8": 8, "static_wi8_ai16": 16}.get(name)
+        assert found.settings.dynamic is (name == "dynamic_wi8_afp32")
+
+
+def test_calibration_result(tmp_path: Path) -> None:
+    content = {"x": {"min": [[[[-3.5]]]], "max": [[[[2.0]]]]}, "odd": {"min": ["?"], "max": [1.0]}}
+    found = told(written(tmp_path, "calibration.json", content))
+    assert ends(found) == {"x": (-3.5, 2.0)}
+    assert found.notices == ("1 tensors have no range that can be read, first odd",)
+
+
+# What is damaged, foreign or hostile
+
+GOOD: dict[str, Callable[[Path], Path]] = {
+    "ort.json": lambda folder: _from_ort(folder, "calibration.json"),
+    "ort.cache": lambda folder: _from_ort(folder, "calibration.cache"),
+    "ort.flatbuffers": lambda folder: _from_ort(folder, "calibration.flatbuffers"),
+    "cache.json": lambda folder: _from_ort(folder, "cache.json"),
+    "extra.json": lambda folder: written(folder, "extra.json", {"ActivationSymmetric": False}),
+    "trt.cache": lambda folder: written(folder, "trt.cache", "TRT-8601-EntropyCalibration2\nx: 3c010a14\ny: 3c010a15"),
+    "aimet": lambda folder: written(folder, "model.encodings", aimet("0.6.1")),
+    "aimet2": lambda folder: written(folder, "model2.encodings", aimet("2.0.0")),
+    "debugger": lambda folder: written(folder, "d.csv", f"{CSV_HEAD}\nADD,9,100,0.1,0,0.5,0.04,0.1,0,net/add\n"),
+    "recipe": lambda folder: written(folder, "m_recipe.json", RECIPE),
+    "result": lambda folder: written(folder, "result.json", {"x": {"min": [-3.5], "max": [2.0]}}),
+    "comparison": lambda folder: written(folder, "comparison.json", COMPARISON),
+}
+
+
+def _from_ort(folder: Path, name: str) -> Path:
+    write_calibration_table(dict(extremes().items()), dir=str(folder))
+    save_tensors_data(extremes(), folder / "cache.json")
+    return folder / name
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_a_truncated_file_is_an_error_or_says_less(tmp_path: Path, kind: str) -> None:
+    """Cut off anywhere, a file is refused with its place, or read up to a clean end; no other exception escapes."""
+    path = GOOD[kind](tmp_path)
+    content = path.read_bytes()
+    whole = told(path)
+    for size in range(0, len(content), max(1, len(content) // 60)):
+        path.write_bytes(content[:size])
+        try:
+            part = told(path)
+        except QuantmedicError as error:
+            assert path.name in str(error)
+            continue
+        if kind == "debugger":
+            assert "may be cut off" in " ".join(part.notices)
+        elif kind not in ("ort.cache", "trt.cache"):
+            assert set(part.tensors) <= set(whole.tensors)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_flipped_bytes_raise_nothing_of_their_own(tmp_path: Path, kind: str) -> None:
+    path = GOOD[kind](tmp_path)
+    content = bytearray(path.read_bytes())
+    random = np.random.default_rng(0)
+    for _ in range(150):
+        broken = bytearray(content)
+        for place in random.integers(0, len(content), 3):
+            broken[place] = int(random.integers(0, 256))
+        path.write_bytes(bytes(broken))
+        try:
+            found = told(path)
+        except QuantmedicError:
+            continue
+        for facts in found.tensors.values():
+            known = [value for value in (facts.low, facts.high, facts.scale) if value is not None]
+            assert all(map(math.isfinite, known))
+
+
+HOSTILE = {
+    "a list": [],
+    "numbers": {"activation_encodings": {"x": 7}, "param_encodings": [None, 3, {"name": 4}]},
+    "huge numbers": {"x": {"lowest": -1e400, "highest": 1e999}},
+    "a bool for a number": {"x": {"lowest": True, "highest": False}},
+    "text for a number": {"version": "1.0.0", "activation_encodings": [{"name": "x", "bw": "8; rm", "scale": ["a"]}]},
+    "bits without end": {"encodings": [{"name": "x", "output_dtype": "int99", "y_scale": 1.0}]},
+    "scales without end": {"activation_encodings": {"x": [{"bitwidth": 8, "scale": -1, "offset": 1e30}]}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_values_are_refused_or_left_out(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, "hostile.json", json.dumps(HOSTILE[name]))
+    with pytest.raises(DataError) as caught:
+        told(path)
+    assert "hostile.json" in str(caught.value)
+
+
+def test_nesting_without_end(tmp_path: Path) -> None:
+    path = written(tmp_path, "deep.json", '{"x": {"min": ' + "[" * 100_000)
+    with pytest.raises(DataError, match=r"nested|no JSON"):
+        told(path)
+
+
+def test_a_flatbuffer_that_claims_billions_of_entries(tmp_path: Path) -> None:
+    path = _from_ort(tmp_path, "calibration.flatbuffers")
+    content = bytearray(path.read_bytes())
+    (root,) = struct.unpack_from("<I", content)
+    vtable = root - struct.unpack_from("<i", content, root)[0]
+    field = root + struct.unpack_from("<H", content, vtable + 4)[0]
+    vector = field + struct.unpack_from("<I", content, field)[0]
+    struct.pack_into("<I", content, vector, 0xFFFFFFFF)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="4294967295 entries"):
+        told(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04\x95pickle", b"PK\x03\x04", b"hello, world", b"\xff" * 99])
+def test_a_foreign_file_names_what_is_known(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(DataError, match="no kind that is known") as caught:
+        recognised(written(tmp_path, "foreign.pkl", content))
+    assert "AIMET encodings" in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be found"):
+        read_source(tmp_path / "nothing.json")
+    with pytest.raises(DataError, match="event files of MCT"):
+        read_source(tmp_path)
+
+
+def test_kinds_have_names_of_their_own_and_a_toolchain() -> None:
+    from quantmedic import load_rulebase
+
+    toolchains = {toolchain.name for toolchain in load_rulebase().toolchains}
+    assert len({each.name for each in formats()}) == len(formats())
+    assert {each.toolchain for each in formats()} <= toolchains

@@ -1,0 +1,162 @@
+"""Importing as a user does: files alone, files into a measured case, and files beside models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from models import own
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+import quantmedic
+from quantmedic.cli import cli
+from quantmedic.cli_terminal import size_text
+from quantmedic.demo import patient
+from quantmedic.engine.case import Case
+from quantmedic.engine.errors import DataError
+
+CSV = (
+    "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name\n"
+    "CONV_2D,7,100,0.1,0.0,0.5,4.0,0.5,-5,net/conv1\n"
+    "ADD,9,100,0.1,0.0,0.5,0.0016,0.1,0,net/add\n"
+)
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments], catch_exceptions=True)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "debug.csv"
+    path.write_text(CSV, encoding="utf-8")
+    return path
+
+
+def test_files_alone_are_told_saved_and_judged(tmp_path: Path, table: Path) -> None:
+    case = tmp_path / "imported.case"
+    result = run("import", table, "-o", case)
+    assert result.exit_code == 0, result.output
+    assert "table of LiteRT's QuantizationDebugger (TensorFlow converter)" in result.output
+    assert "missing: no settings" in result.output
+    assert f"wrote {case} ({size_text(case.stat().st_size)})" in result.output
+    result = run("report", case, "-o", tmp_path / "report")
+    assert result.exit_code == 0, result.output
+    assert "DEGRADED  debug.csv  files of a toolchain alone were judged" in result.output
+    assert "A016 reported-layer-error" in result.output
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert [row["file"] for row in report["imports"]] == ["debug.csv"]
+    assert report["layers"][0]["reported"]["rmse_over_scale"] == 4.0
+    assert report["causes"][0]["layers"][0]["float_name"] == "net/conv1"
+    for name in ("index.html", "report.md"):
+        text = (tmp_path / "report" / name).read_text()
+        assert "Files of the toolchain" in text
+        assert "net/conv1" in text
+
+
+def test_silence_is_no_pass(tmp_path: Path) -> None:
+    """Thresholds alone tell of no error: that nothing was found is no verdict of health."""
+    path = tmp_path / "extra.json"
+    path.write_text('{"ActivationSymmetric": true, "SmothQuant": true}')
+    diagnosis = quantmedic.judge(quantmedic.import_files(path))
+    assert diagnosis.verdict == "not-comparable"
+    assert [cause.cause for cause in diagnosis.causes] == ["unknown-settings-keys"]
+    assert {note.rule for note in diagnosis.not_judged} >= {"D001", "S001"}
+    assert quantmedic.write_report(diagnosis, tmp_path / "report", case=quantmedic.import_files(path))
+
+
+def test_what_cannot_be_imported_leaves_nothing(tmp_path: Path, table: Path) -> None:
+    table.write_text(CSV[:-20] + "\nADD,1\n")
+    result = run("import", table, "-o", tmp_path / "a.case")
+    assert isinstance(result.exception, DataError)
+    assert "debug.csv:3" in str(result.exception)
+    assert not (tmp_path / "a.case").exists()
+
+
+def test_two_cases_and_no_file(tmp_path: Path, table: Path) -> None:
+    case = tmp_path / "a.case"
+    quantmedic.save_case(quantmedic.import_files(table), case)
+    with pytest.raises(DataError, match="one case"):
+        quantmedic.import_files(case, case, table)
+    with pytest.raises(DataError, match="no file of a toolchain"):
+        quantmedic.import_files(case)
+
+
+class Reader(CalibrationDataReader):
+    """Batches of one array."""
+
+    def __init__(self, images: Any) -> None:
+        self.batches = iter(images.reshape(-1, 16, *images.shape[1:]))
+
+    def get_next(self) -> Any:
+        batch = next(self.batches, None)
+        return None if batch is None else {"image": batch}
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
+    """The healthy network quantized from a cache of ONNX Runtime that was written before images were normalized."""
+    (float_model, _), options = patient(healthy=True)
+    folder = tmp_path_factory.mktemp("stale")
+    with np.load(options["representative"]) as stored:
+        images = ((stored["image"][:64].astype(np.float32) / 255 - 0.286) / 0.353).astype(np.float32)
+    cache, model = folder / "calibration.json", folder / "int8.onnx"
+    quantize_static(own(float_model, folder), folder / "other.onnx", Reader(images * 0.2), calibration_cache_path=cache)
+    quantize_static(own(float_model, folder), model, Reader(images), calibration_cache_path=cache)
+    fresh = folder / "fresh.json"
+    quantize_static(own(float_model, folder), folder / "fresh.onnx", Reader(images), calibration_cache_path=fresh)
+    return model, cache, {**options, "samples": 64}
+
+
+@pytest.fixture(scope="module")
+def measured(stale: tuple[Path, Path, dict[str, Any]]) -> Case:
+    model, cache, options = stale
+    return quantmedic.collect(patient(healthy=True)[0][0], model, **options, settings_files=[cache])
+
+
+def test_a_stale_cache_is_found(measured: Case) -> None:
+    diagnosis = quantmedic.judge(measured)
+    first = diagnosis.causes[0]
+    assert (first.cause, first.rules[0]) == ("stale-calibration", "D016")
+    assert diagnosis.model.settings.calibration_method == "minmax"
+    assert {row.fact: row.value for row in first.evidence}["recorded.origin"] == "calibration.json"
+    assert not [notice for notice in diagnosis.warnings if "none of this model" in notice]
+
+
+def test_into_a_measured_case_afterwards_it_is_the_same(
+    stale: tuple[Path, Path, dict[str, Any]], measured: Case, tmp_path: Path
+) -> None:
+    model, cache, options = stale
+    plain = quantmedic.collect(patient(healthy=True)[0][0], model, **options)
+    quantmedic.save_case(plain, tmp_path / "plain.case")
+    result = run("import", tmp_path / "plain.case", cache, "-o", tmp_path / "merged.case")
+    assert result.exit_code == 0, result.output
+    merged = quantmedic.load_case(tmp_path / "merged.case").record
+    assert merged.imports == measured.record.imports
+    assert [t.recorded for t in merged.tensors] == [t.recorded for t in measured.record.tensors]
+    assert merged.model.settings == measured.record.model.settings
+    assert "D016" in {note.rule for note in quantmedic.judge(plain).not_applicable}
+    fresh = quantmedic.judge(quantmedic.import_files(tmp_path / "plain.case", cache.with_name("fresh.json")))
+    rules = {rule for cause in fresh.causes for rule in cause.rules}
+    assert "D017" in rules, "the thresholds that the samples give are not those of the model"
+    assert "D016" not in rules
+
+
+def test_a_damaged_file_is_refused_before_measuring(stale: tuple[Path, Path, dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "cut.json").write_bytes(stale[1].read_bytes()[:999])
+    with pytest.raises(DataError, match="no JSON"):
+        quantmedic.collect(
+            patient(healthy=True)[0][0],
+            stale[0],
+            **stale[2],
+            settings_files=[tmp_path / "cut.json"],
+            progress=lambda *told: pytest.fail("it measured"),
+        )
+
+
+def test_static_check_takes_files_too(stale: tuple[Path, Path, dict[str, Any]]) -> None:
+    case = quantmedic.collect_static(patient(healthy=True)[0][0], stale[0], settings_files=[stale[1]])
+    assert case.record.imports[0].file == "calibration.json"
+    assert any(tensor.recorded.high is not None for tensor in case.record.tensors)
