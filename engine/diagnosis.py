@@ -48,6 +48,11 @@ GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
 
 
 _NOTHING_REPORTED = ReportedFacts()
+#: What a toolchain reports beside errors.
+_NO_ERRORS = {
+    *("origin", "min", "max", "device", "dtype"),
+    *("weight_min", "weight_max", "weight_mean", "weight_std"),
+}
 
 
 class EvidenceRow(Contract):
@@ -670,9 +675,10 @@ def _verdict(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropClass 
 
 def _is_untold(facts: CaseFacts) -> bool:
     """Only files of a toolchain were read, and none tells of an error: that none was found is no pass."""
-    errors = ("cosine", "sqnr_db", "mse", "normalized_mse", "rmse_over_scale")
-    told = (getattr(layer.reported, name) for layer in facts.layers for name in errors)
-    return facts.model.framework == IMPORTED and all(value is None for value in told)
+    if facts.model.framework != IMPORTED:
+        return False
+    errors = ReportedFacts.model_fields.keys() - _NO_ERRORS
+    return all(getattr(layer.reported, name) is None for layer in facts.layers for name in errors)
 
 
 def _explained(causes: tuple[CauseReport, ...]) -> bool:

@@ -75,7 +75,7 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
         return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
     told = next((each for each in known if each.name == model.settings.toolchain), None)
     if told is not None:
-        return Chosen(name=told.name, title=told.title, how="told by the files that it left behind")
+        return Chosen(name=told.name, title=told.title, how="told by its configuration or log")
     marks = _marks(model)
     for toolchain in known:
         for mark in toolchain.marks:

@@ -83,6 +83,7 @@ class _Names:
     """Places of tensors and layers of a case by every name that they go by."""
 
     tensors: Mapping[str, int]
+    inputs: Mapping[str, int]
     layers: Mapping[str, int]
     others: frozenset[str]
 
@@ -101,8 +102,10 @@ class _Names:
             outputs = [i for i in op.outputs if i is not None]
             for own in _own_names(op, record) if outputs else ():
                 tensors.setdefault(own, outputs[0])
+        read = {place: next((i for i in op.inputs if i is not None), None) for place, op in enumerate(record.operators)}
+        inputs = {name: index for name, place in layers.items() if (index := read[place]) is not None}
         weights = frozenset(op.weight.name for op in record.operators if op.weight.name)
-        return cls(tensors, layers, weights)
+        return cls(tensors, inputs, layers, weights)
 
     def is_inside(self, name: str) -> bool:
         """It is of this model, though nothing was measured of it: weights, and tensors inside of a fused layer."""
@@ -147,12 +150,17 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     for source in sources:
         for name, kind in source.told.layer_types.items():
             types.setdefault(name, kind)
-    names = dict.fromkeys(name for source in sources for name in (*source.told.layers, *source.told.layer_types))
-    thresholds = dict.fromkeys(name for source in sources for name in source.told.tensors)
+    told = [source.told for source in sources]
+    names = dict.fromkeys(name for own in told for name in (*own.layers, *own.layer_types, *own.inputs))
+    thresholds = dict.fromkeys(name for own in told for name in own.tensors)
     if not names:  # Each tensor stands for the layer that writes it.
         names = thresholds
+    inputs = dict.fromkeys(name for own in told for name in own.inputs)
     places = {name: place for place, name in enumerate(thresholds)}
-    operators = tuple(_operator(place, name, types, places) for place, name in enumerate(names))
+    read = {name: len(places) + place for place, name in enumerate(inputs)}
+    operators = tuple(_operator(place, name, types, read, places) for place, name in enumerate(names))
+    tensors = [_tensor(name, types if name in names else {}) for name in thresholds]
+    tensors += [_tensor(f"input of {name}", {}) for name in inputs]
     record = CaseRecord(
         quantmedic_version=version,
         model=ModelFacts(
@@ -161,7 +169,7 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
             operators=len(operators) or None,
             compute_operators=sum(op.is_compute for op in operators) if types else None,
         ),
-        tensors=tuple(_tensor(name, types if name in names else {}) for name in thresholds),
+        tensors=tuple(tensors),
         operators=operators,
         outputs=(),
         input_tensor=None,
@@ -175,7 +183,9 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     return with_sources(Case(record, {}), sources)
 
 
-def _operator(place: int, name: str, types: Mapping[str, str], tensors: Mapping[str, int]) -> OperatorRecord:
+def _operator(
+    place: int, name: str, types: Mapping[str, str], read: Mapping[str, int], written: Mapping[str, int]
+) -> OperatorRecord:
     kind = types.get(name, UNKNOWN_TYPE)
     plain = kind.lower().replace("_", "")
     return OperatorRecord(
@@ -184,8 +194,8 @@ def _operator(place: int, name: str, types: Mapping[str, str], tensors: Mapping[
         float_name=name,
         quantized_name=None,
         op_type=kind,
-        inputs=(),
-        outputs=(tensors[name],) if name in tensors else (),
+        inputs=(read[name],) if name in read else (),
+        outputs=(written[name],) if name in written else (),
         is_compute=any(word in plain for word in _COMPUTE_WORDS),
         is_first=None,
         is_last=None,
@@ -220,8 +230,9 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
     told = {"search": record.model.search, "failure": record.model.failure}
     imports = list(record.imports)
     for source in sources:
-        _learn_settings(source, ledger)
+        _learn_settings(source, ledger, alone=record.model.framework == IMPORTED)
         known_tensors = _learn(source, source.told.tensors, names.tensors, ledger.tensors, "threshold", ledger)
+        known_tensors += _learn(source, source.told.inputs, names.inputs, ledger.tensors, "threshold", ledger)
         known_layers = _learn(source, source.told.layers, names.layers, ledger.layers, "figure", ledger)
         for name, facts in (("search", source.told.search), ("failure", source.told.failure)):
             told[name] = _joined(told[name], facts)[0]
@@ -243,7 +254,7 @@ def _updated(records: Sequence[Any], name: str, facts: Sequence[Facts]) -> tuple
     return tuple(r.model_copy(update={name: f}) for r, f in zip(records, facts, strict=True))
 
 
-def _learn_settings(source: Source, ledger: _Ledger) -> None:
+def _learn_settings(source: Source, ledger: _Ledger, *, alone: bool) -> None:
     told, known = source.told.settings, ledger.settings
     unknown = tuple(dict.fromkeys((*(told.unknown_keys or ()), *source.told.unknown)))
     has_options = told != SettingsFacts() or bool(unknown)
@@ -259,7 +270,9 @@ def _learn_settings(source: Source, ledger: _Ledger) -> None:
         # Of a configuration that was read, no unknown key is a finding too.
         every = tuple(dict.fromkeys((*(known.unknown_keys or ()), *unknown)))
         joined = joined.model_copy(update={"unknown_keys": every, "unknown_key_count": len(every)})
-    ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or source.toolchain})
+    # A table of thresholds names the toolchain only where no model does.
+    own = source.toolchain if alone or has_options else None
+    ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or own})
 
 
 def _learn(
@@ -340,7 +353,7 @@ def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
     told = source.told
     for kind, given, known in (
         ("tensor", told.tensors, names.tensors),
-        ("layer", dict.fromkeys((*told.layers, *told.layer_types)), names.layers),
+        ("layer", dict.fromkeys((*told.layers, *told.layer_types, *told.inputs)), names.layers),
     ):
         strangers = [name for name in given if name not in known and not names.is_inside(name)]
         if not strangers:
@@ -356,16 +369,17 @@ def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
 def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
     told = source.told
     options = told.settings.model_copy(update=dict.fromkeys(_NO_OPTION)).model_dump(exclude_none=True)
+    thresholds = [*told.tensors, *told.inputs]
     # A file that names layers with nothing but their types tells of no errors.
     figures = _figures(told.layers.values())
     parts = [
         (f"settings: {_listed([f'{name} {_text(value)}' for name, value in options.items()])}", bool(options)),
-        (f"thresholds of {_matched(tensors, len(told.tensors), 'tensor')}", bool(told.tensors)),
+        (f"thresholds of {_matched(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
         (f"{', '.join(figures)} of {_matched(layers, len(told.layers), 'layer')}", bool(figures)),
         ("how its search for bit widths went", told.search.model_dump(exclude_none=True) != {}),
         (f"how quantization failed: {told.failure.kind or 'in words not known'}", bool(told.failure.failed)),
     ]
-    lacks = {"settings": options, "thresholds": told.tensors, "errors of layers": figures}
+    lacks = {"settings": options, "thresholds": thresholds, "errors of layers": figures}
     return ImportRecord(
         file=source.name,
         format=source.format,

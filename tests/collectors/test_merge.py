@@ -135,3 +135,12 @@ def test_what_is_not_known_of_a_threshold_stays_unknown() -> None:
     assert recorded_facts(scale_only, [], QuantizerFacts(low=0.0, high=1.0)) == scale_only
     empty = RecordedFacts(low=0.0, high=0.0)
     assert recorded_facts(empty, [], QuantizerFacts(low=0.0, high=1.0)) == empty
+
+
+def test_thresholds_of_what_a_layer_reads() -> None:
+    case = alone(source("log", inputs=ranges(conv=(-1, 2)), layers={"conv": ReportedFacts(cosine=0.9)}))
+    (conv,), (read,) = case.record.operators, case.record.tensors
+    assert (conv.inputs, read.name, read.recorded.high) == ((0,), "input of conv", 2)
+    again = with_sources(case, [source("other", inputs=ranges(conv=(-1, 2), cnov=(0, 1)))])
+    assert "1 of its 2 layers are none of this model's: cnov, did you mean conv?" in said(again)
+    assert again.record.imports[-1].tells == ("thresholds of 2 tensors, 1 of them in this model",)
