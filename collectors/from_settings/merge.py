@@ -237,7 +237,7 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
         for name, facts in (("search", source.told.search), ("failure", source.told.failure)):
             told[name] = _joined(told[name], facts)[0]
         _name_strangers(source, names, ledger)
-        ledger.notices += [f"{source.name}: {notice}" for notice in source.told.notices]
+        ledger.notices += [_prefixed(source.name, notice) for notice in source.told.notices]
         imports.append(_import_record(source, known_tensors, known_layers))
     changes: dict[str, Any] = {
         "model": record.model.model_copy(update={"settings": ledger.settings, **told}),
@@ -248,6 +248,10 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
     own = [*_clash_notices(ledger.clashes), *ledger.notices]
     changes["notices"] = tuple(dict.fromkeys((*record.notices, *own)))
     return replace(case, record=record.model_copy(update=changes))
+
+
+def _prefixed(name: str, notice: str) -> str:
+    return notice if notice.startswith(name) else f"{name}: {notice}"
 
 
 def _updated(records: Sequence[Any], name: str, facts: Sequence[Facts]) -> tuple[Any, ...]:
