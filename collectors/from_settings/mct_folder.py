@@ -3,12 +3,16 @@
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.mct_log import MctNode, read_mct_log
+from quantmedic.collectors.mct_log import MctLog, MctNode, read_mct_log
 from quantmedic.engine.facts import RecordedFacts, ReportedFacts
 
 
 def _read(folder: Path) -> Imported:
-    log = read_mct_log(folder)
+    return told(read_mct_log(folder))
+
+
+def told(log: MctLog) -> Imported:
+    """What one quantization of the log tells: settings, thresholds, and the extremes that calibration saw."""
     quantized = [node for node in log.nodes if node.quantized]
     seen = [node for node in log.nodes if node.minimum is not None or node.maximum is not None]
     return Imported(

@@ -134,7 +134,7 @@ def read_source(path: Path) -> Source:
     if path.is_dir():
         from quantmedic.collectors.from_settings.mct_folder import FORMAT
 
-        return Source(path.name, FORMAT.name, FORMAT.toolchain, FORMAT.read(path))
+        return Source(path.resolve().name, FORMAT.name, FORMAT.toolchain, FORMAT.read(path))
     kind = recognised(path)
     return Source(path.name, kind.name, kind.toolchain, kind.read(path))
 

@@ -17,7 +17,9 @@ from onnxruntime.quantization import CalibrationMethod, write_calibration_table
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 
 from quantmedic.collectors.from_settings.formats import Imported, formats, recognised
+from quantmedic.collectors.from_settings.mct_folder import told as told_by_mct
 from quantmedic.collectors.from_settings.merge import read_source
+from quantmedic.collectors.mct_log import MctLog, MctNode
 from quantmedic.engine.errors import DataError, QuantmedicError
 
 RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}
@@ -239,6 +241,21 @@ def test_calibration_result(tmp_path: Path) -> None:
     found = told(written(tmp_path, "calibration.json", content))
     assert ends(found) == {"x": (-3.5, 2.0)}
     assert found.notices == ("1 tensors have no range that can be read, first odd",)
+
+
+def test_log_of_mct() -> None:
+    nodes = (
+        MctNode(
+            name="conv", op_type="Conv2d", quantized=True, bits=8, threshold=4.0, signed=True, minimum=-3, maximum=2
+        ),
+        MctNode(name="relu", op_type="relu", quantized=True, bits=8, threshold=4.0, signed=False),
+        MctNode(name="gelu", op_type="gelu", quantized=True, bits=16, low=-0.2, high=3.0),
+        MctNode(name="flatten", op_type="flatten", quantized=False),
+    )
+    found = told_by_mct(MctLog(folder="log", written=0.0, stages=("initial_graph",), float_nodes=nodes, nodes=nodes))
+    assert ends(found) == {"conv": (-4.0, 4.0), "relu": (0.0, 4.0), "gelu": (-0.2, 3.0)}
+    assert (found.layers["conv"].min, found.layers["conv"].max) == (-3, 2)
+    assert found.layer_types["flatten"] == "flatten"
 
 
 # What is damaged, foreign or hostile
