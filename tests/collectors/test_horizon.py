@@ -4,12 +4,25 @@ The toolchain is not on PyPI. The files here are small ones in its documented fo
 Ultra, X5) and hb_compile (S100), and the logs that these print, with made-up nodes and numbers.
 """
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from models import conv_net, qdq, save_pair
 
+import quantmedic
 from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.engine.advice import advise
+from quantmedic.engine.case import Case, CaseRecord, OperatorRecord
+from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.evaluate import Finding, evaluate
+from quantmedic.engine.facts import BiasFacts, CaseFacts, ModelFacts, SettingsFacts, TensorFacts, WeightFacts
+
+BASE = quantmedic.load_rulebase()
+MEAN, FACTOR = (123.675, 116.28, 103.53), (0.01712475, 0.017507, 0.01742919)
 
 CONFIG = """\
 model_parameters:
@@ -444,3 +457,108 @@ def test_hostile_logs_are_read_as_text(tmp_path) -> None:
     assert read(tmp_path, echo).settings.wide_types is None
     wide = read(tmp_path, header + "|" * 100_000 + "\n" + "a  " * 5000 + "\n" + LOG)
     assert wide.layers["/stem/Conv"].cosine == 0.999263
+
+
+def judged(*files: Imported) -> dict[str, list[str]]:
+    """Subjects of the findings by rule, on a case that holds what the files tell and nothing else."""
+    settings: dict[str, Any] = {}
+    for told in files:
+        settings |= told.settings.model_dump(exclude_none=True)
+    layers = {name: reported for told in files for name, reported in told.layers.items()}
+    operators = tuple(
+        OperatorRecord(
+            index=index,
+            name=name,
+            float_name=name,
+            quantized_name=None,
+            op_type="Conv",
+            inputs=(),
+            outputs=(),
+            is_compute=False,
+            is_first=None,
+            is_last=None,
+            executed_as=None,
+            weight=WeightFacts(),
+            bias=BiasFacts(),
+            reported=reported,
+        )
+        for index, (name, reported) in enumerate(layers.items())
+    )
+    record = CaseRecord(
+        quantmedic_version="0",
+        model=ModelFacts(settings=SettingsFacts(**settings)),
+        tensors=(),
+        operators=operators,
+        outputs=(),
+        input_tensor=None,
+        image_input=False,
+        metric=None,
+        metric_higher_is_better=None,
+        unmatched=(),
+        notices=(),
+        run={},
+    )
+    results = evaluate(BASE, derive(Case(record, {}), BASE))
+    return {result.rule.id: [f.subject for f in result.findings] for result in results if result.findings}
+
+
+def test_a_configuration_and_a_log_are_judged(tmp_path) -> None:
+    text = CONFIG.replace("mean_value:", "mean_values:")
+    text = text.replace("0.01712475 0.017507 0.01742919", "58.395 57.12 57.375")
+    text = text.replace("calibration_type: 'max'", "calibration_type: 'kl'").replace("/head/Softmax", "/stem/Conv")
+    found = judged(read(tmp_path, text), read(tmp_path, LOG))
+    assert found.keys() == {"S020", "S021", "S023", "M010", "M012"}
+    assert (found["M010"], found["M012"]) == (["/stem/Conv"], ["/head/Conv"])
+
+
+def test_sound_files_are_no_finding(tmp_path) -> None:
+    text = CONFIG.replace("/head/Softmax", "/head/Conv")
+    assert judged(read(tmp_path, text), read(tmp_path, LOG.replace("0.912581", "0.9951"))) == {}
+    assert judged(read(tmp_path, EARLIER)) == {}
+    assert judged(read(tmp_path, QUANT)) == {}
+    assert judged(config(tmp_path, calibration_type="skip")).keys() == {"S022", "S023"}
+
+
+def test_what_is_set_is_not_advised(tmp_path) -> None:
+    """The options of the configuration reach the remedies: held back where in force, shown where not."""
+    settings = config(tmp_path).settings
+    facts = CaseFacts(model=ModelFacts(settings=settings), tensors=(TensorFacts(name="t", float_name="t"),))
+    rule = next(rule for rule in BASE.rules if rule.id == "A007")
+    asked = ("limit-activation-range", "per-channel-activations", "asymmetric-activations")
+    asked += ("search-calibration-methods",)
+    finding = Finding(rule.model_copy(update={"remedies": asked}), "t", None, "", (), facts.tensors[0])
+    advised, held = advise([finding], BASE, facts)
+    assert {each.id for each in held} == set(asked[:3])
+    (search,) = advised
+    now = {row.fact.rpartition(".")[2]: row.value for row in search.now}
+    assert (now["calibration_method"], now["percentile"]) == ("percentile", pytest.approx(99.99))
+
+
+@pytest.mark.parametrize(
+    ("validation", "representative", "codes"),
+    [
+        ("normalized", "normalized", {"D020"}),
+        ("normalized", "unit", {"D023"}),
+        ("shifted", "pixels", {"D021"}),
+        ("normalized", "pixels", set()),
+    ],
+)
+def test_images_against_the_settings(validation: str, representative: str, codes: set[str], tmp_path) -> None:
+    """A real pair on real samples: the lattice of the images is held against mean and factor that were imported."""
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 3, 8, 8)).astype(np.float32)
+    mean, factor = (np.array(v, np.float32)[:, None, None] for v in (MEAN, FACTOR))
+    forms = {
+        "pixels": pixels,
+        "unit": pixels / np.float32(255),
+        "normalized": (pixels - mean) * factor,
+        "shifted": (pixels - mean[::-1]) * factor,
+    }
+    pair = save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": forms["normalized"]}))
+    sets = {"representative": {"image": forms[representative]}, "validation": {"image": forms[validation]}}
+    case = quantmedic.collect(*pair, **sets, threads=1)
+    told = config(tmp_path, mean_value="123.675 116.28 103.53").settings
+    model = case.record.model.model_copy(update={"settings": told})
+    facts = derive(replace(case, record=case.record.model_copy(update={"model": model})), BASE)
+    facts = facts.model_copy(update={"model": facts.model.model_copy(update={"harmed": True})})
+    found = {result.rule.id for result in evaluate(BASE, facts) if result.findings}
+    assert {code for code in found if code in ("D020", "D021", "D022", "D023")} == codes
