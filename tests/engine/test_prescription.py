@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quantmedic.api import load_rulebase
+from quantmedic.api import load_manuals, load_rulebase
 from quantmedic.engine.advice import Advice, Recovery
 from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceStrength, Proof
 from quantmedic.engine.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
@@ -172,6 +172,18 @@ def test_horizon_is_told_the_preprocessing_that_the_data_show() -> None:
         "mean_value": "123.675 116.28 103.53",
         "scale_value": "0.0171 0.0175 0.0174",
     }
+
+
+def test_the_guide_of_the_toolchain_leads_the_general_pages() -> None:
+    asked = diagnosis(cause("one", advice("float-tail")), advice=("preprocessing", "qat"))
+    assert prescribe(asked, BASE, "horizon").advice == ("horizon", "preprocessing", "qat")
+    assert prescribe(asked, BASE, "ort").advice == ("preprocessing", "qat")
+    assert prescribe(diagnosis(cause("one", advice("float-tail")), advice=()), BASE, "horizon").advice == ()
+
+
+@pytest.mark.parametrize("toolchain", [each for each in BASE.toolchains if each.guide], ids=lambda each: each.name)
+def test_a_guide_is_a_page(toolchain: Any) -> None:
+    assert f"general/{toolchain.guide}" in load_manuals(BASE)
 
 
 def test_inc_gets_one_dictionary() -> None:

@@ -57,6 +57,10 @@ SET_ALREADY = [
     ("hessian-scores", {"mixed_precision": True, "hessian_scores": True}, {}),
     ("hessian-scores", {"mixed_precision": False}, {}),
     ("learned-rounding", {"learned_rounding": True}, {}),
+    ("limit-activation-range", {"percentile": 99.99, "calibration_method": "percentile"}, {}),
+    ("bias-correction-on", {"bias_correction": True, "toolchain": "Horizon OpenExplorer"}, {}),
+    ("asymmetric-activations", {"asymmetric_activations": True}, {}),
+    ("per-channel-activations", {"per_channel_activations": True}, {}),
 ]
 STILL_OPEN = [
     ("shift-negative", {"shift_negative": True, "shift_negative_ratio": 0.05}, {"shift_excess": 2.8}),
@@ -67,6 +71,10 @@ STILL_OPEN = [
     ("more-mixed-precision-images", {"mixed_precision": True}, {}),
     ("hessian-scores", {"mixed_precision": True, "hessian_scores": False}, {}),
     ("learned-rounding", {"learned_rounding": False}, {}),
+    ("limit-activation-range", {"percentile": 100.0, "calibration_method": "minmax"}, {}),
+    ("bias-correction-on", {"bias_correction": False, "toolchain": "Horizon OpenExplorer"}, {}),
+    ("asymmetric-activations", {"asymmetric_activations": False}, {}),
+    ("per-channel-activations", {"per_channel_activations": False}, {}),
 ]
 
 

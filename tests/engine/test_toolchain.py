@@ -4,7 +4,7 @@ import pytest
 
 from quantmedic.api import load_rulebase
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.facts import ModelFacts
+from quantmedic.engine.facts import ModelFacts, SettingsFacts
 from quantmedic.engine.toolchain import choose, named
 
 BASE = load_rulebase()
@@ -84,3 +84,12 @@ def test_marks_of_models(producer: str | None, marks: tuple[str, ...] | None, na
 def test_the_user_knows_better() -> None:
     found = choose(ModelFacts(toolchain="onnx.quantize 0.1.0"), TOOLCHAINS, "horizon")
     assert (found.name, found.named) == ("Horizon OpenExplorer", True)
+
+
+def test_a_configuration_that_was_read_tells_it() -> None:
+    model = ModelFacts(toolchain="onnx.quantize 0.1.0", settings=SettingsFacts(toolchain="Horizon OpenExplorer"))
+    found = choose(model, TOOLCHAINS)
+    assert (found.name, found.named, found.how) == ("Horizon OpenExplorer", False, "told by its configuration or log")
+    assert choose(model, TOOLCHAINS, "ort").name == "onnxruntime"
+    strange = model.model_copy(update={"settings": SettingsFacts(toolchain="no such tool")})
+    assert choose(strange, TOOLCHAINS).name == "onnxruntime"
