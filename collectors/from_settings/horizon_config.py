@@ -29,7 +29,7 @@ def _words(text: str) -> frozenset[str]:
 KEYS: Mapping[str, frozenset[str]] = {
     "model_parameters": _words(
         "prototxt caffe_model onnx_model march output_model_file_prefix working_dir layer_out_dump output_nodes "
-        "remove_node_type remove_node_name set_node_data_type debug_mode node_info log_level"
+        "remove_node_type remove_node_name set_node_data_type debug_mode node_info log_level enable_vpu"
     ),
     "input_parameters": _words(
         "input_name input_type_train input_layout_train input_type_rt input_layout_rt input_space_and_range "
@@ -41,7 +41,7 @@ KEYS: Mapping[str, frozenset[str]] = {
     ),
     "compiler_parameters": _words(
         "compile_mode debug core_num optimize_level input_source max_time_per_fc jobs advice balance_factor "
-        "cache_path cache_mode ability_entry hbdk3_compatible_mode extra_params"
+        "cache_path cache_mode ability_entry hbdk3_compatible_mode extra_params max_l2m_size"
     ),
     "custom_op": _words("custom_op_method op_register_files custom_op_dir"),
 }
@@ -79,8 +79,9 @@ _OPTIMIZATIONS: Mapping[str, Mapping[str, Any]] = {
     "set_all_nodes_int16": {"activation_bits": 16},
     "asymmetric": {"asymmetric_activations": True},
     "bias_correction": {"bias_correction": True},
+    "run_fast": {"calibration_method": "skip"},
 }
-_OF_TYPE = re.compile(r"set_\w+_(input|output)_int(8|16)|lstm_\w+|run_fast")
+_OF_TYPE = re.compile(r"set_\w+_(input|output)_int(8|16)|lstm_\w+")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _FLAGS = {"true": True, "false": False}
 _NOTHING = ("", "none", "null")
@@ -324,6 +325,9 @@ def _optimizations(reader: Reader) -> dict[str, Any]:
 
 def _quant_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
     """What a quant_config says; what it leaves out stands in the groups."""
+    if isinstance(file := reader.given("calibration_parameters", "quant_config"), str):
+        reader.notices.append(f"the quant_config is a file of its own, which is not read with it: {file[:80]}")
+        return {}
     config = reader.as_mapping("calibration_parameters", "quant_config")
     if not config:
         return {}

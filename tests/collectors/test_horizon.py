@@ -281,6 +281,14 @@ def test_hb_compile_calibrates_on_what_the_model_reads(tmp_path) -> None:
     assert told.float_layers == ("/f",)
 
 
+def test_a_quant_config_in_another_file_is_named(tmp_path) -> None:
+    found = read(tmp_path, CONFIG.replace("optimization: 'set", "quant_config: quant.json\n  optimization: 'set"))
+    (notice,) = found.notices
+    assert notice == "the quant_config is a file of its own, which is not read with it: quant.json"
+    assert found.settings.calibrates_raw is False
+    assert config(tmp_path, optimization="run_fast").settings.calibration_method == "skip"
+
+
 def test_quant_config_by_itself(tmp_path) -> None:
     found = read(tmp_path, QUANT, "quant.json")
     told = found.settings
