@@ -61,6 +61,7 @@ GENERAL = {
     "weights",
     "mct",
     "horizon",
+    "neural-compressor",
     "writing-rules",
     "xquant",
     "import",
