@@ -7,6 +7,7 @@ JSON of version 3, and the choice per operator that tuning leaves (``best_config
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +27,24 @@ METHODS = {"minmax": "minmax", "kl": "kl", "percentile": "percentile"}
 #: Of these, 2.x takes the setting and no algorithm asks for it (source of 2.6).
 DROPPED = ("fast_bias_correction", "weight_correction")
 
+#: Characters of a key that may be a name and a type, and unknown keys that are named.
+MAX_KEY = 2000
+MAX_UNKNOWN = 50
+
 Schema = Mapping[str, Any]
 _ANY: Schema = {"*": None}
 
 
-def _words(text: str) -> Schema:
+def _named(text: str) -> Schema:
     return dict.fromkeys(text.split())
 
 
 _OPERATOR: Schema = {
-    "weight": _words("granularity scheme dtype algorithm bits bit group_size"),
-    "activation": _words("granularity scheme dtype algorithm compute_dtype quant_mode"),
+    "weight": _named("granularity scheme dtype algorithm bits bit group_size"),
+    "activation": _named("granularity scheme dtype algorithm compute_dtype quant_mode"),
 }
 _OPERATORS: Schema = {"*": _OPERATOR}
-_RECIPES = _words(
+_RECIPES = _named(
     "smooth_quant smooth_quant_args layer_wise_quant layer_wise_quant_args fast_bias_correction weight_correction "
     "gemm_to_matmul graph_optimization_level first_conv_or_matmul_quantization last_conv_or_matmul_quantization "
     "pre_post_process_quantization add_qdq_pair_to_weight optypes_to_exclude_output_quant dedicated_qdq_pair rtn_args "
@@ -47,7 +52,7 @@ _RECIPES = _words(
 )
 #: Arguments of PostTrainingQuantConfig and QuantizationAwareTrainingConfig, and what their printed form adds.
 ARGUMENTS: Schema = {
-    **_words(
+    **_named(
         "approach inputs outputs backend domain model_name quant_format device calibration_sampling_size "
         "example_inputs reduce_range excluded_precisions quant_level diagnosis ni_workload_name framework use_bf16"
     ),
@@ -56,20 +61,20 @@ ARGUMENTS: Schema = {
     "op_name_dict": _OPERATORS,
     **dict.fromkeys(
         ("accuracy_criterion", "AccuracyCriterion"),
-        _words("higher_is_better criterion tolerable_loss absolute relative keys"),
+        _named("higher_is_better criterion tolerable_loss absolute relative keys"),
     ),
     **dict.fromkeys(
-        ("tuning_criterion", "TuningCriterion"), _words("strategy strategy_kwargs timeout max_trials objective")
+        ("tuning_criterion", "TuningCriterion"), _named("strategy strategy_kwargs timeout max_trials objective")
     ),
 }
 #: The YAML of version 1.
 DOCUMENT: Schema = {
-    **_words("version device use_bf16 model_conversion"),
+    **_named("version device use_bf16 model_conversion"),
     **dict.fromkeys(("model", "evaluation", "pruning", "distillation", "graph_optimization", "mixed_precision"), _ANY),
     "quantization": {
-        **_words("approach quant_level"),
+        **_named("approach quant_level"),
         "train": _ANY,
-        "advance": _words("bias_correction"),
+        "advance": _named("bias_correction"),
         "calibration": {"sampling_size": None, "dataloader": _ANY},
         "recipes": _RECIPES,
         "model_wise": _OPERATOR,
@@ -77,16 +82,16 @@ DOCUMENT: Schema = {
         "optype_wise": _OPERATORS,
     },
     "tuning": {
-        **_words("objective random_seed tensorboard diagnosis"),
+        **_named("objective random_seed tensorboard diagnosis"),
         "strategy": _ANY,
-        "accuracy_criterion": _words("relative absolute higher_is_better"),
-        "multi_objectives": _words("objective weight higher_is_better"),
-        "exit_policy": _words("timeout max_trials performance_only"),
-        "workspace": _words("path resume"),
+        "accuracy_criterion": _named("relative absolute higher_is_better"),
+        "multi_objectives": _named("objective weight higher_is_better"),
+        "exit_policy": _named("timeout max_trials performance_only"),
+        "workspace": _named("path resume"),
     },
 }
 #: What deploy.yaml holds.
-DEPLOYED: Schema = {"model": _words("inputs outputs backend quant_format domain"), "device": None}
+DEPLOYED: Schema = {"model": _named("inputs outputs backend quant_format domain"), "device": None}
 _INTERNAL = "params_list non_tunable_params white_list _is_initialized model_info"
 _STATIC = "w_dtype w_sym w_granularity w_algo act_dtype act_sym act_granularity act_algo excluded_precisions"
 _GROUPED = (
@@ -95,20 +100,20 @@ _GROUPED = (
 )
 #: Fields of the configurations of version 3, by the name that they have in JSON.
 CONFIGURATIONS: Mapping[str, Schema] = {
-    "static_quant": _words(f"{_INTERNAL} {_STATIC}"),
-    "pt2e_static_quant": _words(f"{_INTERNAL} {_STATIC}"),
-    "pt2e_dynamic_quant": _words(f"{_INTERNAL} {_STATIC}"),
-    "smooth_quant": _words(
+    "static_quant": _named(f"{_INTERNAL} {_STATIC}"),
+    "pt2e_static_quant": _named(f"{_INTERNAL} {_STATIC}"),
+    "pt2e_dynamic_quant": _named(f"{_INTERNAL} {_STATIC}"),
+    "smooth_quant": _named(
         f"{_INTERNAL} {_STATIC} alpha folding scale_sharing init_alpha alpha_min alpha_max alpha_step shared_criterion "
         "do_blockwise auto_alpha_args"
     ),
-    "rtn": _words(f"{_INTERNAL} {_GROUPED}"),
-    "gptq": _words(
+    "rtn": _named(f"{_INTERNAL} {_GROUPED}"),
+    "gptq": _named(
         f"{_INTERNAL} {_GROUPED} act_order hybrid_order fp8_aware percdamp block_size static_groups true_sequential "
         "use_block_wise"
     ),
-    "awq": _words(f"{_INTERNAL} {_GROUPED} use_auto_scale use_auto_clip folding absorb_layer_dict"),
-    "teq": _words(f"{_INTERNAL} {_GROUPED} absorb_to_layer folding"),
+    "awq": _named(f"{_INTERNAL} {_GROUPED} use_auto_scale use_auto_clip folding absorb_layer_dict"),
+    "teq": _named(f"{_INTERNAL} {_GROUPED} absorb_to_layer folding"),
 }
 _SCOPES = ("local", "global")
 #: What makes a key of op_name_dict more than a name; a dot matches itself too.
@@ -304,8 +309,12 @@ def _tuned_key(key: Any) -> tuple[str, str] | None:
     """Name and type of an operator; JSON holds the pair as text."""
     if isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) for part in key):
         return key[0], key[1]
-    match = _TUNED.match(key) if isinstance(key, str) else None
+    match = _tuned_text(key)
     return (match["name"], match["type"]) if match else None
+
+
+def _tuned_text(key: Any) -> re.Match[str] | None:
+    return _TUNED.match(key) if isinstance(key, str) and len(key) <= MAX_KEY else None
 
 
 def _dtype(operator: _Operator) -> str | None:
@@ -320,12 +329,12 @@ def _version_3(found: Mapping[Any, Any]) -> bool:
     fields = {key for known in CONFIGURATIONS.values() for key in known} - {"dtype", "bits", "folding"}
     if fields & set(found) or set(found) & set(_SCOPES) or set(found) & set(CONFIGURATIONS):
         return True
-    return bool(found) and all(isinstance(key, str) and _TUNED.match(key) for key in found)
+    return bool(found) and all(_tuned_text(key) for key in found)
 
 
 def _composed(found: Mapping[str, Any], origin: str) -> Imported:
     """Version 3: one configuration, several by name, or one per module."""
-    if all(_TUNED.match(key) for key in found):
+    if all(_tuned_text(key) for key in found):
         return _per_module(found, origin)
     named = {key: _mapping(value) for key, value in found.items() if key in CONFIGURATIONS}
     if not named:
@@ -340,7 +349,7 @@ def _composed(found: Mapping[str, Any], origin: str) -> Imported:
     told: dict[str, Any] = {}
     for part in parts:
         told |= part.settings.model_dump(exclude_none=True)
-    unknown = [*_unknown(others, CONFIGURATIONS), *(key for part in parts for key in part.unknown)]
+    unknown = [*islice(_unknown(others, CONFIGURATIONS), MAX_UNKNOWN), *(key for part in parts for key in part.unknown)]
     notices = [notice for part in parts for notice in part.notices]
     if len(parts) > 1:
         notices.append(f"{', '.join(named)} are given together: each module takes the first that fits it")
@@ -419,7 +428,7 @@ def _is_type(name: str) -> bool:
 
 
 def _result(settings: SettingsFacts, found: Mapping[str, Any], schema: Schema, notices: Sequence[str]) -> Imported:
-    unknown = tuple(_unknown(found, schema))
+    unknown = tuple(islice(_unknown(found, schema), MAX_UNKNOWN))
     settings = settings.model_copy(update={"unknown_keys": unknown or None})
     return Imported(settings=settings, unknown=unknown, notices=tuple(notices))
 
@@ -428,7 +437,7 @@ def _unknown(found: Mapping[Any, Any], schema: Schema, path: str = "") -> Iterat
     """Keys that the schema does not have, with their path and the nearest one that it has."""
     for key, value in found.items():
         if key not in schema and "*" not in schema:
-            yield f"{path}{key}{did_you_mean(str(key), schema)}"
+            yield f"{path}{str(key)[:MAX_KEY]}{did_you_mean(str(key)[:MAX_KEY], schema)}"
             continue
         inner = schema.get(key, schema.get("*"))
         if inner is not None and isinstance(value, Mapping):
@@ -502,19 +511,33 @@ def _is_dynamic(approach: Any) -> bool | None:
     return "dynamic" in approach
 
 
-_MARKS = re.compile(
-    r"\bPostTrainingQuantConfig\b|\bQuantizationAwareTrainingConfig\b|\bop_(?:type|name)_dict\b"
-    r"|\bfirst_conv_or_matmul_quantization\b|\bcalibration_sampling_size\b|\bpost_training_(?:static|dynamic|auto)_quant\b"
-    r"|\b(?:w|act)_granularity\b|\bfast_bias_correction\b|\bquant_format\b[\s\S]*^device\b|\brecipe_cfgs\b"
-    r"|^['\"]?quantization['\"]?:[\s\S]*\b(?:model_wise|op_wise|optype_wise|approach)\b"
-    r"|\baccuracy_criterion\b|\"use_layer_wise\"",
-    re.MULTILINE,
+#: Words that no other toolchain's configuration has.
+_WORDS = (
+    "PostTrainingQuantConfig",
+    "QuantizationAwareTrainingConfig",
+    "op_type_dict",
+    "op_name_dict",
+    "first_conv_or_matmul_quantization",
+    "fast_bias_correction",
+    "calibration_sampling_size",
+    "post_training_static_quant",
+    "post_training_dynamic_quant",
+    "w_granularity",
+    "act_granularity",
+    "recipe_cfgs",
+    "accuracy_criterion",
+    "use_layer_wise",
 )
+_SECTION = re.compile(r"^['\"]?quantization['\"]?:", re.MULTILINE)
+_SECTION_WORDS = ("model_wise", "op_wise", "optype_wise", "approach")
 
 
 def _recognises(name: str, text: str) -> bool:
-    ending = name.rpartition(".")[2].lower()
-    return ending in ("json", "yaml", "yml") and _MARKS.search(text) is not None
+    if name.rpartition(".")[2].lower() not in ("json", "yaml", "yml"):
+        return False
+    if any(word in text for word in _WORDS) or ("quant_format:" in text and "backend:" in text):
+        return True
+    return _SECTION.search(text) is not None and any(word in text for word in _SECTION_WORDS)
 
 
 FORMATS = (Format(f"{TOOLCHAIN} configuration", TOOLCHAIN, _recognises, read_config),)

@@ -23,6 +23,8 @@ from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_tensors import normalized_mse
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.evaluate import decide
+from quantmedic.engine.facts import ModelFacts, SettingsFacts, TensorFacts
 from quantmedic.engine.options import fill
 
 DATA = Path(__file__).parent / "data" / "inc"
@@ -228,6 +230,29 @@ recipe_cfgs: {smooth_quant: false}
             assert imported_config({key: value, "approach": value}, "conf").settings.toolchain
         except DataError as error:
             assert error.where
+
+    def test_many_unknown_keys_take_no_longer(self):
+        found = imported_config({"approach": "static", **{f"approac{n}": 1 for n in range(200_000)}}, "conf")
+        assert len(found.unknown) == 50
+        assert read_quickly("(" * 100_000) and read_quickly("('" + "','" * 30_000)
+
+    @pytest.mark.parametrize(
+        ("remedy", "told"), [("smooth-quant", {"smooth_quant": True}), ("reduce-range", {"reduce_range": True})]
+    )
+    def test_what_is_set_is_not_advised(self, remedy, told):
+        base = quantmedic.load_rulebase()
+        in_force = base.remedies[remedy].in_force
+        assert in_force is not None
+        for settings, expected in ((SettingsFacts(**told), True), (SettingsFacts(), False)):
+            model = ModelFacts(settings=settings)
+            view = TensorFacts() if remedy == "smooth-quant" else model
+            assert decide(in_force, view, model, base)[0] is expected
+
+
+def read_quickly(key: str) -> bool:
+    with pytest.raises(DataError):
+        imported_config({"op": {key: {}}}, "conf")
+    return True
 
 
 class TestDiagnosis:
