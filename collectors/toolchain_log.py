@@ -21,6 +21,8 @@ MAX_BYTES = 16 << 20
 MAX_LINE = 2000
 #: Characters of a line that a fact keeps; of a failure it is longer, and its last lines are kept.
 SHOWN, FAILURE_SHOWN, LINES_SHOWN = 200, 400, 5
+#: Lines between what a library printed and the traceback of the error that it led to.
+NEAR = 20
 #: Frames of a traceback that are kept for the patterns that ask where an error arose.
 FRAMES = 200
 
@@ -57,8 +59,8 @@ def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) 
     about its target makes ``unreachable`` False, and one that reports no error ``failed``.
 
     Of several errors the last one counts, since earlier runs may stand in the same log: a traceback whose words no
-    pattern knows therefore hides what was known before, unless Python says that the one led to the other. Lines that
-    only say that a run has failed never hide what they follow.
+    pattern knows therefore hides what was known before, unless Python says that the one led to the other, or what was
+    known stands right in front of it. Lines that only say that a run has failed never hide what they follow.
 
     Raises:
         DataError: A file cannot be read.
@@ -88,7 +90,8 @@ class _Reading:
     """What was read so far.
 
     ``frames`` are the lines of the traceback at hand, which ends with the first line that is not indented; ``chained``
-    says that the next one belongs to the error before it.
+    says that the next one belongs to the error before it. ``told_at`` is the line of a failure that stood outside of
+    any traceback.
     """
 
     patterns: Sequence[_Compiled]
@@ -101,17 +104,22 @@ class _Reading:
     in_traceback: bool = False
     chained: bool = False
     read_any: bool = False
+    number: int = 0
+    told_at: int | None = None
 
     def begin(self) -> None:
         """Another file."""
         self.read_any = True
         self.in_traceback = self.chained = False
+        self.told_at = None
         self.search.setdefault("unreachable", False)
 
     def read(self, line: str) -> None:
         """Take one line."""
+        self.number += 1
         if _TRACEBACK.search(line):
             self.in_traceback = True
+            self.chained |= self.told_at is not None and self.number - self.told_at <= NEAR
             self.frames.clear()
             return
         if _CHAINED.match(line):
@@ -148,6 +156,7 @@ class _Reading:
             self._learn(pattern, stated, line)
             if pattern.fails:
                 told = True
+                self.told_at = None if self.in_traceback or pattern.general else self.number
                 self._fail(pattern, stated, line)
         if unknown_error and not told:
             self._fail(LogPattern(pattern="", general=self.chained), {}, line)

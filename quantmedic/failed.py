@@ -16,6 +16,8 @@ from quantmedic.opening import made
 
 if TYPE_CHECKING:
     from quantmedic.collectors.float_model import FloatModel
+    from quantmedic.collectors.inputs import InputSpec
+    from quantmedic.collectors.preprocessing import Preprocessing
 
 #: ``mode`` in the run record of such a case.
 FAILED = "failed"
@@ -123,23 +125,36 @@ def _with_data(
 ) -> tuple[FailureFacts, list[str]]:
     """The failure with what reading all calibration data shows, and notices."""
     from quantmedic.collectors.datasets import open_dataset
-    from quantmedic.collectors.preprocessing import Preprocessing
 
     if representative is None:
         return failure, []
     if not model.inputs:
         return failure, ["the calibration data were not opened: the inputs of the float model are not known"]
-    declared = preprocessing.get("representative", Preprocessing())
+    declared = preprocessing.get("representative")
     done = 0
     try:
-        data = open_dataset(representative, model.inputs, preprocessing=declared, role="representative")
+        data = open_dataset(
+            representative, model.inputs, preprocessing=declared or _any_fit(model.inputs), role="representative"
+        )
         for batch in data.batches(_BATCH, samples):
             done += batch.samples
             progress("representative", done, data.samples)
     except DataError as error:
         problem = _without_folder("; ".join([error.message, *error.where]), representative)
         return failure.model_copy(update={"data_problem": problem, "data_samples": done}), []
-    return failure.model_copy(update={"data_samples": done}), list(data.notices)
+    return failure.model_copy(update={"data_samples": done}), list(data.notices) if declared else []
+
+
+def _any_fit(inputs: "Sequence[InputSpec]") -> "Preprocessing":
+    """What makes whole pictures fit where nothing is declared: here they are opened, not judged."""
+    from quantmedic.collectors.preprocessing import Preprocessing
+    from quantmedic.collectors.spatial import IMAGE_CHANNELS
+
+    shape = inputs[0].shape
+    if len(shape) != 4:
+        return Preprocessing(scale=1.0)
+    height, width = shape[2:] if shape[1] in IMAGE_CHANNELS else shape[1:3]
+    return Preprocessing(scale=1.0, resize=(height, width) if height and width else None)
 
 
 def _without_folder(text: str, given: Any) -> str:

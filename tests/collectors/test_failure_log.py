@@ -198,6 +198,12 @@ def test_an_error_that_led_to_an_unknown_one_is_the_failure(tmp_path: Path) -> N
     assert found.lines == ("MemoryError", "RuntimeError: step 3 gave up", "[ERROR] quantization failed")
 
 
+def test_what_a_library_printed_right_before_the_traceback_is_the_failure(tmp_path: Path) -> None:
+    printed, later = "error: 'tf.Erfinv' op is neither a custom op nor a flex op\n", traceback("mytool.Broken: gave up")
+    assert read(tmp_path, printed + "  details\n" + later).failure.kind == "operator-not-supported"
+    assert read(tmp_path, printed + "  another step\n" * 50 + later).failure.kind is None
+
+
 def test_a_line_of_source_in_a_traceback_is_no_failure(tmp_path: Path) -> None:
     source = '  File "a.py", line 1, in f\n    raise MemoryError("Unable to allocate 1 GiB")\n'
     text = f"Traceback (most recent call last):\n{source}mytool.Broken: something else\n"

@@ -1,0 +1,325 @@
+"""A float model whose quantization failed: really failed, here and now, where onnxruntime alone is needed."""
+
+import json
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from click.testing import CliRunner
+from models import conv_net, images, random
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from PIL import Image
+
+import quantmedic
+from quantmedic.cli import cli
+from quantmedic.collectors.float_model import read_float
+from quantmedic.engine.case import Case
+from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.evaluate import evaluate
+from quantmedic.engine.outcome import answer
+from quantmedic.reports.console import render_console
+
+BASE = quantmedic.load_rulebase()
+LOGS = Path(__file__).parents[1] / "collectors" / "data" / "logs"
+
+
+class Reader(CalibrationDataReader):
+    """Hands out what it was given."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.left = iter(samples)
+
+    def get_next(self) -> Any:
+        return next(self.left, None)
+
+
+def failing(folder: Path, model: onnx.ModelProto, samples: list[Any], **options: Any) -> tuple[Path, Path]:
+    """The float model and the log of a quantization of it that must fail."""
+    path, target, log = folder / "float.onnx", folder / "int8.onnx", folder / "quantize.log"
+    onnx.save(model, path)
+    try:
+        quantize_static(path, target, Reader(samples), quant_format=QuantFormat.QDQ, **options)
+        ort.InferenceSession(str(target), providers=["CPUExecutionProvider"])
+    except Exception:
+        log.write_text("quantizing float.onnx\n" + traceback.format_exc())
+        return path, log
+    raise AssertionError("it did not fail")
+
+
+def gemm_net() -> onnx.ModelProto:
+    """A Gemm whose bias of (1, 4) is large beside tiny weights."""
+    constants = [
+        numpy_helper.from_array(random(0, 8, 4, scale=1e-12), "w"),
+        numpy_helper.from_array(random(1, 1, 4, scale=1e6), "b"),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["out"], "fc")],
+        "gemm",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["n", 4])],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def named_alike() -> onnx.ModelProto:
+    model = conv_net()
+    for node in model.graph.node:
+        node.name = "same"
+    return model
+
+
+def feed(shape: tuple[int, ...], name: str | None = None) -> list[dict[str, Any]]:
+    return [{name or input_name(): np.ones(shape, np.float32)}]
+
+
+def input_name() -> str:
+    return conv_net().graph.input[0].name
+
+
+Failure = Callable[[Path], tuple[Path, Path]]
+SHAPE = images(1).shape
+REAL: dict[str, tuple[Failure, str]] = {
+    "F001": (lambda f: failing(f, conv_net(opset=11), feed(SHAPE), per_channel=True), "per-channel-below-opset-13"),
+    "F004": (
+        lambda f: failing(f, gemm_net(), [{"x": random(2, 4, 8)}], per_channel=True),
+        "bias-is-no-vector",
+    ),
+    "F011": (lambda f: failing(f, conv_net(), []), "no-calibration-data"),
+    "F012": (lambda f: failing(f, conv_net(), feed((1, 2, 3))), "calibration-input-mismatch"),
+    "F016": (lambda f: failing(f, named_alike(), feed(SHAPE)), "repeated-operator-names"),
+    "F017": (
+        lambda f: failing(
+            f, conv_net(), feed(SHAPE), extra_options={"TensorQuantOverrides": {"nowhere": [{"rmin": np.float32(0)}]}}
+        ),
+        "setting-not-accepted",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", REAL)
+def test_real_failures(code: str, tmp_path: Path) -> None:
+    fail, cause = REAL[code]
+    model, log = fail(tmp_path)
+    diagnosis = quantmedic.diagnose(model, None, toolchain_logs=[log])
+    assert diagnosis.verdict == "failed"
+    assert [found.cause for found in diagnosis.causes] == [cause]
+    assert diagnosis.causes[0].rules == (code,)
+    assert diagnosis.advice == ()
+
+
+def test_the_opset_and_the_setting_tell_without_a_word_of_the_log(tmp_path: Path) -> None:
+    """The tool's own words were lost; what it was told is in the log, and the model states its opset."""
+    onnx.save(conv_net(opset=12), tmp_path / "float.onnx")
+    (tmp_path / "tool.log").write_text("options:\n  per_channel: true\n[ERROR] cannot load the result\n")
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"])
+    assert (diagnosis.verdict, diagnosis.causes[0].rules) == ("failed", ("F001",))
+
+
+@pytest.mark.parametrize(
+    "model, log, code",
+    [
+        (named_alike, "", "F016"),
+        (gemm_net, 'quantize_static("a.onnx", "b.onnx", reader, per_channel=True)\n', "F004"),
+    ],
+)
+def test_the_model_tells_where_the_words_are_not_known(
+    model: Callable[[], onnx.ModelProto], log: str, code: str, tmp_path: Path
+) -> None:
+    onnx.save(model(), tmp_path / "float.onnx")
+    (tmp_path / "tool.log").write_text(log + "[ERROR] step 3 gave up\n")
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"])
+    assert [cause.rules for cause in diagnosis.causes] == [(code,)]
+
+
+def test_an_unknown_failure_gets_no_cause(tmp_path: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    (tmp_path / "tool.log").write_text("Traceback (most recent call last):\n  File x\nmy.Broken: <b>::error::x</b>\n")
+    diagnosis = quantmedic.diagnose(
+        tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"], output=tmp_path / "report"
+    )
+    assert (diagnosis.verdict, diagnosis.causes, diagnosis.advice) == ("failed", (), ("failed",))
+    text = render_console(diagnosis)
+    assert "my.Broken: <b>::error::x</b>" in text and "No rule knows this failure" in text
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "my.Broken: &lt;b&gt;::error::x&lt;/b&gt;" in page and "<b>::error" not in page
+    assert 'class="verdict verdict-failed"' in page and 'href="#manual-general-failed"' in page
+    report = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert report.startswith("# FAILED: float.onnx") and "## What the log says" in report
+    assert "## Layers" not in report and "<b>" not in report.replace("\\<b", "")
+    assert json.loads((tmp_path / "report" / "report.json").read_text())["verdict"] == "failed"
+
+
+def test_a_log_without_a_failure_is_no_failure(tmp_path: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    (tmp_path / "tool.log").write_text("calibrated 32 samples\nwrote int8.onnx\n")
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", toolchain_logs=[tmp_path / "tool.log"])
+    assert (diagnosis.verdict, diagnosis.causes) == ("not-comparable", ())
+    assert "the log shows no failure: if a model was written, give it as QUANT" in " ".join(diagnosis.warnings)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "tool.log"
+    path.write_text("[ERROR] calibration failed\n")
+    return path
+
+
+def pictures(folder: Path, sizes: list[int]) -> Path:
+    folder.mkdir()
+    for place, size in enumerate(sizes):
+        pixels = np.random.default_rng(place).integers(0, 255, (size, size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{place}.png")
+    return folder
+
+
+def test_a_broken_calibration_image_is_found_by_its_name(tmp_path: Path, log: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    side = SHAPE[-1]
+    calib = pictures(tmp_path / "calib", [side] * 3)
+    (calib / "1.png").write_bytes((calib / "1.png").read_bytes()[:60])
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=str(calib), toolchain_logs=[log])
+    (cause,) = diagnosis.causes
+    assert cause.rules == ("F010",) and "1.png" in cause.message
+    assert str(tmp_path) not in diagnosis.model_dump_json()
+
+
+def test_whole_pictures_of_any_size_are_no_fault(tmp_path: Path, log: Path) -> None:
+    """What the user's reader makes of them is not known; that they can be opened is."""
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    calib = pictures(tmp_path / "calib", [20, 31, 8])
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=calib, toolchain_logs=[log])
+    assert (diagnosis.causes, diagnosis.model.failure.data_samples) == ((), 3)
+
+
+def test_missing_calibration_data_are_found_too(tmp_path: Path, log: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=tmp_path / "none.npz", toolchain_logs=[log])
+    assert diagnosis.causes[0].rules == ("F010",) and "none.npz" in diagnosis.causes[0].message
+
+
+def test_whole_calibration_data_are_counted(tmp_path: Path, log: Path) -> None:
+    onnx.save(conv_net(), tmp_path / "float.onnx")
+    diagnosis = quantmedic.diagnose(tmp_path / "float.onnx", representative=images(20), toolchain_logs=[log])
+    assert (diagnosis.model.failure.data_samples, diagnosis.model.failure.data_problem) == (20, None)
+
+
+def test_a_float_model_that_cannot_be_read_leaves_the_log(tmp_path: Path) -> None:
+    damaged = tmp_path / "float.onnx"
+    damaged.write_bytes(b"no model at all")
+    logs = [LOGS / "mct-weights-target.log"]
+    causes = quantmedic.diagnose(damaged, toolchain_logs=logs).causes
+    assert {cause.rules for cause in causes} == {("F002",), ("F018",)}
+    absent = quantmedic.diagnose(tmp_path / "none.onnx", toolchain_logs=logs, representative=images(4))
+    assert [cause.rules for cause in absent.causes] == [("F002",)]
+    assert absent.causes[0].cause == "mixed-precision-target-unreachable"
+    assert "none.onnx is not there: the log alone was judged" in absent.warnings[0]
+    assert any("calibration data were not opened" in warning for warning in absent.warnings)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"\x1c\0\0\0TFL3" + b"\xff" * 40, b"PK\x03\x04" + b"x" * 50])
+def test_foreign_and_cut_files_are_said_and_not_read(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "float.model"
+    path.write_bytes(content)
+    if content[4:8] == b"TFL3":
+        pytest.importorskip("ai_edge_litert")
+    try:
+        found = read_float(path)
+    except NotImplementedError:
+        pytest.skip("LiteRT files are not read yet")
+    assert found.facts.float_model.problem and found.notices and not found.inputs
+    assert str(tmp_path) not in found.notices[0]
+
+
+def test_what_is_read_of_a_float_model(tmp_path: Path) -> None:
+    model = gemm_net()
+    model.graph.node.append(helper.make_node("Mine", ["out"], ["more"], "fc", domain="my.own"))
+    model.opset_import.append(helper.make_opsetid("my.own", 1))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, np.inf], np.float32), "mask"))
+    onnx.save(model, tmp_path / "float.onnx")
+    found = read_float(tmp_path / "float.onnx")
+    facts = found.facts.float_model
+    assert (facts.format, facts.opset, facts.operators) == ("onnx", 17, 2)
+    assert facts.inputs == ("x (N, 8) float32",) and facts.dynamic_inputs == ()
+    assert (facts.repeated_names, facts.first_repeated_name) == (2, "fc")
+    assert (facts.matrix_biases, facts.first_matrix_bias) == (1, "fc")
+    assert (facts.nonfinite_constants, facts.first_nonfinite_constant) == (1, "mask")
+    assert facts.foreign_types == ("my.own:Mine",) and facts.first_unshaped == "more"
+    assert facts.constant_bytes == 4 * (32 + 4 + 2)
+
+
+def test_a_torch_module_is_read_by_its_parameters(log: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+    with torch.no_grad():
+        module[0].bias[0] = torch.nan
+    diagnosis = quantmedic.diagnose(module, toolchain_logs=[log])
+    facts = diagnosis.model.float_model
+    assert (facts.format, facts.operators, facts.constant_bytes) == ("torch", 2, 64)
+    assert [cause.rules for cause in diagnosis.causes] == [("F019",)]
+
+
+def test_the_case_is_one_like_any_other(tmp_path: Path) -> None:
+    model, log = REAL["F001"][0](tmp_path)
+    case = quantmedic.collect_failed(model, toolchain_logs=[log])
+    quantmedic.save_case(case, tmp_path / "failed.case")
+    again = quantmedic.load_case(tmp_path / "failed.case")
+    assert isinstance(again, Case)
+    assert quantmedic.judge(again) == quantmedic.judge(case)
+    result = CliRunner().invoke(cli, ["report", str(tmp_path / "failed.case"), "-o", str(tmp_path / "again")])
+    assert result.exit_code == 0 and "FAILED  float.onnx" in result.output
+
+
+def test_rules_of_failures_stay_out_of_other_reports() -> None:
+    facts = quantmedic.inspect(quantmedic.collect_failed("none.onnx", toolchain_logs=[LOGS / "ort-no-data.log"])).facts
+    measured = facts.model_copy(update={"model": facts.model.model_copy(update={"framework": "onnx"})})
+    own = {result.verdict for result in evaluate(BASE, measured) if result.rule.family == "failure"}
+    assert own == {"not-applicable"}
+
+
+def test_a_failed_quantization_is_compared_with_nothing(tmp_path: Path) -> None:
+    model, log = REAL["F011"][0](tmp_path)
+    failed = quantmedic.diagnose(model, toolchain_logs=[log])
+    assert answer(failed, failed, "same", "same", all_healed=True, all_new=True) == "not-comparable"
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, log = REAL["F011"][0](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(cli, ["diagnose", str(model), "--log", str(log)])
+    assert run.exit_code == 0, run.output
+    assert "WARNING F011 no-calibration-data" in run.output and "FAILED  float.onnx" in run.output
+    assert sorted(path.name for path in (tmp_path / "report").iterdir() if path.is_file()) == [
+        *("index.html", "quantmedic.case", "report.json", "report.md"),
+    ]
+    assert CliRunner().invoke(cli, ["diagnose", str(model), "--toolchain-log", str(log)]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "what the tool printed with --log FILE"),
+        (["--log", "tool.log", "--validation", "v.npz"], "nothing to judge by --validation"),
+        (["--log", "tool.log", "--prove", "--labels", "l.npy"], "nothing to judge by --labels, --prove"),
+    ],
+)
+def test_what_the_command_refuses(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(cli, ["diagnose", "float.onnx", *arguments])
+    assert result.exit_code == 2 and message in " ".join(result.output.split())
+
+
+def test_what_the_function_refuses(tmp_path: Path, log: Path) -> None:
+    with pytest.raises(DataError, match="neither a quantized model nor a log"):
+        quantmedic.diagnose("float.onnx")
+    with pytest.raises(DataError, match="no quantized model to judge"):
+        quantmedic.diagnose("float.onnx", validation=images(4), toolchain_logs=[log])
+    with pytest.raises(DataError, match="cannot be found"):
+        quantmedic.diagnose("float.onnx", toolchain_logs=[tmp_path / "none.log"])
+    with pytest.raises(ModelError, match="folder"):
+        quantmedic.diagnose(tmp_path, toolchain_logs=[log])
