@@ -54,6 +54,16 @@ _FILTER = ("filterHeight", "filterWidth")
 _MAX_WINDOW = 1 << 16
 _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE")
 _POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+#: Inputs and outputs that kernels read without counting them first; all others count.
+_OPERANDS: Mapping[str, tuple[int, int]] = {
+    "STRIDED_SLICE": (4, 1),
+    "SPLIT": (2, 1),
+    "BATCH_MATMUL": (2, 1),
+    "READ_VARIABLE": (1, 1),
+    "SIGN": (1, 1),
+}
+#: What makes text, resources and variants of anything else; all others write numbers, wherever they are told to.
+_MAKERS = ("VAR_HANDLE", "HASHTABLE", "HASHTABLE_FIND", "READ_VARIABLE", "IF", "WHILE", "CALL", "STABLEHLO_COMPOSITE")
 #: Values that an enumeration has, by the name of the option.
 _CHOICES: Mapping[str, int] = {"padding": 2, "fusedActivationFunction": 6}
 #: Bits by which the kernels of sums shift their inputs up before they scale them down to the output's step.
@@ -172,6 +182,41 @@ def check_options(kind: str, options: Mapping[str, Any], what: str) -> None:
     for name, count in _CHOICES.items():
         if isinstance(options.get(name, 0), int) and not 0 <= options.get(name, 0) < count:
             raise Damaged(f"{what} has {name} {options[name]}")
+
+
+def check_operands(
+    kind: str, options: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str], what: str
+) -> None:
+    """Raises: Damaged: An operator of the library has fewer operands than its kernel reads, or writes no numbers.
+
+    Args:
+        kind: The operator.
+        options: Its options.
+        inputs: Types of what it reads.
+        outputs: Types of what it writes.
+        what: Its name in messages.
+    """
+    reads, writes = _OPERANDS.get(kind, (0, 0))
+    if len(inputs) < reads or len(outputs) < writes:
+        raise Damaged(f"{what} has {len(inputs)} inputs and {len(outputs)} outputs")
+    if kind == "SPLIT" and options.get("numSplits") != len(outputs):
+        raise Damaged(f"{what} has {len(outputs)} outputs and numSplits {options.get('numSplits')}")
+    from_numbers = all(BITS[one] for one in inputs) and kind not in _MAKERS
+    if from_numbers and not all(BITS[one] for one in outputs):
+        raise Damaged(f"{what} writes {', '.join(outputs)}")
+
+
+def check_cast(
+    kind: str, inputs: Sequence[tuple[int | None, ...]], outputs: Sequence[tuple[int | None, ...]], what: str
+) -> None:
+    """Raises: Damaged: The real values of a constant are told to be more or fewer than its codes.
+
+    They are written once, before the first run, into a tensor whose size nothing compares with theirs.
+    """
+    if kind != "DEQUANTIZE" or not inputs or not outputs:
+        return
+    if inputs[0] != outputs[0] and None not in (*inputs[0], *outputs[0]):
+        raise Damaged(f"{what} makes the shape {list(outputs[0])} of {list(inputs[0])}")
 
 
 def check_steps(

@@ -15,9 +15,11 @@ from quantmedic.collectors.litert_checks import (
     BITS,
     SIGNED,
     check_calls,
+    check_cast,
     check_content,
     check_grid,
     check_memory,
+    check_operands,
     check_options,
     check_order,
     check_places,
@@ -330,11 +332,15 @@ def _operators(raw: RawModel, graph: RawGraph) -> Iterator[LiteOperator]:
 
 def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:
     what = f"operator {operator.index}, {operator.kind},"
-    inputs, outputs = (
-        [tensors[i].quantizer for i in places if i >= 0] for places in (operator.inputs, operator.outputs)
-    )
+    if operator.is_custom:
+        return
+    inputs, outputs = ([tensors[i] for i in places if i >= 0] for places in (operator.inputs, operator.outputs))
+    kinds, written = [one.kind for one in inputs], [one.kind for one in outputs]
+    check_operands(operator.kind, operator.options, kinds, written, what)
+    check_cast(operator.kind, [one.shape for one in inputs], [one.shape for one in outputs], what)
     check_options(operator.kind, operator.options, what)
-    check_steps(operator.kind, operator.options, inputs, outputs, what)
+    grids, written_grids = [one.quantizer for one in inputs], [one.quantizer for one in outputs]
+    check_steps(operator.kind, operator.options, grids, written_grids, what)
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from litert_models import channels_last, every_operator, quantized
+from litert_models import Twins, channels_last, every_operator, quantized
 from models import images, random
 
 from quantmedic.collectors.litert_file import LiteModel, read_litert, unpacked
@@ -187,6 +187,8 @@ HOSTILE: dict[str, tuple[Callable[[Any], object], str]] = {
     "padding": (lambda m: put(operator(m, "average").builtinOptions, padding=6), "padding"),
     "beta": (lambda m: put(operator(m, "shares").builtinOptions, beta=0.0), "beta"),
     "no options": (lambda m: put(operator(m, "max"), builtinOptions=None, builtinOptionsType=0), "strideH"),
+    "text from numbers": (lambda m: put(tensor(m, "shares"), type=5, quantization=None), "writes STRING"),
+    "operands": (lambda m: put(m.operatorCodes[0], builtinCode=45, deprecatedBuiltinCode=45), "STRIDED_SLICE"),
     "no subgraph": (lambda m: put(m, subgraphs=[]), "no subgraph"),
     "a buffer outside": (lambda m: put(m.buffers[1], data=None, offset=10**6, size=10**9), "a buffer ends"),
     "a signature": (lambda m: put(m.signatureDefs[0], subgraphIndex=3), "signature"),
@@ -203,6 +205,12 @@ def test_a_hostile_model_is_refused_before_it_runs(tmp_path, integers, name):
     edit, words = HOSTILE[name]
     error = refused(edited(integers, tmp_path / "model.tflite", edit))
     assert "damaged" in error.message and words in error.where[1]
+
+
+def test_real_values_of_a_constant_are_as_many_as_its_codes(tmp_path, written):
+    weights = quantized(written, "weights")
+    path = edited(weights, tmp_path / "model.tflite", lambda m: put(tensor(m, "scores/weight_dequant"), shape=[4, 1]))
+    assert "DEQUANTIZE" in refused(path).where[1]
 
 
 def test_subgraphs_that_call_each_other(tmp_path, written):
@@ -237,6 +245,25 @@ def test_codes_of_four_and_two_bits():
     assert unpacked(np.array([0xF1, 0x08], np.uint8), 4, 3, signed=True).tolist() == [1, -1, -8]
     assert unpacked(np.array([0xF1], np.uint8), 4, 2, signed=False).tolist() == [1, 15]
     assert unpacked(np.array([0b11_10_01_00], np.uint8), 2, 4, signed=True).tolist() == [0, 1, -2, -1]
+
+
+@pytest.mark.parametrize(("bits", "granularity"), [(4, "CHANNELWISE"), (4, "BLOCKWISE_32"), (2, "BLOCKWISE_32")])
+def test_packed_weights_and_blocks(tmp_path, bits, granularity):
+    """As ai-edge-quantizer 0.10 writes them."""
+    from ai_edge_quantizer import qtyping, quantizer
+
+    twins = Twins()
+    twins.output(twins.dense(twins.input("x", 64), random(1, 32, 64), random(2, 32), out="y"))
+    maker = quantizer.Quantizer(twins.litert())
+    maker.add_dynamic_config(".*", "*", bits, qtyping.QuantGranularity(granularity))
+    model = read(bytes(maker.quantize(enable_progress_report=False).quantized_model), tmp_path / "model.tflite")
+    weight = next(one for one in model.tensors if one.name == "y/weight")
+    assert weight.quantizer is not None and weight.data is not None and weight.kind == f"INT{bits}"
+    blocked = granularity != "CHANNELWISE"
+    assert (weight.quantizer.axis, weight.quantizer.block_size) == ((1, 32) if blocked else (0, None))
+    step = weight.quantizer.steps(weight.shape)
+    # Scales of blocks are rounded to 7 bits after the codes were chosen.
+    assert (np.abs(weight.quantizer.dequantize(weight.data) - random(1, 32, 64)) <= step * 0.52).all()
 
 
 def test_a_buffer_behind_the_flatbuffer(tmp_path, written):
