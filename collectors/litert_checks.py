@@ -56,6 +56,7 @@ _CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "C
 _POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 #: Inputs and outputs that kernels read without counting them first; all others count.
 _OPERANDS: Mapping[str, tuple[int, int]] = {
+    "SLICE": (3, 1),
     "STRIDED_SLICE": (4, 1),
     "SPLIT": (2, 1),
     "BATCH_MATMUL": (2, 1),
