@@ -23,6 +23,7 @@ from quantmedic.engine.case import Case
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.evaluate import evaluate
 from quantmedic.engine.outcome import answer
+from quantmedic.engine.snippets import render_snippet
 from quantmedic.reports.console import render_console
 
 BASE = quantmedic.load_rulebase()
@@ -112,6 +113,19 @@ def test_real_failures(code: str, tmp_path: Path) -> None:
     assert [found.cause for found in diagnosis.causes] == [cause]
     assert diagnosis.causes[0].rules == (code,)
     assert diagnosis.advice == ()
+
+
+@pytest.mark.parametrize("code, written", [("F001", "float_13.onnx"), ("F004", "flat.onnx"), ("F016", "named.onnx")])
+def test_the_first_remedy_mends_it(code: str, written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the report says to do is done, and the same call gives a model that onnxruntime loads."""
+    model, log = REAL[code][0](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    remedy = quantmedic.diagnose(model, toolchain_logs=[log]).causes[0].remedies[0]
+    edits = [line for line in remedy.snippets[0].code.splitlines() if not line.startswith("quantize_static")]
+    exec(render_snippet("\n".join(edits), {}, code), {"onnx": onnx})
+    samples = [{"x": random(2, 4, 8)}] if code == "F004" else feed(SHAPE)
+    quantize_static(tmp_path / written, tmp_path / "mended.onnx", Reader(samples), per_channel=True)
+    ort.InferenceSession(str(tmp_path / "mended.onnx"), providers=["CPUExecutionProvider"])
 
 
 def test_the_opset_and_the_setting_tell_without_a_word_of_the_log(tmp_path: Path) -> None:
