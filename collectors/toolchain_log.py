@@ -49,7 +49,8 @@ class LogFacts(NamedTuple):
 
 def read_logs(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> SearchFacts:
     """What the logs tell of the toolchain's search; see ``read_log_facts``."""
-    return read_log_facts(paths, patterns).search
+    own = [p for p in patterns if SearchFacts.model_fields.keys() & {*p.sets, *re.compile(p.pattern).groupindex}]
+    return read_log_facts(paths, own).search
 
 
 def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> LogFacts:
