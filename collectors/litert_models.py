@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.inputs import InputSpec
+from quantmedic.collectors.litert_file import LiteTensor
 from quantmedic.collectors.litert_onnx import LiteRTGraph
 from quantmedic.collectors.litert_session import Session, dtype_of, takes_batches
 from quantmedic.collectors.onnx_pair import Models, Pair, Runner
@@ -274,7 +275,16 @@ def ends_of(graph: LiteRTGraph) -> dict[str, int]:
 def fed(graph: LiteRTGraph, batch: Batch) -> dict[int, Array]:
     """What the inputs of a file take of a batch, by their places: codes where they hold codes."""
     arrays = feed_of(batch, graph)
-    return {place: arrays[name] for name, place in zip(graph.inputs, graph.file.inputs, strict=True)}
+    inputs = zip(graph.inputs, graph.file.inputs, strict=True)
+    return {place: _encoded(graph.file.tensors[place], arrays[name]) for name, place in inputs}
+
+
+def _encoded(tensor: LiteTensor, array: Array) -> Array:
+    """Codes of real values, as the application makes them by the parameters of the tensor."""
+    kind = dtype_of(tensor)
+    if array.dtype.kind != "f" or kind.kind == "f" or tensor.quantizer is None:
+        return array
+    return tensor.quantizer.encode(np.asarray(array, np.float32)).astype(kind)
 
 
 def decoded(graph: LiteRTGraph, place: int, array: Array) -> Float32:

@@ -194,9 +194,12 @@ class _Translator:
 
     def _input(self, place: int) -> onnx.ValueInfoProto:
         tensor = self.tensors[place]
+        if self.is_coded(place):
+            # The application rounds its inputs by their parameters: as a quantizer in the graph, others can be tried.
+            self._quantize(place, tensor.name)
+            return _value(tensor.name, "FLOAT32", tensor.shape, batch="N")
         self.places[tensor.name] = place
-        coded = self.is_coded(place)
-        (self._codes if coded else self._read)[place] = tensor.name
+        self._read[place] = tensor.name
         return _value(tensor.name, tensor.kind, tensor.shape, batch="N")
 
     def _output(self, place: int) -> onnx.ValueInfoProto:
