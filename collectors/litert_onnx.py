@@ -103,6 +103,10 @@ class LiteRTGraph(Graph):
     untranslated: tuple[str, ...]
 
     @property
+    def coded_inputs(self) -> set[str]:
+        return {name for name in self.inputs if name not in self.places}
+
+    @property
     def can_run(self) -> bool:
         """Its ONNX model can be run, so that remedies can be simulated and tried."""
         return not self.untranslated

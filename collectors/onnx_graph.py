@@ -87,6 +87,11 @@ class Graph:
         return [self.root(name) for name in self.outputs]
 
     @property
+    def coded_inputs(self) -> set[str]:
+        """Inputs that the model takes as codes: the application quantizes them."""
+        return {name for name in self.inputs if name in self.codes}
+
+    @property
     def is_quantized(self) -> bool:
         """The graph holds any quantizer or integer operator."""
         return bool(self.integer_nodes or self.qdq_nodes or self.dynamic_nodes)

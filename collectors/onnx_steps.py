@@ -35,7 +35,7 @@ class FloatSteps:
         fed: dict[str, int] = {}
         for number in view.taps:
             twin = view.pairs[number].twin
-            if twin not in graph.inputs or view.taps[number].tensor in models.quantized.inputs:
+            if twin not in graph.inputs or view.pairs[number].root in models.quantized.coded_inputs:
                 fed.setdefault(twin, number)
         model, read = cut_at(graph.model, list(fed), list(self._twins.values()))
         self._fed = {name: fed[twin] for twin, name in read.items()}

@@ -879,6 +879,7 @@ def test_a_model_in_every_mode_of_the_quantizer(mode: str, tmp_path: Path) -> No
     graph = models.quantized
     assert not models.match.unmatched and len(models.match.operators) == len(models.float_graph.operators)
     assert graph.format == {"dynamic": "dynamic", "float16": "none"}.get(mode, "QDQ")
+    assert graph.coded_inputs == ({"image"} if mode in ("int8", "int16") else set())
     record = recorded(models)
     layers = [op for op in record.operators if op.is_compute]
     expected = {"float16": None, "int16": 8}.get(mode, 8)
