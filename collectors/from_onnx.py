@@ -16,7 +16,7 @@ from quantmedic.collectors.lanes import Abandoned, Lane, side_by_side
 from quantmedic.collectors.metrics import Metric
 from quantmedic.collectors.onnx_graph import Graph
 from quantmedic.collectors.onnx_observer import Observer, Options
-from quantmedic.collectors.onnx_pair import Models
+from quantmedic.collectors.onnx_pair import Models, graph_inputs
 from quantmedic.collectors.onnx_rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.references import References
 from quantmedic.collectors.stages import STAGE_SAMPLES, Stage, compare_stages
@@ -395,13 +395,22 @@ class _Until(Iterator[T]):
 
 
 def _are_classes(graph: Graph, metric: Metric | None) -> bool:
-    """The first output holds class scores: a known number of them, and no metric that says otherwise."""
-    if metric is not None and metric.name not in ("top1", "top5"):
-        return False
-    if not graph.outputs:
-        return False
-    shape = graph.model.graph.output[0].type.tensor_type.shape.dim
-    return len(shape) >= 2 and any(d.dim_value > 1 for d in shape[1:])
+    """The first output holds class scores: a known number of them, and no metric that says otherwise.
+
+    Where none is given, what has the shape of an input is taken for a reconstruction or a filtered signal.
+    """
+    if metric is not None:
+        return metric.name in ("top1", "top5") and _has_columns(graph)
+    return _has_columns(graph) and _sides(graph.model.graph.output[0]) not in map(_sides, graph_inputs(graph))
+
+
+def _has_columns(graph: Graph) -> bool:
+    return bool(graph.outputs) and any(side > 1 for side in _sides(graph.model.graph.output[0]))
+
+
+def _sides(value: Any) -> list[int]:
+    """Sides of a sample; 0 where they depend on the data."""
+    return [side.dim_value for side in value.type.tensor_type.shape.dim[1:]]
 
 
 def _total(dataset: Dataset, options: Options) -> int | None:

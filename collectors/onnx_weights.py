@@ -46,6 +46,7 @@ from quantmedic.engine.tensors import ALIVE
 from quantmedic.engine.tensors import error_facts as _error_facts
 
 _INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
 #: Shorter channels are alike by chance.
 MIN_ROW = 8
 #: More rows are not searched for one another.
@@ -385,9 +386,11 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
         return BiasFacts(bits=0 if stored.quantizer is None else stored.quantizer.bits, rounding=rounding)
     with np.errstate(divide="ignore"):
         codes = np.abs(floats.ravel().astype(np.float64)) / step
-    over = codes > _INT32_MAX
+    # LiteRT adds to 16-bit activations in 64 bits.
+    largest = _INT32_MAX if stored.quantizer is None or stored.quantizer.bits <= 32 else _INT64_MAX
+    over = codes > largest
     if stored.codes is not None:
-        over = over | (np.abs(np.asarray(stored.codes, np.int64).ravel()) >= _INT32_MAX)
+        over = over | (np.abs(np.asarray(stored.codes, np.int64).ravel()) >= largest)
     return BiasFacts(
         max_code=float(codes.max()),
         max_code_per_channel=_max_code_per_channel(codes, op, weight),

@@ -456,7 +456,7 @@ class BiasFacts(Facts):
     max_error_steps: float | None = fact(
         "largest |stored bias - float bias| / (s_x·s_w[c]): up to 0.5 for rounding to nearest", "steps"
     )
-    overflowing_channels: int | None = fact("channels whose code exceeds 2³¹ - 1 or sits at the end of int32")
+    overflowing_channels: int | None = fact("channels whose code is beyond or at the end of int32, or of int64")
     overflowing_dead_channels: int | None = fact(
         "those among them whose weights are dead (absmax < 1e-6 of the tensor's)"
     )

@@ -31,6 +31,7 @@ from quantmedic.collectors.onnx_record import case_record
 from quantmedic.collectors.onnx_session import make_session
 from quantmedic.collectors.onnx_simulated import SimulatedNetwork
 from quantmedic.collectors.onnx_traits import half_tensors
+from quantmedic.collectors.onnx_weights import bias_facts
 from quantmedic.collectors.static import _Unobserved
 from quantmedic.engine.case import Case, CaseRecord
 from quantmedic.engine.change import Change
@@ -646,6 +647,8 @@ def test_a_bias_beyond_32_bits_keeps_its_codes(tmp_path: Path) -> None:
         bias.quantizer is not None and bias.quantizer.bits == 64 and bias.codes is not None and bias.values is not None
     )
     assert bias.codes.tolist() == [2**33, -5, 7]
+    found = bias_facts(graph.operators[0], graph, None, graph)
+    assert (found.bits, found.overflowing_channels) == (64, 0) and found.max_code == pytest.approx(2**33)
     np.testing.assert_allclose(bias.values, np.array([2**33, -5, 7]) * scale, rtol=1e-6)
     assert translate(model).untranslated == ()
 
