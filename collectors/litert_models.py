@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.inputs import InputSpec
 from quantmedic.collectors.litert_file import LiteTensor
+from quantmedic.collectors.litert_first_run import require_survival
 from quantmedic.collectors.litert_onnx import LiteRTGraph
 from quantmedic.collectors.litert_session import Session, dtype_of, takes_batches
 from quantmedic.collectors.onnx_pair import Models, Pair, Runner
@@ -70,8 +71,9 @@ class LiteRTModels(Models):
         """Find out whether both compute several samples at once, where their inputs say so.
 
         Raises:
-            ModelError: An interpreter refuses its file.
+            ModelError: An interpreter refuses its file, or crashes on it.
         """
+        require_survival([self.float_graph.path, self.quantized.path])
         for graph in (self.float_graph, self.quantized):
             self.batched = self.batched and takes_batches(self.session(graph, 1), graph.file)
 

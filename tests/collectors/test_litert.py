@@ -16,6 +16,8 @@ import pytest
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
 
+import flatbuffers
+from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import ActivationFunctionType
 from litert_models import LiteFile, Twins, channels_last, every_operator, quantized
@@ -23,6 +25,7 @@ from models import Array, conv_net, images, random, save_pair
 
 import quantmedic
 from quantmedic.collectors.litert_file import read_litert
+from quantmedic.collectors.litert_first_run import require_survival
 from quantmedic.collectors.litert_session import Session, takes_batches
 from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import DataError, ModelError
@@ -314,6 +317,20 @@ def test_models_that_do_not_belong_together_are_refused(tmp_path):
         twins.lite.tensors[name] = shape, random(len(name), *data.shape)
     with pytest.raises(ModelError, match="weights"):
         quantmedic.collect(*files(tmp_path, twins.litert(), contents("int8")[1]), validation=X[:2])
+
+
+def test_a_crash_of_the_interpreter_is_an_error(tmp_path):
+    """The operand that is left out here is one of those that the checks of files ask for."""
+    model = schema.ModelT.InitFromPackedBuf(every_operator().litert(), 0)
+    stem = model.subgraphs[0].operators[0]
+    stem.inputs = [stem.inputs[0], -1, stem.inputs[2]]
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    paths = files(tmp_path, every_operator().litert(), bytes(builder.Output()))
+    with pytest.raises(ModelError, match="crashes") as caught:
+        require_survival(paths)
+    assert "quantized.tflite" in str(caught.value)
+    require_survival([paths[0], PAIR[1]])
 
 
 def test_files_of_two_kinds_are_refused(tmp_path):
