@@ -542,6 +542,14 @@ class LayerFacts(Facts):
     error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
     reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
     reported: ReportedFacts = ReportedFacts()
+    reported_level_db: float | None = fact(
+        "reported.sqnr_db, else what reported.cosine amounts to for noise that does not depend on the signal: "
+        "10 · log10(cosine² / (1 - cosine²)), at least -60",
+        "dB",
+    )
+    reported_before_db: float | None = fact(
+        "reported_level_db of the nearest layer before it that has one; 90 where there is none", "dB"
+    )
     layers_behind: int | None = fact("layers behind it in the order of the network; 0: the last one")
     inner_host: bool | None = fact(
         "the toolchain put it on the CPU, and layers before and behind it on the accelerator"

@@ -1,10 +1,12 @@
 """What a toolchain was told and what it reported, beside what was measured: formulas only."""
 
+import math
 from collections.abc import Sequence
+from itertools import accumulate
 from statistics import median
 from typing import Any, Literal
 
-from quantmedic.engine.facts import DatasetFacts, LayerFacts, ModelFacts, SettingsFacts
+from quantmedic.engine.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
 
 #: Steps that a lattice spans from the pixel 0 to 255.
 FULL_SPAN = 255
@@ -12,6 +14,8 @@ FULL_SPAN = 255
 SAME_STEP = 0.005
 _COLOURS = {"rgb", "bgr"}
 _HOST = "CPU"
+#: Level of what no layer has touched, and of a cosine of 1.
+_NO_LOSS_DB = 90.0
 
 
 def settings_facts(settings: SettingsFacts) -> SettingsFacts:
@@ -69,14 +73,18 @@ def _told(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] |
 
 
 def layers_told(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
-    """The layers with their place from the end, where they run, and whether 16 bits were asked for them."""
+    """The layers with their place from the end, where they run, how the reported error grows, and asked-for bits."""
     wide = set(settings.wide_layers or ())
     devices = [layer.reported.device for layer in layers]
     others = [place for place, device in enumerate(devices) if device not in (None, _HOST)]
     first, last = (others[0], others[-1]) if others else (0, -1)
+    levels = [_level_db(layer.reported) for layer in layers]
+    before = list(accumulate(levels, lambda known, level: known if level is None else level, initial=_NO_LOSS_DB))
     return tuple(
         layer.model_copy(
             update={
+                "reported_level_db": level,
+                "reported_before_db": None if level is None else earlier,
                 "layers_behind": len(layers) - 1 - place,
                 "inner_host": None if device is None else device == _HOST and first < place < last,
                 "wide_asked": None
@@ -84,8 +92,16 @@ def layers_told(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tupl
                 else bool(wide & {layer.name, layer.float_name, layer.quantized_name, *(layer.float_nodes or ())}),
             }
         )
-        for place, (layer, device) in enumerate(zip(layers, devices, strict=True))
+        for place, (layer, device, level, earlier) in enumerate(zip(layers, devices, levels, before[:-1], strict=True))
     )
+
+
+def _level_db(reported: ReportedFacts) -> float | None:
+    """Signal over noise of what was reported; of a cosine it is within -60 … 90 dB."""
+    if reported.sqnr_db is not None or reported.cosine is None:
+        return reported.sqnr_db
+    cosine = min(max(reported.cosine, 1e-3), 1.0)
+    return 10 * math.log10(cosine**2 / max(1 - cosine**2, 10 ** (-_NO_LOSS_DB / 10)))
 
 
 def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, Any]:

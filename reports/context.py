@@ -87,9 +87,9 @@ STATIC_ONLY = (
 )
 #: The same where nothing but files of a toolchain was read.
 FILE_VERDICTS = {
-    "healthy": "Nothing in the toolchain's files tells of a fault of medium or high severity.",
     "degraded": "The toolchain's files tell of a fault.",
-    "not-comparable": "The toolchain's files tell of no errors: float and quantized model were not compared.",
+    "not-comparable": "Nothing in the toolchain's files tells of a fault of medium or high severity, which is no pass: "
+    "float and quantized model were not compared.",
 }
 FILES_ONLY = "Files of a toolchain alone were read: neither model was run, and whether accuracy is lost is not known."
 #: The same where quantization gave no model.

@@ -10,7 +10,7 @@ from pathlib import Path
 from quantmedic.collectors import from_settings
 from quantmedic.collectors.from_settings.files import first_text
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import FailureFacts, RecordedFacts, ReportedFacts, SearchFacts, SettingsFacts
+from quantmedic.engine.facts import RecordedFacts, ReportedFacts, SettingsFacts
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,6 @@ class Imported:
         inputs: Thresholds of what a layer reads first, by the name of the layer: some tools list them so.
         layers: Figures that the tool measured, by the name of the layer in the file, in its order.
         layer_types: Operator types of these layers, where the file tells them.
-        search: What it tells of a search for bit widths.
-        failure: How quantization ended.
         unknown: Keys that the toolchain does not know, with the nearest known one where there is one.
         notices: What of the file could not be used, and why.
     """
@@ -34,8 +32,6 @@ class Imported:
     inputs: Mapping[str, RecordedFacts] = field(default_factory=dict)
     layers: Mapping[str, ReportedFacts] = field(default_factory=dict)
     layer_types: Mapping[str, str] = field(default_factory=dict)
-    search: SearchFacts = field(default_factory=SearchFacts)
-    failure: FailureFacts = field(default_factory=FailureFacts)
     unknown: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 

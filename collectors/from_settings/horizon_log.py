@@ -16,7 +16,7 @@ from quantmedic.collectors.from_settings.files import parse_yaml, read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TOOLCHAIN, settings_of
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import FailureFacts, RecordedFacts, ReportedFacts
+from quantmedic.engine.facts import RecordedFacts, ReportedFacts
 
 #: Longer lines are cut: they hold paths and parameters, not messages.
 MAX_LINE = 4000
@@ -105,7 +105,6 @@ def read_log(path: Path) -> Imported:
         inputs={} if asymmetric else dict(_thresholds(kept.values())),
         layers={name: _reported(row) for name, row in layers.items()},
         layer_types={name: row.kind for name, row in kept.items() if row.kind is not None},
-        failure=_failure(found),
         notices=(*notices, *_notices(found, bool(asymmetric))),
     )
 
@@ -267,14 +266,6 @@ def _reported(row: _Row) -> ReportedFacts:
     return ReportedFacts(cosine=row.cosine, device=row.device, dtype=row.dtype)
 
 
-def _failure(found: _Found) -> FailureFacts:
-    if found.done:
-        return FailureFacts(toolchain=TOOLCHAIN, failed=False)
-    if found.error is None:
-        return FailureFacts()
-    return FailureFacts(toolchain=TOOLCHAIN, failed=True, line=found.error)
-
-
 def _notices(found: _Found, asymmetric: bool) -> Iterator[str]:
     if found.tables > 1:
         yield f"the log holds {found.tables} conversions, the last one counts"
@@ -288,7 +279,10 @@ def _notices(found: _Found, asymmetric: bool) -> Iterator[str]:
         yield f"16 bits were asked for and refused in {len(found.fallbacks)} lines: {lines}"
     if asymmetric and found.nodes:
         yield "thresholds of asymmetric grids are not ranges, and not read"
-    if not found.done and found.error is None:
+    if found.error is not None and not found.done:
+        known = "what is known of such failures: quantmedic diagnose FLOAT --log FILE"
+        yield f"the conversion failed: {found.error}; {known}"
+    elif not found.done:
         yield "the log ends before the conversion did"
 
 

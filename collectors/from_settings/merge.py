@@ -227,20 +227,17 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
     ledger = _Ledger(
         record.model.settings, [t.recorded for t in record.tensors], [op.reported for op in record.operators]
     )
-    told = {"search": record.model.search, "failure": record.model.failure}
     imports = list(record.imports)
     for source in sources:
         _learn_settings(source, ledger, alone=record.model.framework == IMPORTED)
         known_tensors = _learn(source, source.told.tensors, names.tensors, ledger.tensors, "threshold", ledger)
         known_tensors += _learn(source, source.told.inputs, names.inputs, ledger.tensors, "threshold", ledger)
         known_layers = _learn(source, source.told.layers, names.layers, ledger.layers, "figure", ledger)
-        for name, facts in (("search", source.told.search), ("failure", source.told.failure)):
-            told[name] = _joined(told[name], facts)[0]
         _name_strangers(source, names, ledger)
         ledger.notices += [_prefixed(source.name, notice) for notice in source.told.notices]
         imports.append(_import_record(source, known_tensors, known_layers))
     changes: dict[str, Any] = {
-        "model": record.model.model_copy(update={"settings": ledger.settings, **told}),
+        "model": record.model.model_copy(update={"settings": ledger.settings}),
         "tensors": _updated(record.tensors, "recorded", ledger.tensors),
         "operators": _updated(record.operators, "reported", ledger.layers),
         "imports": tuple(imports),
@@ -380,8 +377,6 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
         (f"settings: {_listed([f'{name} {_text(value)}' for name, value in options.items()])}", bool(options)),
         (f"thresholds of {_matched(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
         (f"{', '.join(figures)} of {_matched(layers, len(told.layers), 'layer')}", bool(figures)),
-        ("how its search for bit widths went", told.search.model_dump(exclude_none=True) != {}),
-        (f"how quantization failed: {told.failure.kind or 'in words not known'}", bool(told.failure.failed)),
     ]
     lacks = {"settings": options, "thresholds": thresholds, "errors of layers": figures}
     return ImportRecord(

@@ -6,20 +6,19 @@ Ultra, X5) and hb_compile (S100), and the logs that these print, with made-up no
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from models import conv_net, qdq, save_pair
 
 import quantmedic
+from quantmedic import import_files
 from quantmedic.collectors.from_settings.formats import Imported, recognised
 from quantmedic.engine.advice import advise
-from quantmedic.engine.case import Case, CaseRecord, OperatorRecord
 from quantmedic.engine.derive import derive
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.evaluate import Finding, evaluate
-from quantmedic.engine.facts import BiasFacts, CaseFacts, ModelFacts, SettingsFacts, TensorFacts, WeightFacts
+from quantmedic.engine.facts import CaseFacts, ModelFacts, TensorFacts
 
 BASE = quantmedic.load_rulebase()
 MEAN, FACTOR = (123.675, 116.28, 103.53), (0.01712475, 0.017507, 0.01742919)
@@ -330,7 +329,6 @@ def test_log_of_hb_mapper(tmp_path) -> None:
     told = found.settings
     assert (told.calibration_samples, told.chosen_method, told.chosen_percentile) == (50, "percentile", 99.995)
     assert told.per_channel_activations is True and told.asymmetric_activations is None
-    assert (found.failure.failed, found.failure.toolchain) == (False, "Horizon OpenExplorer")
 
 
 def test_thresholds_are_those_of_what_a_node_reads(tmp_path) -> None:
@@ -396,7 +394,9 @@ def test_refused_types_asymmetric_grids_and_errors(tmp_path) -> None:
         tmp_path,
         "2021-04-26 10:13:59,201 INFO Start hb_mapper....\n2021-04-26 10:13:59,220 ERROR wrong input name: 'data'\n",
     )
-    assert (failed.failure.failed, failed.failure.line) == (True, "wrong input name: 'data'")
+    (said,) = failed.notices
+    assert said.startswith("the conversion failed: wrong input name: 'data'; ")
+    assert "diagnose FLOAT --log" in said
 
 
 @pytest.mark.parametrize("text", [CONFIG, QUANT, LOG, EARLIER, COMPILED], ids=["yaml", "json", "x5", "x3", "s100"])
@@ -417,7 +417,6 @@ def test_truncated_files_are_read_or_refused_and_never_crash(text: str, tmp_path
 def test_a_log_that_stops_says_so(tmp_path) -> None:
     found = read(tmp_path, LOG[: LOG.index("/head/Conv")])
     assert "the log ends before the conversion did" in found.notices
-    assert found.failure.failed is None
     assert "/head/Conv" not in found.layers
 
 
@@ -467,46 +466,12 @@ def test_hostile_logs_are_read_as_text(tmp_path) -> None:
     assert wide.layers["/stem/Conv"].cosine == 0.999263
 
 
-def judged(*files: Imported) -> dict[str, list[str]]:
-    """Subjects of the findings by rule, on a case that holds what the files tell and nothing else."""
-    settings: dict[str, Any] = {}
-    for told in files:
-        settings |= told.settings.model_dump(exclude_none=True)
-    layers = {name: reported for told in files for name, reported in told.layers.items()}
-    operators = tuple(
-        OperatorRecord(
-            index=index,
-            name=name,
-            float_name=name,
-            quantized_name=None,
-            op_type="Conv",
-            inputs=(),
-            outputs=(),
-            is_compute=False,
-            is_first=None,
-            is_last=None,
-            executed_as=None,
-            weight=WeightFacts(),
-            bias=BiasFacts(),
-            reported=reported,
-        )
-        for index, (name, reported) in enumerate(layers.items())
-    )
-    record = CaseRecord(
-        quantmedic_version="0",
-        model=ModelFacts(settings=SettingsFacts(**settings)),
-        tensors=(),
-        operators=operators,
-        outputs=(),
-        input_tensor=None,
-        image_input=False,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
-        notices=(),
-        run={},
-    )
-    results = evaluate(BASE, derive(Case(record, {}), BASE))
+def judged(tmp_path: Path, *texts: str) -> dict[str, list[str]]:
+    """Subjects of the findings by rule, on a case of files alone."""
+    paths = [tmp_path / f"{place}.txt" for place in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    results = evaluate(BASE, derive(import_files(*paths), BASE))
     return {result.rule.id: [f.subject for f in result.findings] for result in results if result.findings}
 
 
@@ -514,17 +479,27 @@ def test_a_configuration_and_a_log_are_judged(tmp_path) -> None:
     text = CONFIG.replace("mean_value:", "mean_values:")
     text = text.replace("0.01712475 0.017507 0.01742919", "58.395 57.12 57.375")
     text = text.replace("calibration_type: 'max'", "calibration_type: 'kl'").replace("/head/Softmax", "/stem/Conv")
-    found = judged(read(tmp_path, text), read(tmp_path, LOG))
-    assert found.keys() == {"S020", "S021", "S023", "M010", "M012"}
+    found = judged(tmp_path, text, LOG)
+    assert found.keys() == {"S015", "S020", "S021", "S023", "M010", "M012"}
     assert (found["M010"], found["M012"]) == (["/stem/Conv"], ["/head/Conv"])
 
 
 def test_sound_files_are_no_finding(tmp_path) -> None:
     text = CONFIG.replace("/head/Softmax", "/head/Conv")
-    assert judged(read(tmp_path, text), read(tmp_path, LOG.replace("0.912581", "0.9951"))) == {}
-    assert judged(read(tmp_path, EARLIER)) == {}
-    assert judged(read(tmp_path, QUANT)) == {}
-    assert judged(config(tmp_path, calibration_type="skip")).keys() == {"S022", "S023"}
+    assert judged(tmp_path, text, LOG.replace("0.912581", "0.9951")) == {}
+    assert judged(tmp_path, EARLIER) == {}
+    assert judged(tmp_path, QUANT) == {}
+    assert judged(tmp_path, CONFIG.replace("'max'", "'skip'")).keys() == {"S022", "S023"}
+
+
+def test_a_loss_is_named_where_it_begins(tmp_path) -> None:
+    """Similarities hold the errors of all nodes before: what only passes them on is not accused."""
+    cosines = [0.9995, 0.999, 0.93, 0.93, 0.9301, 0.95, 0.6, 0.61, *[0.999] * 9, 0.97, 0.971]
+    head, tail = LOG[: LOG.index("/stem/Conv")], LOG[LOG.index("2025-02-20 01:49:59,069") :]
+    row = "n{:<23}BPU  id(0)     HzSQuantizedConv        {:<17.6f}  2.5        int8\n"
+    rows = (row.format(place, cosine) for place, cosine in enumerate(cosines))
+    found = judged(tmp_path, head + "".join(rows) + tail)
+    assert found == {"A016": ["n2"], "M012": ["n17"]}
 
 
 def test_what_is_set_is_not_advised(tmp_path) -> None:

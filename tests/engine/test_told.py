@@ -65,6 +65,10 @@ def test_order_and_largest_factor() -> None:
     assert settings_facts(SettingsFacts()).input_factor is None
 
 
+#: 10·log10(c² / (1 - c²)) of the cosines; nothing lost is 90.
+LEVELS = (6.30, 16.93, 13.85, 90.0, 90.0)
+
+
 def test_places_devices_and_similarities() -> None:
     devices, cosines = ("CPU", "BPU", "CPU", None, "BPU", "CPU"), (None, 0.9, 0.99, 0.98, 1.0, 1.0)
     rows = zip("abcdef", devices, cosines, strict=True)
@@ -73,6 +77,8 @@ def test_places_devices_and_similarities() -> None:
     assert [layer.layers_behind for layer in told] == [5, 4, 3, 2, 1, 0]
     assert [layer.inner_host for layer in told] == [False, False, True, None, False, False]
     assert [layer.wide_asked for layer in told] == [False, False, True, False, False, False]
+    assert [layer.reported_level_db for layer in told] == [None, *(pytest.approx(v, abs=0.01) for v in LEVELS)]
+    assert [layer.reported_before_db for layer in told] == [None, 90, *(layer.reported_level_db for layer in told[1:5])]
     found = reported_facts(told, ModelFacts())
     assert (found["reported_cosine_min"], found["reported_cosine_median"]) == (0.9, 0.99)
     assert found["inner_host_layers"] == 1
