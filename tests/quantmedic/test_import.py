@@ -1,6 +1,7 @@
 """Importing as a user does: files alone, files into a measured case, and files beside models."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from quantmedic.cli_terminal import size_text
 from quantmedic.demo import patient
 from quantmedic.engine.case import Case
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.facts import RecordedFacts
 
 CSV = (
     "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name\n"
@@ -139,7 +141,8 @@ def test_into_a_measured_case_afterwards_it_is_the_same(
     assert merged.model.settings == measured.record.model.settings
     assert "D016" in {note.rule for note in quantmedic.judge(plain).not_applicable}
     fresh = quantmedic.judge(quantmedic.import_files(tmp_path / "plain.case", cache.with_name("fresh.json")))
-    rules = {rule for cause in fresh.causes for rule in cause.rules}
+    assert fresh.causes[0].cause == "stale-calibration"
+    rules = {rule.rule for rule in fresh.causes[0].absorbs}
     assert "D017" in rules, "the thresholds that the samples give are not those of the model"
     assert "D016" not in rules
 
@@ -160,3 +163,90 @@ def test_static_check_takes_files_too(stale: tuple[Path, Path, dict[str, Any]]) 
     case = quantmedic.collect_static(patient(healthy=True)[0][0], stale[0], settings_files=[stale[1]])
     assert case.record.imports[0].file == "calibration.json"
     assert any(tensor.recorded.high is not None for tensor in case.record.tensors)
+
+
+RECORDED = Path(__file__).parents[1] / "collectors" / "data"
+HORIZON = """\
+2025-02-20 01:32:30,300 file: hb_mapper.py func: hb_mapper line No: 80 Start hb_mapper....
+2025-02-20 01:45:45,908 file: modelwise_search.py func: modelwise_search line No: 75 Select kl method.
+===============================================================================================================
+Node                              ON   Subgraph  Type              Cosine Similarity  Threshold  DataType
+---------------------------------------------------------------------------------------------------------------
+/stem/conv/Conv                   BPU  id(0)     HzSQuantizedConv  0.999263           2.02       int8
+/reduce/depthwise/conv/Conv       BPU  id(0)     HzSQuantizedConv  0.998640           0.70       int8
+2025-02-20 01:50:00,000 file: hb_mapper_makertbin.py func: hb_mapper_makertbin line No: 601 Convert to runtime bin \
+file successfully!
+"""
+
+
+def test_thresholds_of_what_nodes_read_reach_the_tensors(
+    stale: tuple[Path, Path, dict[str, Any]], measured: Case, tmp_path: Path
+) -> None:
+    """Horizon lists a threshold with the node that reads the tensor: here the second is far too small."""
+    log, plain = tmp_path / "hb_mapper.log", tmp_path / "plain.case"
+    log.write_text(HORIZON)
+    record = measured.record
+    tensors = tuple(t.model_copy(update={"recorded": RecordedFacts()}) for t in record.tensors)
+    quantmedic.save_case(replace(measured, record=record.model_copy(update={"tensors": tensors, "imports": ()})), plain)
+    assert run("import", plain, log, "-o", tmp_path / "merged.case").exit_code == 0
+    merged = quantmedic.load_case(tmp_path / "merged.case")
+    told = {t.name: (t.recorded.low, t.recorded.high) for t in merged.record.tensors if t.recorded.high is not None}
+    assert told == {"image": (-2.02, 2.02), "/stem/act/Relu_output_0": (-0.7, 0.7)}
+    static = quantmedic.collect_static(patient(healthy=True)[0][0], stale[0], settings_files=[log])
+    assert [t.recorded for t in static.record.tensors if t.recorded.high] == [
+        t.recorded for t in merged.record.tensors if t.recorded.high
+    ]
+    diagnosis = quantmedic.judge(merged)
+    assert diagnosis.causes[0].cause == "stale-calibration"
+    (row,) = {row.subject for cause in diagnosis.causes for row in cause.evidence if row.fact.startswith("recorded.")}
+    assert row == "/stem/conv/Conv", "the layer that writes it"
+    assert "loss-unseen-by-log" not in {cause.cause for cause in diagnosis.causes}, "layers were measured to be bad"
+
+
+def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
+    """What TensorFlow's QuantizationDebugger wrote of a model whose data reach beyond what was calibrated."""
+    diagnosis = imported(tmp_path, RECORDED / "debugger" / "layers.csv")
+    assert diagnosis["verdict"] == "degraded"
+    (cause,) = diagnosis["causes"]
+    assert cause["rules"] == ["A016"]
+    assert [row["float_name"].rpartition(";")[2].split("/")[1] for row in cause["layers"]] == [
+        "stem_1",
+        "sum_1",
+        "gate_1",
+    ]
+    assert diagnosis["imports"][0]["tells"] == ["thresholds of 10 tensors", "mse, rmse_over_scale of 10 layers"]
+
+
+def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
+    """Its MSE sees no wrong scale and no wrong offset, so that small figures are no pass."""
+    inc = RECORDED / "inc"
+    files = ["diagnosis_2.3.log", "weights_table.csv", "inspect_saved/fp32/inspect_result.pkl", "inspect_saved/cfg.pkl"]
+    diagnosis = imported(tmp_path, *(inc / name for name in files))
+    assert diagnosis["verdict"] == "not-comparable"
+    assert diagnosis["model"]["settings"]["calibration_method"] == "minmax"
+    stem = next(row["reported"] for row in diagnosis["layers"] if row["float_name"] == "/stem/Conv")
+    assert stem["origin"] == "diagnosis_2.3.log, inspect_result.pkl, cfg.pkl"
+    assert None not in (stem["normalized_mse"], stem["weight_normalized_mse"], stem["saved_sqnr_db"], stem["dtype"])
+    assert not [text for text in diagnosis["warnings"] if "contradict" in text]
+
+
+def test_good_figures_are_no_pass_and_an_error_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "hb_mapper.log"
+    log.write_text(HORIZON)
+    assert imported(tmp_path, log)["verdict"] == "not-comparable"
+    log.write_text(HORIZON[: HORIZON.index("====")] + "2025-02-20 01:46:00,000 ERROR calibration data dir is empty\n")
+    result = run("import", log, "-o", tmp_path / "a.case")
+    assert "the conversion failed: calibration data dir is empty" in " ".join(result.output.split())
+    failed = run("diagnose", RECORDED / "inc" / "float.onnx", "--log", log, "-o", tmp_path / "failed")
+    assert "calibration data dir is empty" in failed.output
+    assert "FAILED" in failed.output
+
+
+def imported(tmp_path: Path, *files: Path) -> dict[str, Any]:
+    """The report of files alone, by way of both commands."""
+    result = run("import", *files, "-o", tmp_path / "a.case")
+    assert result.exit_code == 0, result.output
+    result = run("report", tmp_path / "a.case", "-o", tmp_path / "report")
+    assert result.exit_code == 0, result.output
+    report: dict[str, Any] = json.loads((tmp_path / "report" / "report.json").read_text())
+    return report
