@@ -77,7 +77,7 @@ def read_arrays(path: Path) -> Any:
     except _Refused as error:
         raise DataError(f"the pickle holds more than arrays: {error}", where=str(path), help=_HELP) from error
     # Whatever a hostile file breaks on its way over the stack is a damaged file.
-    except (ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+    except (ValueError, LookupError, StopIteration, TypeError, AttributeError, OverflowError, MemoryError) as error:
         raise DataError("the pickle is damaged", where=f"{path}: {str(error)[:200]}", help=_HELP) from error
 
 
@@ -116,7 +116,7 @@ def _run(content: bytes) -> Any:
 
 def _marked(stack: list[Any]) -> list[Any]:
     """The values above the last mark."""
-    place = max(place for place, value in enumerate(stack) if value is _MARK)
+    place = next(place for place in reversed(range(len(stack))) if stack[place] is _MARK)
     values = stack[place + 1 :]
     del stack[place:]
     return values
@@ -143,7 +143,11 @@ def _set_item(stack: list[Any]) -> None:
 def _put(target: Any, pairs: Any) -> None:
     if not isinstance(target, dict):
         raise _Refused("items of something that is no dictionary")
-    target.update(pairs)
+    for key, value in pairs:
+        # The hash of a tuple goes through all tuples in it: deep ones crash the interpreter, shared ones take for ever.
+        if not all(isinstance(part, str | int | float) for part in (key if isinstance(key, tuple) else (key,))):
+            raise _Refused("keys that are no names")
+        target[key] = value
 
 
 def _append(stack: list[Any]) -> None:
@@ -211,7 +215,7 @@ def _filled(shape: Any, dtype: Any, buffer: Any, is_fortran: bool) -> np.ndarray
         raise _Refused("an array of objects")
     if not all(type(side) is int and side >= 0 for side in shape) or prod(shape) * dtype.itemsize != len(buffer):
         raise ValueError("an array whose shape does not fit its values")
-    return np.frombuffer(bytes(buffer), dtype).reshape(shape, order="F" if is_fortran else "C")
+    return np.frombuffer(buffer, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 def _number(dtype: Any, buffer: Any) -> float:
@@ -220,13 +224,16 @@ def _number(dtype: Any, buffer: Any) -> float:
 
 def _plain(value: Any) -> Any:
     """The value with its arrays in place; what refers to itself, or is nested deeper than saved tensors, is refused."""
-    budget = [MAX_OPCODES]
+    budget = [MAX_OPCODES, MAX_BYTES]  # Values, and bytes of arrays: one that is named often is compared as often.
 
     def walk(each: Any, depth: int) -> Any:
         budget[0] -= 1
         if depth > 8 or budget[0] < 0:
             raise _Refused("values nested too deeply")
         if isinstance(each, _Array):
+            budget[1] -= 0 if each.value is None else each.value.nbytes
+            if budget[1] < 0:
+                raise _Refused("the same arrays again and again")
             return each.value
         if isinstance(each, dict):
             return {walk(key, depth + 1): walk(inner, depth + 1) for key, inner in each.items()}

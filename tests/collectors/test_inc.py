@@ -464,6 +464,26 @@ class TestTensors:
         with pytest.raises(DataError, match="nested too deeply"):
             read(written(tmp_path, "inspect_result.pkl", pickle.dumps({"weight": value})))
 
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"})" + b"\x85" * 500_000 + b"Ns.",  # its hash overflows the stack of the interpreter
+            b"})" + b"".join(b"\x94h%ch%c\x86" % (i, i) for i in range(60)) + b"Ns.",  # 2^60 visits
+            b"N" * 500_000 + b"(t" * 500_000 + b".",  # quadratic, where a mark is looked for from below
+        ],
+        ids=["deep", "shared", "marks"],
+    )
+    def test_keys_and_marks_that_take_for_ever(self, tmp_path, content):
+        with pytest.raises(DataError):
+            read(written(tmp_path, "inspect_result.pkl", b"\x80\x04" + content))
+
+    def test_one_array_under_many_names(self, tmp_path):
+        array = np.zeros(1 << 20, np.float32)
+        content = pickle.dumps({"weight": {str(name): {"w": array} for name in range(99)}})
+        assert len(content) < 5 << 20
+        with pytest.raises(DataError, match="again and again"):
+            read(written(tmp_path, "inspect_result.pkl", content))
+
     def test_arrays_that_promise_more_than_they_hold(self, tmp_path):
         content = pickle.dumps({"weight": {"a": {"b": np.zeros((3, 4), np.float32)}}})
         # The tuple of both sides, 3 and 4.

@@ -209,11 +209,8 @@ def test_recorded_table_of_the_debugger(tmp_path: Path) -> None:
     assert diagnosis["verdict"] == "degraded"
     (cause,) = diagnosis["causes"]
     assert cause["rules"] == ["A016"]
-    assert [row["float_name"].rpartition(";")[2].split("/")[1] for row in cause["layers"]] == [
-        "stem_1",
-        "sum_1",
-        "gate_1",
-    ]
+    names = [row["float_name"].rpartition(";")[2].split("/")[1] for row in cause["layers"]]
+    assert names == ["stem_1", "sum_1", "gate_1"]
     assert diagnosis["imports"][0]["tells"] == ["thresholds of 10 tensors", "mse, rmse_over_scale of 10 layers"]
 
 
