@@ -13,7 +13,7 @@ from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.values import flag, number, table, unknown_keys, whole
+from quantmedic.collectors.from_settings.values import flag, number, numbers, table, unknown_keys, whole
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import RecordedFacts, ReportedFacts, SettingsFacts
 
@@ -87,7 +87,7 @@ def _is_result(name: str, text: str) -> bool:
 def _read_result(path: Path) -> Imported:
     found, left = {}, []
     for name, entry in table(read_json(path)).items():
-        lows, highs = (_flat(table(entry).get(key)) for key in ("min", "max"))
+        lows, highs = (numbers(table(entry).get(key)) for key in ("min", "max"))
         if not lows or not highs or min(lows) > max(highs):
             left.append(name)
             continue
@@ -96,15 +96,6 @@ def _read_result(path: Path) -> Imported:
         raise DataError("the calibration result holds no ranges", where=str(path))
     notices = (f"{len(left)} tensors have no range that can be read, first {left[0]}",) if left else ()
     return Imported(tensors=found, notices=notices)
-
-
-def _flat(value: Any) -> list[float]:
-    """All numbers of nested lists; none where anything else is among them."""
-    if not isinstance(value, list):
-        found = number(value)
-        return [] if found is None else [found]
-    parts = [_flat(item) for item in value]
-    return [item for part in parts for item in part] if all(parts) else []
 
 
 def _is_comparison(name: str, text: str) -> bool:

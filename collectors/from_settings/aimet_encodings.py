@@ -5,7 +5,6 @@ lists, 2.0.0 one list in the words of ONNX's QuantizeLinear. Up to 1.0.0, real =
 0; from 2.0.0 on, real = scale · (code - y_zero_point). In the documented format: AIMET itself is not run.
 """
 
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.values import flag, grid, number, table, whole
+from quantmedic.collectors.from_settings.values import flag, grid, number, numbers, table, whole
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import RecordedFacts, SettingsFacts
 
@@ -151,8 +150,8 @@ def _second(content: Mapping[str, Any], path: Path) -> Imported:
 
 def _onnx_facts(own: Mapping[str, Any]) -> RecordedFacts | None:
     match = _DTYPE.fullmatch(str(own.get("output_dtype", "")))
-    scales = _numbers(own.get("y_scale"))
-    points = _numbers(own.get("y_zero_point", 0) or 0)
+    scales = numbers(own.get("y_scale"))
+    points = numbers(own.get("y_zero_point", 0) or 0)
     if match is None or not scales or min(scales) <= 0 or not 1 < int(match["bits"]) <= 32 or not points:
         return None
     bits, signed = int(match["bits"]), not match["unsigned"]
@@ -160,15 +159,6 @@ def _onnx_facts(own: Mapping[str, Any]) -> RecordedFacts | None:
     point = points[widest] if len(points) == len(scales) else points[0]
     facts = grid(scales[widest], int(point), bits, signed=signed)
     return facts.model_copy(update={"symmetric": all(p == (0 if signed else 2 ** (bits - 1)) for p in points)})
-
-
-def _numbers(value: Any) -> list[float]:
-    """All numbers of a scalar or of nested lists; none where anything else is among them."""
-    if not isinstance(value, list):
-        found = number(value)
-        return [] if found is None else [found]
-    parts = [_numbers(item) for item in value]
-    return [] if not all(parts) else [item for part in parts for item in part if math.isfinite(item)]
 
 
 FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read),)

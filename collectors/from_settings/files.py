@@ -11,6 +11,8 @@ from quantmedic.engine.errors import DataError
 
 #: Bytes of a file that is read whole.
 MAX_BYTES = 64 << 20
+#: The same of YAML, which takes a minute for so much.
+MAX_YAML_BYTES = 4 << 20
 #: Bytes that tell what kind of file it is.
 FIRST_BYTES = 64 << 10
 
@@ -30,17 +32,17 @@ def first_text(path: Path) -> str:
         raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
     """A whole file as text.
 
     Raises:
-        DataError: It cannot be read, is larger than ``MAX_BYTES``, or is no text.
+        DataError: It cannot be read, has more than ``most`` bytes, or is no text.
     """
     if not path.is_file():
         raise missing(path, "file", otherwise="")
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError("the file is too large", where=f"{path}: over {MAX_BYTES >> 20} MB")
+        if path.stat().st_size > most:
+            raise DataError("the file is too large", where=f"{path}: over {most >> 20} MB")
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
@@ -85,7 +87,7 @@ def read_yaml(path: Path) -> Any:
     Raises:
         DataError: It cannot be read, or is no such YAML; names the line.
     """
-    return parse_yaml(read_text(path), str(path))
+    return parse_yaml(read_text(path, MAX_YAML_BYTES), str(path))
 
 
 def parse_yaml(text: str, where: str) -> Any:

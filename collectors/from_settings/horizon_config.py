@@ -8,11 +8,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from quantmedic.collectors.from_settings.files import read_json, read_yaml
 from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.values import MAX_UNKNOWN
 from quantmedic.collectors.messages import did_you_mean
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import SettingsFacts
@@ -160,7 +162,7 @@ def read_config(path: Path) -> Imported:
     missing = [name for name in ("model_parameters", "input_parameters", "calibration_parameters") if name not in held]
     if missing:
         notices.append(f"no {', '.join(missing)}: what they would tell is not judged")
-    unknown = tuple(_unknown_keys(groups))
+    unknown = tuple(islice(_unknown_keys(groups), MAX_UNKNOWN))
     settings, more = settings_of(held)
     return Imported(
         settings=settings.model_copy(update={"unknown_keys": unknown}), unknown=unknown, notices=(*notices, *more)
@@ -180,7 +182,7 @@ def read_quant_config(path: Path) -> Imported:
             where=f"{path}: {type(config).__name__} instead of a mapping",
             help=f"its keys are: {', '.join(sorted(QUANT_KEYS['quant_config']))}",
         )
-    unknown = tuple(_unknown_quant_keys(config))
+    unknown = tuple(islice(_unknown_quant_keys(config), MAX_UNKNOWN))
     settings, notices = settings_of({"calibration_parameters": {"quant_config": config}})
     return Imported(
         settings=settings.model_copy(update={"unknown_keys": unknown}), unknown=unknown, notices=tuple(notices)

@@ -13,6 +13,7 @@ from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_json, read_yaml
 from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.collectors.from_settings.values import MAX_UNKNOWN
 from quantmedic.collectors.messages import did_you_mean
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import ReportedFacts, SettingsFacts
@@ -27,9 +28,8 @@ METHODS = {"minmax": "minmax", "kl": "kl", "percentile": "percentile"}
 #: Of these, 2.x takes the setting and no algorithm asks for it (source of 2.6).
 DROPPED = ("fast_bias_correction", "weight_correction")
 
-#: Characters of a key that may be a name and a type, and unknown keys that are named.
+#: Characters of a key that may be a name and a type.
 MAX_KEY = 2000
-MAX_UNKNOWN = 50
 
 Schema = Mapping[str, Any]
 _ANY: Schema = {"*": None}

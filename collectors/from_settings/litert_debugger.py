@@ -16,6 +16,8 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import RecordedFacts, ReportedFacts
 
 REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
+#: Columns that a notice lists.
+_SHOWN = 5
 COLUMNS = (*REQUIRED, "tensor_idx", "num_elements", "stddev", "mean_error", "max_abs_error")
 
 
@@ -52,7 +54,7 @@ def _read(path: Path) -> Imported:
     if not layers:
         raise DataError("the table of the debugger holds no operator", where=str(path))
     custom = [cell for cell in rows[0] if cell not in COLUMNS]
-    notices = [f"its own metrics are not used: {', '.join(custom)}"] if custom else []
+    notices = [f"its {len(custom)} own metrics are not used: {', '.join(custom[:_SHOWN])}"] if custom else []
     if not text.endswith("\n"):
         notices.append("its last line has no end: the file may be cut off")
     return Imported(tensors=tensors, layers=layers, layer_types=types, notices=tuple(notices))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from quantmedic.collectors.from_settings.formats import Imported, recognised
 from quantmedic.collectors.messages import did_you_mean
 from quantmedic.engine.case import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
+from quantmedic.engine.errors import DataError
 from quantmedic.engine.facts import (
     BiasFacts,
     Facts,
@@ -33,6 +34,8 @@ SHOWN = 3
 _SETTINGS_SHOWN = 6
 #: Parts of the names of operators with weights or a matrix product, in whatever toolchain's spelling.
 _COMPUTE_WORDS = ("conv", "gemm", "matmul", "fullyconnected", "innerproduct", "dense", "linear", "lstm", "gru", "rnn")
+#: Tensors and layers of one file; a network has no more.
+MAX_NAMES = 100_000
 #: What of the settings is no option.
 _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
 UNKNOWN_TYPE = "unknown"
@@ -136,7 +139,10 @@ def read_source(path: Path) -> Source:
 
         return Source(path.resolve().name, FORMAT.name, FORMAT.toolchain, FORMAT.read(path))
     kind = recognised(path)
-    return Source(path.name, kind.name, kind.toolchain, kind.read(path))
+    told = kind.read(path)
+    if len(told.tensors) + len(told.inputs) + len(told.layers) > MAX_NAMES:
+        raise DataError("the file names more tensors and layers than a network has", where=f"{path}: over {MAX_NAMES}")
+    return Source(path.name, kind.name, kind.toolchain, told)
 
 
 def imported_case(sources: Sequence[Source], version: str) -> Case:

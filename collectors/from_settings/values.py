@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from quantmedic.collectors.messages import did_you_mean
 from quantmedic.engine.facts import RecordedFacts
+
+#: Unknown keys of one place that are named.
+MAX_UNKNOWN = 50
 
 
 def number(value: Any) -> float | None:
@@ -23,6 +27,22 @@ def whole(value: Any) -> int | None:
     """A whole number; None for anything else."""
     found = number(value)
     return int(found) if found is not None and found.is_integer() else None
+
+
+def numbers(value: Any) -> list[float]:
+    """All numbers of a scalar or of nested lists; none where anything else is among them."""
+    found: list[float] = []
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting += reversed(each)
+        own = number(each)
+        if own is not None:
+            found.append(own)
+        elif not isinstance(each, list) or not each:
+            return []
+    return found
 
 
 def flag(value: Any) -> bool | None:
@@ -45,9 +65,10 @@ def words(value: Any) -> tuple[str, ...] | None:
 
 
 def unknown_keys(keys: Iterable[str], known: Iterable[str], where: str = "") -> tuple[str, ...]:
-    """Keys that a toolchain does not know, with the nearest that it does."""
+    """Keys that a toolchain does not know, with the nearest that it does; at most ``MAX_UNKNOWN`` of them."""
     known = tuple(known)
-    return tuple(f"{where}{key}{did_you_mean(key, known)}" for key in keys if key not in known)
+    strangers = (key for key in keys if key not in known)
+    return tuple(f"{where}{key}{did_you_mean(key, known)}" for key in islice(strangers, MAX_UNKNOWN))
 
 
 def grid(scale: float, zero_point: int, bits: int, *, signed: bool) -> RecordedFacts:
