@@ -43,7 +43,7 @@ class ReportedLine:
     sqnr: Annotated[str, "SQNR in dB"]
     mse: Annotated[str, "mean squared error"]
     steps: Annotated[str, "root mean squared error over the scale"]
-    normalized: Annotated[str, "mean squared error of the outputs scaled to 0 … 1"]
+    normalized: Annotated[str, "mean squared error of the saved tensors scaled to 0 … 1, and their SQNR as they are"]
     where: Annotated[str, "device and type that it computes with"]
     origin: Annotated[str, "file that says so"]
 
@@ -85,7 +85,7 @@ def reported_rows(layers: Iterable[LayerRow]) -> tuple[ReportedLine, ...]:
             sqnr=_shown(reported.sqnr_db, level(reported.sqnr_db)),
             mse=_shown(reported.mse, number(reported.mse)),
             steps=_shown(reported.rmse_over_scale, number(reported.rmse_over_scale)),
-            normalized=_shown(reported.normalized_mse, number(reported.normalized_mse)),
+            normalized=_normalized(reported),
             where=", ".join(visible(text, 40) for text in (reported.device, reported.dtype) if text),
             origin=visible(reported.origin or NOT_MEASURED, 120),
         )
@@ -97,14 +97,22 @@ def _shown(value: float | None, text: str) -> str:
     return "" if value is None else text
 
 
+def _normalized(reported: ReportedFacts) -> str:
+    """With the SQNR of the same tensors where they were saved: the scaled figure sees no wrong scale or offset."""
+    told = [_shown(reported.normalized_mse, number(reported.normalized_mse))]
+    told.append(_shown(reported.saved_sqnr_db, f"unscaled {level(reported.saved_sqnr_db)} dB"))
+    return ", ".join(filter(None, told))
+
+
 def _badness(reported: ReportedFacts) -> float | None:
     """Share of noise in the signal as far as any figure tells; only for the order of lines."""
     if reported.cosine is not None and reported.cosine > 0:
         return 1 / reported.cosine**2 - 1
     if reported.cosine is not None:
         return math.inf
-    if reported.sqnr_db is not None:
-        return float(10 ** (-reported.sqnr_db / 10))
+    level_db = reported.saved_sqnr_db if reported.sqnr_db is None else reported.sqnr_db
+    if level_db is not None:
+        return float(10 ** (-level_db / 10))
     for value in (reported.rmse_over_scale, reported.normalized_mse, reported.mse):
         if value is not None:
             return value

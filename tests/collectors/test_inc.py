@@ -82,6 +82,11 @@ class TestConfiguration:
         told = imported_config({"op_type_dict": {"Conv": said}, "op_name_dict": {"/a": said}}, "conf").settings
         assert (told.per_channel_weights, told.calibration_method) == (None, None)
 
+    @pytest.mark.parametrize(("scheme", "told"), [("asym", True), ("sym", None)])
+    def test_symmetric_activations_are_asked_for_in_vain(self, scheme, told):
+        options = {"op_type_dict": {".*": {"activation": {"scheme": [scheme]}}}}
+        assert imported_config(options, "x").settings.asymmetric_activations is told
+
     def test_several_values_are_a_search(self):
         told = imported_config({"op_type_dict": {".*": {"activation": {"algorithm": ["minmax", "kl"]}}}}, "c").settings
         assert told.calibration_method == "search"

@@ -225,6 +225,8 @@ def test_recorded_files_of_neural_compressor(tmp_path: Path) -> None:
     assert stem["origin"] == "diagnosis_2.3.log, inspect_result.pkl, cfg.pkl"
     assert None not in (stem["normalized_mse"], stem["weight_normalized_mse"], stem["saved_sqnr_db"], stem["dtype"])
     assert not [text for text in diagnosis["warnings"] if "contradict" in text]
+    table = (tmp_path / "report" / "report.md").read_text()
+    assert f"unscaled {stem['saved_sqnr_db']:.1f} dB" in table, "the scaled figure alone would mislead"
 
 
 def test_good_figures_are_no_pass_and_an_error_is_told(tmp_path: Path) -> None:
