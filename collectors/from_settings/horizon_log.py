@@ -40,7 +40,7 @@ _SAMPLES = re.compile(
     r"There are (\d+) samples in the data set|number of calibration data samples: (\d+)|"
     r"The num of calibration data: (\d+)"
 )
-_FELL_BACK = re.compile(r"int16.*fall ?back|fall ?back.*int8", re.I)
+_FALLBACK = re.compile(r"fall ?back")
 _ERROR = re.compile(r"^(\w+(Error|Exception)): |^ERROR\b|\bTraceback \(most recent call last\)")
 _DONE = re.compile(r"Convert to runtime bin file suc|hb_compile completes running|End Model Convert|End model checking")
 _BEGUN = re.compile(
@@ -211,11 +211,17 @@ def _learn(said: str, level: str | None, found: _Found) -> None:
         found.told["per_channel_activations"] = True
     if "Asymmetric quantization is enabled" in said:
         found.told["asymmetric_activations"] = True
-    if _FELL_BACK.search(said):
+    if _fell_back(said.lower()):
         found.fallbacks.append(said.strip()[:_SHOWN])
     if level in ("ERROR", "CRITICAL") or _ERROR.search(said):
         found.error = said.strip()[:_SHOWN]
     found.done = found.done or bool(_DONE.search(said))
+
+
+def _fell_back(said: str) -> bool:
+    """It falls back from 16 bits, or to 8."""
+    before, *behind = _FALLBACK.split(said, maxsplit=1)
+    return bool(behind) and ("int16" in before or "int8" in behind[0])
 
 
 def _chosen(words: str) -> dict[str, Any]:

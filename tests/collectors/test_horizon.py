@@ -462,6 +462,7 @@ def test_hostile_logs_are_read_as_text(tmp_path) -> None:
     assert {row.cosine for row in found.layers.values()} == {None} and found.inputs == {}
     echo = COMPILED.replace("{'op_config'", "&a [*a, *a] #{'op_config'")
     assert read(tmp_path, echo).settings.wide_types is None
+    assert read(tmp_path, LOG + "int16 " * 1_000_000 + ("int16 " * 600 + "\n") * 2000).notices == ()
     wide = read(tmp_path, header + "|" * 100_000 + "\n" + "a  " * 5000 + "\n" + LOG)
     assert wide.layers["/stem/Conv"].cosine == 0.999263
 
