@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from quantmedic.engine.debugger import FIRST_LAYERS, LEADING, TRAILING, DebuggerLayer, DebuggerRecord
 from quantmedic.reports.console import terminal_text
-from quantmedic.reports.text import count, name, number, spreadsheet_text
+from quantmedic.reports.text import count, name, number, spreadsheet_text, visible
 
 #: Layers that the terminal shows; all are in the CSV file.
 SHOWN = 10
@@ -54,11 +54,13 @@ def _suspects(record: DebuggerRecord) -> Iterator[str]:
         yield f"suspected: none, no layer has {over}"
         return
     yield f"suspected, for {over}:"
-    yield from (f"  {name(layer.tensor_name)}" for layer in record.suspected)
+    yield from (f"  {_shortened(layer.tensor_name)}" for layer in record.suspected)
     first = [layer.tensor_name for layer in record.layers[:FIRST_LAYERS] if layer not in record.suspected]
     if first:
         yield "first layers, often worth leaving in float with them:"
-        yield from (f"  {name(text)}" for text in first)
+        yield from (f"  {_shortened(text)}" for text in first)
+    if any(_shortened(text) != text for text in (*(layer.tensor_name for layer in record.suspected), *first)):
+        yield "a denylist takes names whole, as --output FILE has them"
     yield "next: quantmedic fallback FLOAT QUANT -v DATA finds the smallest set of layers to leave in float"
 
 
@@ -81,9 +83,9 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _shortened(text: str) -> str:
-    """The name of a fused tensor lists all that was fused: its beginning tells enough."""
-    shown = name(text)
-    return shown if len(shown) <= _WIDTH else f"{shown[: _WIDTH - 1]}…"
+    """The name of a fused tensor lists all that was fused, the first what it is: more is not needed to tell it."""
+    first, fused, _ = text.partition(";")
+    return visible(first, _WIDTH) + (";…" if fused else "")
 
 
 def _grid(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
