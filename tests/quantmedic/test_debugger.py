@@ -230,6 +230,16 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
 # --- refused -------------------------------------------------------------------------------------------------------
 
 
+def test_fused_names_are_short_on_the_terminal_and_whole_in_the_file() -> None:
+    fused = "net/conv/Relu;net/conv/BiasAdd;net/conv/Conv2D"
+    record = DebuggerRecord(
+        float_model="f", quantized_model="q", data="d", samples=3, suspect_steps=0.7, layers=(layer(fused, 1.5),)
+    )
+    text = render_debugger(record)
+    assert "\n  net/conv/Relu;…\na denylist takes names whole" in text and "BiasAdd" not in text
+    assert render_csv(record).splitlines()[-1].endswith(fused)
+
+
 @pytest.mark.parametrize(
     "option, said",
     [
@@ -247,16 +257,6 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
         ("--pair-metric x=a:b --pair-metric x=a:b", ["given twice"]),
     ],
 )
-def test_fused_names_are_short_on_the_terminal_and_whole_in_the_file() -> None:
-    fused = "net/conv/Relu;net/conv/BiasAdd;net/conv/Conv2D"
-    record = DebuggerRecord(
-        float_model="f", quantized_model="q", data="d", samples=3, suspect_steps=0.7, layers=(layer(fused, 1.5),)
-    )
-    text = render_debugger(record)
-    assert "\n  net/conv/Relu;…\na denylist takes names whole" in text and "BiasAdd" not in text
-    assert render_csv(record).splitlines()[-1].endswith(fused)
-
-
 def test_wrong_functions_are_named(
     pair: tuple[Path, Path],
     tmp_path: Path,
