@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,8 @@ MAX_BYTES = 16 << 20
 MAX_LINE = 2000
 #: Characters of a line that a fact keeps; of a failure it is longer, and its last lines are kept.
 SHOWN, FAILURE_SHOWN, LINES_SHOWN = 200, 400, 5
+#: Characters at the beginning of a longer line, which name the error.
+HEAD_SHOWN = 100
 #: Lines between what a library printed and the traceback of the error that it led to.
 NEAR = 20
 #: Frames of a traceback that are kept for the patterns that ask where an error arose.
@@ -34,6 +36,8 @@ _CHAINED = re.compile(
 )
 #: Lines that warn or inform: whatever they say, they did not end the run.
 _HARMLESS = re.compile(r"\b\w{0,40}Warning: |\bWARN(ING)?\b|\bDEBUG\b|^[WI]\d{4} |\[[WIV]:onnxruntime")
+#: What runners of jobs put in front of each line.
+_STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]{0,12}Z ", re.MULTILINE)
 #: A lone name such as ``KeyError: 'x'`` or ``onnxruntime….InvalidGraph: …`` behind a traceback.
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(:|$)")
 _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
@@ -61,41 +65,48 @@ def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) 
 
     Of several errors the last one counts, since earlier runs may stand in the same log: a traceback whose words no
     pattern knows therefore hides what was known before, unless Python says that the one led to the other, or what was
-    known stands right in front of it. Lines that only say that a run has failed never hide what they follow.
+    known stands right in front of it. Lines that only say that a run has failed never hide what they follow, and what
+    stands before a line that tells of a model which was written was overcome.
 
     Raises:
         DataError: A file cannot be read.
     """
-    reading = _Reading([_Compiled.of(pattern) for pattern in patterns])
+    compiled = [_Compiled.of(pattern) for pattern in patterns]
+    reading = _Reading()
     for path in paths:
-        reading.begin()
-        for line in _lines(Path(path).expanduser()):
-            reading.read(line)
+        content = _content(Path(path).expanduser())
+        text = content.decode("utf-8", errors="replace")
+        reading.begin([pattern for pattern in compiled if pattern.anywhere.search(text)])
+        for line in content.splitlines():
+            reading.read(line[:MAX_LINE].decode("utf-8", errors="replace"))
     return LogFacts(SearchFacts(**reading.search), FailureFacts(**reading.failed), SettingsFacts(**reading.settings))
 
 
 class _Compiled(NamedTuple):
-    """A pattern, ready to search."""
+    """A pattern, ready to search; what matches a line of a text also matches ``anywhere`` in the text."""
 
     pattern: LogPattern
     expression: re.Pattern[str]
+    anywhere: re.Pattern[str]
     within: re.Pattern[str] | None
 
     @classmethod
     def of(cls, pattern: LogPattern) -> "_Compiled":
-        return cls(pattern, re.compile(pattern.pattern), re.compile(pattern.within) if pattern.within else None)
+        within = re.compile(pattern.within) if pattern.within else None
+        return cls(pattern, re.compile(pattern.pattern), re.compile(pattern.pattern, re.MULTILINE), within)
 
 
 @dataclass
 class _Reading:
     """What was read so far.
 
-    ``frames`` are the lines of the traceback at hand, which ends with the first line that is not indented; ``chained``
-    says that the next one belongs to the error before it. ``told_at`` is the line of a failure that stood outside of
-    any traceback.
+    ``patterns`` are those that match somewhere in the file. ``frames`` are the lines of the traceback at hand, which
+    ends with the first line that is not indented; ``margin`` are the characters that something else put in front of
+    each of its lines; ``chained`` says that the next one belongs to the error before it. ``told_at`` is the line of a
+    failure that stood outside of any traceback.
     """
 
-    patterns: Sequence[_Compiled]
+    patterns: Sequence[_Compiled] = ()
     search: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     failure: dict[str, Any] = field(default_factory=dict)
@@ -103,13 +114,15 @@ class _Reading:
     errors: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_SHOWN))
     frames: deque[str] = field(default_factory=lambda: deque(maxlen=FRAMES))
     in_traceback: bool = False
+    margin: int = 0
     chained: bool = False
     read_any: bool = False
     number: int = 0
     told_at: int | None = None
 
-    def begin(self) -> None:
+    def begin(self, patterns: Sequence[_Compiled]) -> None:
         """Another file."""
+        self.patterns = patterns
         self.read_any = True
         self.in_traceback = self.chained = False
         self.told_at = None
@@ -118,14 +131,17 @@ class _Reading:
     def read(self, line: str) -> None:
         """Take one line."""
         self.number += 1
-        if _TRACEBACK.search(line):
+        if start := _TRACEBACK.search(line):
             self.in_traceback = True
+            self.margin = start.start()
             self.chained |= self.told_at is not None and self.number - self.told_at <= NEAR
             self.frames.clear()
             return
         if _CHAINED.match(line):
             self.chained = True
             return
+        if self.in_traceback and self.margin:
+            line = self._bare(line)
         is_frame = self.in_traceback and (not line.strip() or line.startswith((" ", "\t")))
         if is_frame:
             self.frames.append(line)
@@ -133,6 +149,12 @@ class _Reading:
         self._match(line, may_fail=not is_frame, unknown_error=ends and bool(_EXCEPTION.match(line)))
         if ends:
             self.in_traceback = self.chained = False
+
+    def _bare(self, line: str) -> str:
+        """A line of a traceback without what stands before each line; often only the first one has it."""
+        if not self.frames and line.startswith("  File "):
+            self.margin = 0
+        return line[self.margin :]
 
     @property
     def failed(self) -> dict[str, Any]:
@@ -145,22 +167,30 @@ class _Reading:
 
     def _match(self, line: str, *, may_fail: bool, unknown_error: bool) -> None:
         """Learn what the line states; ``unknown_error``: it reports an error whatever the patterns say."""
-        harmless = _HARMLESS.search(line) is not None
         told = False
-        for pattern, expression, within in self.patterns:
-            if pattern.fails and (told or not may_fail or (harmless and not pattern.general)):
+        for pattern, expression, _, within in self.patterns:
+            if pattern.fails and (told or not may_fail):
                 continue
             match = expression.search(line)
             if match is None or (within is not None and not any(within.search(frame) for frame in self.frames)):
+                continue
+            if pattern.fails and not pattern.general and _HARMLESS.search(line):
                 continue
             stated = _stated(pattern, match)
             self._learn(pattern, stated, line)
             if pattern.fails:
                 told = True
                 self.told_at = None if self.in_traceback or pattern.general else self.number
-                self._fail(pattern, stated, line)
+                self._fail(pattern, stated, _excerpt(line, match.start()))
+            elif pattern.sets.get("failed") is False and may_fail:
+                self._overcome()
         if unknown_error and not told:
-            self._fail(LogPattern(pattern="", general=self.chained), {}, line)
+            self._fail(LogPattern(pattern="", general=self.chained), {}, _excerpt(line, 0))
+
+    def _overcome(self) -> None:
+        """A model was written after all."""
+        self.failure, self.specific, self.told_at = {}, False, None
+        self.errors.clear()
 
     def _learn(self, pattern: LogPattern, stated: dict[str, Any], line: str) -> None:
         """Facts of search and settings: the first word stands, but of images the smallest number counts."""
@@ -178,9 +208,8 @@ class _Reading:
         if stated.get("unreachable") and "line" not in self.search:
             self.search["line"] = line.strip()[:SHOWN]
 
-    def _fail(self, pattern: LogPattern, stated: dict[str, Any], line: str) -> None:
+    def _fail(self, pattern: LogPattern, stated: dict[str, Any], text: str) -> None:
         """The error at hand; one that says only that a run failed does not replace one that says why."""
-        text = line.strip()[:FAILURE_SHOWN]
         if text not in self.errors:
             self.errors.append(text)
         if pattern.general and self.specific:
@@ -190,6 +219,17 @@ class _Reading:
             return
         self.failure = {**own, "toolchain": pattern.toolchain, "line": text}
         self.specific = not pattern.general
+
+
+def _excerpt(line: str, place: int) -> str:
+    """The beginning of a line, and what stands at a place that tells."""
+    text = line.strip()
+    if len(text) <= FAILURE_SHOWN:
+        return text
+    place -= len(line) - len(line.lstrip())
+    if place < FAILURE_SHOWN // 2:
+        return text[:FAILURE_SHOWN]
+    return f"{text[:HEAD_SHOWN]} … {text[place:]}"[:FAILURE_SHOWN]
 
 
 def _stated(pattern: LogPattern, match: re.Match[str]) -> dict[str, Any]:
@@ -215,7 +255,8 @@ def _value(name: str, text: str | None) -> Any:
         return None
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _content(path: Path) -> bytes:
+    """The text of a log in UTF-8, without colours and without what runners of jobs put in front of lines."""
     if not path.is_file():
         raise missing(path, "toolchain log", otherwise="")
     try:
@@ -231,5 +272,4 @@ def _lines(path: Path) -> Iterator[str]:
         content = content.decode("utf-16", errors="replace").encode()
     if b"\0" in content[:4096]:
         raise DataError("toolchain log is not text", where=str(path), help="give what the tool printed, as plain text")
-    for line in content.splitlines():
-        yield _COLOUR.sub(b"", line[:MAX_LINE]).decode("utf-8", errors="replace")
+    return _STAMP.sub(b"", _COLOUR.sub(b"", content.removeprefix(codecs.BOM_UTF8)))

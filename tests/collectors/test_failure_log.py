@@ -8,6 +8,7 @@ import pytest
 
 import quantmedic
 from quantmedic.collectors.toolchain_log import LogFacts, read_log_facts
+from quantmedic.engine.facts import FailureFacts
 from quantmedic.engine.rule import LogPattern
 
 BASE = quantmedic.load_rulebase()
@@ -62,7 +63,7 @@ RECORDED: dict[str, tuple[str, str | None, str | None]] = {
     "ort-wrong-input-name": (FED, "x", ORT),
     "ort-wrong-rank": (FED, "x", ORT),
     "ort-wrong-shape": (FED, "x", ORT),
-    "ort-wrong-type": (FED, None, ORT),
+    "ort-wrong-type": (FED, "tensor(uint8)", ORT),
     "tf-missing-image": ("calibration-file-missing", "calib/img7.jpg", TF),
     "tf-no-representative": ("no-calibration-data", None, TF),
     "tf-unknown-operator": ("operator-not-supported", "tf.Erfinv", TF),
@@ -108,6 +109,16 @@ DOCUMENTED = {
     ),
     "FileNotFoundError: [Errno 2] No such file or directory: 'models/float.onnx'": "unreadable-model",
     "google.protobuf.message.EncodeError: message exceeds maximum protobuf size of 2GB: 2304000512": "model-over-2-gb",
+    "ValueError: The model cannot be quantized to meet the specified resource utilization for the following targets: "
+    "{'activation': np.float64(3072.0)}": "target-unreachable",
+    "AttributeError: 'NoneType' object has no attribute 'total_mem_restricted'": "target-of-another-call",
+    "AssertionError: scale issue": "range-not-finite",
+    "ValueError: Only QuantFormat.QDQ supports 16-bit quantization types.": "setting-not-accepted",
+    "TypeError: quantize_static() got an unexpected keyword argument 'perchannel'": "setting-not-accepted",
+    "ValueError: The inference_input_type and inference_output_type must be tf.float32.": "setting-not-accepted",
+    "ValueError: Unsupported algorithm key: minmax.": "setting-not-accepted",
+    "OSError: SavedModel file does not exist at: nothere/{saved_model.pbtxt|saved_model.pb}": "unreadable-model",
+    "[11/20/2026-10:00:00] [E] Error[4]: Network must have at least one output": None,
     "schema.SchemaError: Key 'activation' error": "setting-not-accepted",
     "[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model failed:Protobuf parsing failed.": "unreadable-model",
 }
@@ -165,6 +176,46 @@ def test_a_log_without_an_error(tmp_path: Path) -> None:
     assert read_log_facts([], BASE.logs).failure.failed is None
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "quantized model written to int8.onnx",
+        "INFO Saved quantized model",
+        "Specified timeout or max trials is reached! Found a quantized model which meet accuracy goal. Exit.",
+        "saved out/int8.onnx, top-1 accuracy 71.2 %",
+    ],
+)
+def test_what_stands_before_a_model_that_was_written_was_overcome(line: str, tmp_path: Path) -> None:
+    caught = traceback("ModuleNotFoundError: No module named 'cupy'")
+    assert read(tmp_path, caught + line).failure == FailureFacts(failed=False)
+    assert read(tmp_path, caught + line + "\nMemoryError\n").failure.kind == "out-of-memory"
+
+
+@pytest.mark.parametrize(
+    "line", ["quantized model could not be saved", "wrote float.onnx", "error: 0.25 mean absolute"]
+)
+def test_what_tells_of_no_written_model(line: str, tmp_path: Path) -> None:
+    assert read(tmp_path, f"MemoryError\n{line}\n").failure.lines == ("MemoryError",)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["2026-01-01T00:00:00Z ", "2026-01-01T00:00:00.1234567Z ", "app_1  | ", "    | ", "10:00:01,123 [main] "]
+)
+def test_a_traceback_behind_what_runners_put_in_front_of_lines(prefix: str, tmp_path: Path) -> None:
+    text = traceback("FileNotFoundError: [Errno 2] No such file or directory: 'calib/1.jpg'", "get_next")
+    for logged in ("".join(f"{prefix}{line}\n" for line in text.splitlines()), prefix + text):
+        found = read(tmp_path, logged + "tail of the job\n").failure
+        assert (found.kind, found.subject) == ("calibration-file-missing", "calib/1.jpg")
+        assert found.line == "FileNotFoundError: [Errno 2] No such file or directory: 'calib/1.jpg'"
+
+
+def test_of_a_long_line_the_words_that_tell_are_kept(tmp_path: Path) -> None:
+    line = f"x.InvalidGraph: [ONNXRuntimeError] {'node ' * 200}Unrecognized attribute: axis for operator QuantizeLinear"
+    found = read(tmp_path, traceback(line)).failure
+    assert found.kind == "per-channel-opset" and found.line is not None and len(found.line) <= 400
+    assert found.line.startswith("x.InvalidGraph") and "axis for operator QuantizeLinear" in found.line
+
+
 def test_an_unknown_failure_is_quoted_and_not_named(tmp_path: Path) -> None:
     found = read(tmp_path, traceback("mytool.Broken: the flux is not aligned")).failure
     assert (found.failed, found.kind) == (True, None)
@@ -176,6 +227,29 @@ def test_words_of_numpy_count_only_where_onnxruntime_adjusts_biases(tmp_path: Pa
     assert read(tmp_path, traceback(words, "my_metric")).failure.kind is None
     frames = ("quantize_model", "_adjust_weight_scale_for_int32_bias")
     assert read(tmp_path, traceback(words, *frames)).failure.kind == "bias-adjustment"
+
+
+@pytest.mark.parametrize(
+    "words, frame, kind",
+    [
+        ("StopIteration", "representative_data_gen", "no-calibration-data"),
+        ("TypeError: 'generator' object is not callable", "lite/python/optimize/calibrator", "no-calibration-data"),
+        ("RuntimeError: Node number 0 (CONV_2D) failed to prepare.", "lite/python/optimize/calibrator", FED),
+        ("AttributeError: 'list' object has no attribute 'items'", "ai_edge_quantizer/calibrator", FED),
+        (
+            "ValueError: Cannot set tensor: Got value of type FLOAT64 but expected type FLOAT32 for input 0, name: x",
+            "tensorflow/lite/python/interpreter",
+            FED,
+        ),
+        ("ValueError: supplied range of [nan, nan] is not finite", "collect_value", "range-not-finite"),
+    ],
+)
+def test_words_of_python_count_only_where_calibration_said_them(
+    words: str, frame: str, kind: str, tmp_path: Path
+) -> None:
+    """Provoked with MCT 2.6.1, TensorFlow 2.21, ai-edge-quantizer 0.10.0 and onnxruntime 1.31."""
+    assert read(tmp_path, traceback(words, frame)).failure.kind == kind
+    assert read(tmp_path, traceback(words, "my_script")).failure.kind is None
 
 
 def test_a_missing_file_is_calibration_data_only_where_a_reader_asked(tmp_path: Path) -> None:
@@ -214,6 +288,7 @@ def test_other_encodings_and_colours(tmp_path: Path) -> None:
     text = traceback("MemoryError")
     assert read(tmp_path, text.encode("utf-16")).failure.kind == "out-of-memory"
     assert read(tmp_path, b"\x1b[31mMemoryError\x1b[0m\n").failure.line == "MemoryError"
+    assert read(tmp_path, b"\xef\xbb\xbfKilled\n").failure.line == "Killed"
     assert read(tmp_path, b"\xff\xfe\xff broken text\r\nMemoryError\r\n").failure.failed is not None
 
 
