@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from quantmedic.engine.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
+from quantmedic.engine.facts import (
+    FLOAT_ALONE,
+    CaseFacts,
+    DatasetFacts,
+    Facts,
+    LayerFacts,
+    OperandFacts,
+    OutputFacts,
+    TensorFacts,
+)
 from quantmedic.engine.rule import SHOWN, Any_, Condition, Not, Rule, RuleBase
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -83,8 +92,15 @@ class RuleResult:
 def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     """Judge every rule on every subject of its scope, in the order of the rules."""
     results = [_judge(rule, base, facts) for rule in base.rules]
+    if facts.model.framework == FLOAT_ALONE:
+        results = [_of_float_alone(result) for result in results]
     fired = {(result.rule.id, id(finding.view)) for result in results for finding in result.findings}
     return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
+
+
+def _of_float_alone(result: RuleResult) -> RuleResult:
+    """What rules on quantized models do not know can be supplied by nobody where there is none."""
+    return result if result.rule.family == "failure" else replace(result, unknown=())
 
 
 def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
@@ -255,12 +271,15 @@ def decide(node: Any, view: Facts, model: Facts, base: RuleBase) -> tuple[bool |
 
 
 def render_message(message: str, read: Callable[[str], Any]) -> str:
-    """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured"."""
+    """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured".
+
+    Of several facts, ``{fact.path|fact.path}``, the first that has a value is written.
+    """
     parts = []
     for text, name, spec, _ in string.Formatter().parse(message):
         parts.append(text)
         if not name:
             continue
-        value = read(name)
+        value = next((value for path in name.split("|") if (value := read(path)) is not None), None)
         parts.append("not measured" if value is None else format(value, spec or ""))
     return "".join(parts)

@@ -546,7 +546,8 @@ def message_fields(message: str) -> list[str]:
 
 def _formats(message: str) -> list[tuple[str, str]]:
     """(fact path, format) of every field of a message."""
-    return [(name, spec or "") for _, name, spec, _ in string.Formatter().parse(message) if name]
+    fields = [(names, spec or "") for _, names, spec, _ in string.Formatter().parse(message) if names]
+    return [(name, spec) for names, spec in fields for name in names.split("|")]
 
 
 def _table(path: Path, cls: type[BaseModel], key: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
     if verbosity == "quiet":
         return
     yield from wrapped(context.drop_text)
-    if context.first is not None and context.proof is not None:
+    if context.first is not None and (context.proof is not None or (context.failure is not None and context.causes)):
         yield from wrapped(f"do this first: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from wrapped(f"warning: {notice}", indent=2)
@@ -311,8 +311,7 @@ def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterat
     ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
     total = f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
     yield paint(total, "bold")
-    limit = NOT_JUDGED_SHOWN if context.failure is None else 0  # They ask for what only a quantized model shows.
-    shown = context.not_judged if verbosity == "verbose" else context.not_judged[:limit]
+    shown = context.not_judged if verbosity == "verbose" else context.not_judged[:NOT_JUDGED_SHOWN]
     for line in shown:
         yield from _not_judged(line)
     if len(context.not_judged) > len(shown):

@@ -320,6 +320,11 @@ def test_rendering(message: str, value: Any, text: str) -> None:
     assert render_message(message, lambda path: value) == text
 
 
+def test_of_several_facts_the_first_that_has_a_value_is_written() -> None:
+    known = {"b": 2.0, "c": 3.0}
+    assert render_message("{a|b|c:.1f} {a|d}", known.get) == "2.0 not measured"
+
+
 FACTS = {
     "model": {"opset": 13, "metric": {"drop": 0.1}},
     "datasets": [{"role": "representative", "samples": 8}, {"role": "validation", "samples": 99}],

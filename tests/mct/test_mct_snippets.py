@@ -206,3 +206,17 @@ def test_what_is_never_advised_is_still_wrong(what: str) -> None:
 
 def wrappers(model: Any) -> list[tuple[str, Any]]:
     return [(name, module) for name, module in model.named_children() if hasattr(module, "weights_quantizers")]
+
+
+def test_a_target_outlives_its_call(net: Any, batches: list[Any]) -> None:
+    """F022: the search of a call that failed goes on in the next one, unless that has a configuration of its own."""
+    quantize = mct.ptq.pytorch_post_training_quantization
+
+    def gen() -> Any:
+        yield from ([batch] for batch in batches)
+
+    with pytest.raises(ValueError, match="cannot be quantized to meet"):
+        quantize(net, gen, target_resource_utilization=mct.core.ResourceUtilization(weights_memory=1))
+    with pytest.raises(AttributeError, match="total_mem_restricted"):
+        quantize(net, gen)
+    quantize(net, gen, core_config=mct.core.CoreConfig())

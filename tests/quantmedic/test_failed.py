@@ -76,6 +76,12 @@ def named_alike() -> onnx.ModelProto:
     return model
 
 
+def quantized(folder: Path) -> onnx.ModelProto:
+    onnx.save(conv_net(), folder / "first.onnx")
+    quantize_static(folder / "first.onnx", folder / "second.onnx", Reader(feed(SHAPE)))
+    return onnx.load(folder / "second.onnx")
+
+
 def feed(shape: tuple[int, ...], name: str | None = None) -> list[dict[str, Any]]:
     return [{name or input_name(): np.ones(shape, np.float32)}]
 
@@ -95,6 +101,14 @@ REAL: dict[str, tuple[Failure, str]] = {
     "F011": (lambda f: failing(f, conv_net(), []), "no-calibration-data"),
     "F012": (lambda f: failing(f, conv_net(), feed((1, 2, 3))), "calibration-input-mismatch"),
     "F016": (lambda f: failing(f, named_alike(), feed(SHAPE)), "repeated-operator-names"),
+    "F020": (
+        lambda f: failing(f, quantized(f), feed(SHAPE)),
+        "float-model-already-quantized",
+    ),
+    "F021": (
+        lambda f: failing(f, conv_net(), [{input_name(): np.full(SHAPE, np.nan, np.float32)}]),
+        "range-not-finite",
+    ),
     "F017": (
         lambda f: failing(
             f, conv_net(), feed(SHAPE), extra_options={"TensorQuantOverrides": {"nowhere": [{"rmin": np.float32(0)}]}}
@@ -113,6 +127,14 @@ def test_real_failures(code: str, tmp_path: Path) -> None:
     assert [found.cause for found in diagnosis.causes] == [cause]
     assert diagnosis.causes[0].rules == (code,)
     assert diagnosis.advice == ()
+    assert {note.rule[0] for note in diagnosis.not_judged} <= {"F"}
+    assert "do this first: " in render_console(diagnosis)
+
+
+@pytest.mark.parametrize("log", sorted(LOGS.glob("*.log")), ids=lambda path: path.stem)
+def test_the_log_alone_makes_a_whole_sentence(log: Path) -> None:
+    (cause,) = quantmedic.diagnose("none.onnx", toolchain_logs=[log]).causes
+    assert "not measured" not in cause.message or cause.rules == ("F001",)
 
 
 @pytest.mark.parametrize("code, written", [("F001", "float_13.onnx"), ("F004", "flat.onnx"), ("F016", "named.onnx")])
@@ -161,8 +183,10 @@ def test_an_unknown_failure_gets_no_cause(tmp_path: Path) -> None:
     assert (diagnosis.verdict, diagnosis.causes, diagnosis.advice) == ("failed", (), ("failed",))
     text = render_console(diagnosis)
     assert "my.Broken: <b>::error::x</b>" in text and "No rule knows this failure" in text
+    assert "do this first" not in text
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "my.Broken: &lt;b&gt;::error::x&lt;/b&gt;" in page and "<b>::error" not in page
+    assert "the size of the drop" not in page
     assert 'class="verdict verdict-failed"' in page and 'href="#manual-general-failed"' in page
     report = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# FAILED: float.onnx") and "## What the log says" in report
@@ -243,10 +267,7 @@ def test_foreign_and_cut_files_are_said_and_not_read(content: bytes, tmp_path: P
     path.write_bytes(content)
     if content[4:8] == b"TFL3":
         pytest.importorskip("ai_edge_litert")
-    try:
-        found = read_float(path)
-    except NotImplementedError:
-        pytest.skip("LiteRT files are not read yet")
+    found = read_float(path)
     assert found.facts.float_model.problem and found.notices and not found.inputs
     assert str(tmp_path) not in found.notices[0]
 
@@ -266,6 +287,18 @@ def test_what_is_read_of_a_float_model(tmp_path: Path) -> None:
     assert (facts.nonfinite_constants, facts.first_nonfinite_constant) == (1, "mask")
     assert facts.foreign_types == ("my.own:Mine",) and facts.first_unshaped == "more"
     assert facts.constant_bytes == 4 * (32 + 4 + 2)
+
+
+@pytest.mark.parametrize("name, quantized", [("image_example1.float32", False), ("image_example1", True)])
+def test_what_is_read_of_a_litert_model(name: str, quantized: bool, log: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    path = LOGS.parent / "litert" / f"{name}.tflite"
+    diagnosis = quantmedic.diagnose(path, toolchain_logs=[log], representative=np.ones((3, 96, 96, 1), np.float32))
+    facts = diagnosis.model.float_model
+    assert (facts.format, facts.problem, facts.nonfinite_constants) == ("litert", None, 0)
+    assert facts.inputs == ("serving_default_conv2d_input:0 (N, 96, 96, 1) float32",)
+    assert diagnosis.model.failure.data_samples == 3
+    assert [cause.rules for cause in diagnosis.causes] == [("F020",)] * quantized
 
 
 def test_a_torch_module_is_read_by_its_parameters(log: Path) -> None:
