@@ -74,7 +74,7 @@ def layer_table(
         for place, layer in enumerate(layers)
         if (not flagged or layer.degraded or findings[place]) and _contains(layer, findings[place], text)
     ]
-    order = "in the order of the network"
+    order = "in the order of the network" if layers else "as none was measured"
     if asked:
         key, descending = _sort_key(asked, by_key, role)
         places = _sorted(places, by_key[key], descending=descending)
