@@ -6,10 +6,7 @@ from quantmedic.collectors.litert_file import read_litert
 from quantmedic.collectors.litert_models import LiteRTModels
 from quantmedic.collectors.litert_onnx import graph_of
 from quantmedic.collectors.litert_session import is_open
-from quantmedic.collectors.onnx_match import match
-from quantmedic.collectors.onnx_pair import pairs_of, refuse_strangers, refuse_swapped
-from quantmedic.collectors.onnx_weights import refuse_other_weights
-from quantmedic.engine.errors import ModelError
+from quantmedic.collectors.onnx_pair import match_files, pairs_of
 
 
 def open_litert(float_path: Path, quantized_path: Path) -> LiteRTModels:
@@ -19,19 +16,7 @@ def open_litert(float_path: Path, quantized_path: Path) -> LiteRTModels:
         ModelError: A file cannot be read, they are swapped, their inputs differ, or no layer matches.
     """
     float_graph, quantized = (graph_of(read_litert(path)) for path in (float_path, quantized_path))
-    refuse_swapped(float_graph, quantized)
-    refuse_strangers(float_graph, quantized)
-    matched = match(float_graph, quantized)
-    if not matched.operators:
-        raise ModelError(
-            "no layer of the two models matches",
-            where=[
-                f"float     {float_path.name}: {len(float_graph.operators)} operators",
-                f"quantized {quantized_path.name}: {len(quantized.operators)} operators",
-            ],
-            help="is the quantized model made from this float model?",
-        )
-    refuse_other_weights(float_graph, quantized, matched.operators)
+    matched = match_files(float_graph, quantized)
     pairs = [
         pair
         for pair in pairs_of(float_graph, quantized, matched)

@@ -203,20 +203,30 @@ def open_models(float_path: Path, quantized_path: Path) -> Models:
     """
     float_graph = parse(float_path, load_model(float_path))
     quantized = parse(quantized_path, load_model(quantized_path))
+    matched = match_files(float_graph, quantized)
+    return Models(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
+
+
+def match_files(float_graph: Graph, quantized: Graph) -> Match:
+    """Twins of two graphs that were read from files.
+
+    Raises:
+        ModelError: They are swapped, their inputs or weights differ, or no layer matches.
+    """
     refuse_swapped(float_graph, quantized)
-    refuse_strangers(float_graph, quantized)
+    _refuse_strangers(float_graph, quantized)
     matched = match(float_graph, quantized)
     if not matched.operators:
         raise ModelError(
             "no layer of the two models matches",
             where=[
-                f"float     {float_path.name}: {len(float_graph.operators)} operators",
-                f"quantized {quantized_path.name}: {len(quantized.operators)} operators",
+                f"float     {float_graph.path.name}: {len(float_graph.operators)} operators",
+                f"quantized {quantized.path.name}: {len(quantized.operators)} operators",
             ],
             help="is the quantized model made from this float model?",
         )
     refuse_other_weights(float_graph, quantized, matched.operators)
-    return Models(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
+    return matched
 
 
 def graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
@@ -241,7 +251,7 @@ def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
         )
 
 
-def refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
+def _refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
     """Models that are not fed alike are not made from each other."""
     mine, theirs = ([input_spec(v) for v in graph_inputs(g)] for g in (float_graph, quantized))
     if {spec.name for spec in mine} == {spec.name for spec in theirs}:

@@ -380,7 +380,7 @@ def _is_quantized(op: Operator, graph: Graph) -> bool:
 
 def run_record(models: Models, how: Mapping[str, Any], files: Sequence[Sequence[Path]]) -> dict[str, Any]:
     """How a case came about: names and hashes of the files of both models, options and versions."""
-    hashes = [_sha256(own) for own in files]
+    hashes = [sha256_of(own) for own in files]
     return {
         "float_model": models.float_graph.path.name,
         "float_sha256": hashes[0],
@@ -394,7 +394,8 @@ def run_record(models: Models, how: Mapping[str, Any], files: Sequence[Sequence[
     }
 
 
-def _sha256(files: Sequence[Path]) -> str:
+def sha256_of(files: Sequence[Path]) -> str:
+    """Hash of all bytes of several files, one behind the other."""
     digest = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:

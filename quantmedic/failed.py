@@ -1,6 +1,5 @@
 """A quantization that gave no model: what the toolchain's log and the float model tell about why."""
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -61,6 +60,7 @@ def collect_failed(
         ModelError: A folder was given as the float model.
     """
     from quantmedic.collectors.mct_settings import read_told
+    from quantmedic.collectors.onnx_record import sha256_of
     from quantmedic.collectors.toolchain_log import read_log_facts
 
     told = read_told(None, core_config, mct_log) if core_config is not None or mct_log is not None else None
@@ -94,7 +94,7 @@ def collect_failed(
         run={
             "mode": FAILED,
             "float_model": model.facts.name,
-            "float_sha256": _sha256(model.files),
+            "float_sha256": sha256_of(model.files) if model.files else None,
             "logs": [Path(log).name for log in logs],
         },
     )
@@ -167,14 +167,3 @@ def _without_folder(text: str, given: Any) -> str:
 
 def _known(facts: Any) -> dict[str, Any]:
     return {} if facts is None else facts.model_dump(exclude_none=True)
-
-
-def _sha256(files: Sequence[Path]) -> str | None:
-    if not files:
-        return None
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()

@@ -75,7 +75,9 @@ def test_rules_that_need_data_are_not_judged(case: Case) -> None:
     assert serious(diagnosis) == []
     not_judged = {note.rule for note in diagnosis.not_judged}
     of_data = {rule.id for rule in BASE.rules if rule.scope == "dataset"}
-    assert of_data <= not_judged
+    of_settings = {"D020", "D021", "D022", "D023"}
+    assert of_data - of_settings <= not_judged
+    assert of_settings <= {note.rule for note in diagnosis.not_applicable}, "no configuration was given"
     # Those whose ``where`` already asks for what data tell, and those of a network's outputs among them.
     assert {"A001", "A004", "G001", "G003", "G004", "M002", "S003", "S007", "W007", "W013"} <= not_judged
     assert {"M001", "R004", "S001", "S002", "W002", "W009", "W010", "W011"} <= {note.rule for note in diagnosis.passed}
