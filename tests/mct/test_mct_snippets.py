@@ -1,5 +1,7 @@
 """Every snippet for MCT is run as rendered, and the model is quantized with it by the real toolkit."""
 
+import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -208,13 +210,17 @@ def wrappers(model: Any) -> list[tuple[str, Any]]:
     return [(name, module) for name, module in model.named_children() if hasattr(module, "weights_quantizers")]
 
 
-def test_a_target_outlives_its_call(net: Any, batches: list[Any]) -> None:
+def test_a_target_outlives_its_call(net: Any, batches: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """F022: the search of a call that failed goes on in the next one, unless that has a configuration of its own."""
     quantize = mct.ptq.pytorch_post_training_quantization
+    shared = inspect.signature(quantize).parameters["core_config"].default
 
     def gen() -> Any:
         yield from ([batch] for batch in batches)
 
+    # All calls of this process share it, those of the other tests too.
+    for name, value in copy.deepcopy(vars(shared)).items():
+        monkeypatch.setattr(shared, name, value)
     with pytest.raises(ValueError, match="cannot be quantized to meet"):
         quantize(net, gen, target_resource_utilization=mct.core.ResourceUtilization(weights_memory=1))
     with pytest.raises(AttributeError, match="total_mem_restricted"):
