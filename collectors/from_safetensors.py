@@ -303,17 +303,10 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
         for index, (layer, weight) in enumerate(zip(found, facts, strict=True))
     )
     files = {"float": pair.floats, "quantized": pair.quantized}
-    return CaseRecord(
+    return CaseRecord.of_files(
         quantmedic_version=version,
         model=_model_facts(operators, pair),
-        tensors=(),
         operators=operators,
-        outputs=(),
-        input_tensor=None,
-        image_input=False,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
         notices=tuple(_notices(pair)),
         run={
             **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},

@@ -44,11 +44,7 @@ def litert_record(
 
     Data sets and notices are left empty.
     """
-    how = {
-        name: getattr(options, name)
-        for name in ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
-    }
-    return file_record(models, observer, version, metric, executed=executed_types(models.quantized), how=how)
+    return file_record(models, observer, version, metric, executed=executed_types(models.quantized), how=options.run)
 
 
 def file_record(

@@ -13,12 +13,9 @@ from quantmedic.collectors.litert_session import Session
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Pair
 from quantmedic.collectors.onnx_plan import feature_of
-from quantmedic.collectors.onnx_session import output_difference
 from quantmedic.collectors.onnx_view import Observed, Reading
 
 Array = NDArray[np.generic]
-#: Outputs that differ by more than this share of their largest value are not those of the model as deployed.
-SAME_OUTPUT = 1e-4
 
 
 class LiteRTView:
@@ -46,8 +43,7 @@ class LiteRTView:
         self._session = self._observing(models.quantized, first, places.values(), threads)
         self.taps: dict[int, Tap] = {number: pair.tap for number, pair in pairs.items()}
         alone = plain if plain is not None else models.quantized_runner(threads)(first)
-        difference = output_difference(alone, self.read(first).outputs[1])
-        self.observed = Observed(alone, difference > SAME_OUTPUT, difference if difference > SAME_OUTPUT else 0.0)
+        self.observed = Observed.beside(alone, self.read(first).outputs[1])
 
     def _floats(self, pairs: Iterable[Pair]) -> dict[str, int]:
         """Places of the float tensors that are read, by their names: the network's outputs, too."""

@@ -56,6 +56,12 @@ class Options:
     step_error: bool = False
 
     @property
+    def run(self) -> dict[str, Any]:
+        """Entries of the run record: what the figures of a case depend on."""
+        names = ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def lanes(self) -> int:
         """Batches side by side: one batch does not keep several cores busy all the time, several do."""
         return min(self.threads, MAX_LANES)

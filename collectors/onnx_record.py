@@ -73,10 +73,8 @@ def model_record(
 
     Data sets and notices are left empty.
     """
-    given = ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
-    how = {name: getattr(options, name) for name in given}
     executed = executed_types(models.quantized, options.session_threads)
-    return file_record(models, observer, version, metric, executed=executed, how=how)
+    return file_record(models, observer, version, metric, executed=executed, how=options.run)
 
 
 def file_record(

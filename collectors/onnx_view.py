@@ -10,9 +10,12 @@ from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Models, Pair
 from quantmedic.collectors.onnx_plan import feature_of, feed_of, is_coded
-from quantmedic.collectors.onnx_session import ObservedModel, isolate_operators, make_session, run
+from quantmedic.collectors.onnx_session import ObservedModel, isolate_operators, make_session, output_difference, run
 
 Array = NDArray[np.generic]
+#: Outputs that differ by more than this share of their largest value are not those of the model by itself: kernels
+#: that a framework chooses when nobody looks round a little differently.
+SAME_OUTPUT = 1e-4
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,13 @@ class Observed:
     plain: Sequence[Array]
     simulated: bool
     difference: float
+
+    @classmethod
+    def beside(cls, plain: Sequence[Array], seen: Sequence[Array]) -> "Observed":
+        """By the outputs of one batch: of the model as deployed, and of the one that is observed."""
+        difference = output_difference(plain, seen)
+        simulated = difference > SAME_OUTPUT
+        return cls(plain, simulated, difference if simulated else 0.0)
 
 
 class View:

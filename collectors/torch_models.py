@@ -27,9 +27,6 @@ from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 Array = NDArray[np.generic]
 #: Samples of the first batch that the calls are written down with.
 TRACED_SAMPLES = 2
-#: Outputs that differ by more than this share of their largest value are not those of the module by itself: kernels
-#: that torch chooses when nobody looks round a little differently.
-SAME_OUTPUT = 1e-4
 #: Modules that a notice names.
 _NAMES_TOLD = 8
 

@@ -12,10 +12,9 @@ from quantmedic.collectors.batches import Batch
 from quantmedic.collectors.onnx_graph import Tap
 from quantmedic.collectors.onnx_pair import Pair
 from quantmedic.collectors.onnx_plan import feature_of
-from quantmedic.collectors.onnx_session import output_difference
 from quantmedic.collectors.onnx_view import Observed, Reading
 from quantmedic.collectors.torch_capture import Capture
-from quantmedic.collectors.torch_models import SAME_OUTPUT, TorchModels
+from quantmedic.collectors.torch_models import TorchModels
 from quantmedic.collectors.torch_module import to_array
 from quantmedic.collectors.torch_trace import TorchGraph
 
@@ -87,10 +86,9 @@ class TorchView:
         self.taps: dict[int, Tap] = {number: self._readable(pair) for number, pair in self.pairs.items()}
         self._feature = feature_of(models.float_graph)
         alone = plain if plain is not None else models.quantized_runner(threads)(first)
-        difference = output_difference(alone, self.read(first).outputs[1])
-        if difference > SAME_OUTPUT:
+        self.observed = Observed.beside(alone, self.read(first).outputs[1])
+        if self.observed.simulated:
             models.note_fast_path()
-        self.observed = Observed(alone, difference > SAME_OUTPUT, difference if difference > SAME_OUTPUT else 0.0)
 
     @staticmethod
     def _readable(pair: Pair) -> Tap:

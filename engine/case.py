@@ -240,6 +240,21 @@ class CaseRecord(Record):
     proof: ProofRecord | None = None
     imports: tuple[ImportRecord, ...] = ()
 
+    @classmethod
+    def of_files(cls, **told: Any) -> "CaseRecord":
+        """The record where no model was run: ``told`` is what files tell, and there are neither outputs nor data."""
+        nothing: dict[str, Any] = {
+            "tensors": (),
+            "operators": (),
+            "outputs": (),
+            "input_tensor": None,
+            "image_input": False,
+            "metric": None,
+            "metric_higher_is_better": None,
+            "unmatched": (),
+        }
+        return cls(**nothing | told)
+
 
 @dataclass
 class TensorStatistics:

@@ -79,17 +79,9 @@ def collect_failed(
     facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}
     if not failure.failed:
         notices.append(NO_FAILURE)
-    record = CaseRecord(
+    record = CaseRecord.of_files(
         quantmedic_version=quantmedic.__version__,
         model=model.facts.model_copy(update=facts),
-        tensors=(),
-        operators=(),
-        outputs=(),
-        input_tensor=None,
-        image_input=False,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
         notices=tuple(dict.fromkeys((*notices, *heard))),
         run={
             "mode": FAILED,

@@ -32,20 +32,30 @@ def first_text(path: Path) -> str:
         raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
 
 
-def read_text(path: Path, most: int = MAX_BYTES) -> str:
-    """A whole file as text.
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
+    """A whole file.
 
     Raises:
-        DataError: It cannot be read, has more than ``most`` bytes, or is no text.
+        DataError: It cannot be read, or has more than ``most`` bytes.
     """
     if not path.is_file():
         raise missing(path, "file", otherwise="")
     try:
         if path.stat().st_size > most:
             raise DataError("the file is too large", where=f"{path}: over {most >> 20} MB")
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes()
     except OSError as error:
         raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
+
+
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
+    """A whole file as text.
+
+    Raises:
+        DataError: It cannot be read, has more than ``most`` bytes, or is no text.
+    """
+    try:
+        return read_bytes(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError("the file is not text", where=f"{path}: byte {error.start}") from error
 

@@ -167,7 +167,7 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     operators = tuple(_operator(place, name, types, read, places) for place, name in enumerate(names))
     tensors = [_tensor(name, types if name in names else {}) for name in thresholds]
     tensors += [_tensor(f"input of {name}", {}) for name in inputs]
-    record = CaseRecord(
+    record = CaseRecord.of_files(
         quantmedic_version=version,
         model=ModelFacts(
             name=sources[0].name,
@@ -177,12 +177,6 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
         ),
         tensors=tuple(tensors),
         operators=operators,
-        outputs=(),
-        input_tensor=None,
-        image_input=False,
-        metric=None,
-        metric_higher_is_better=None,
-        unmatched=(),
         notices=(NOTICE,),
         run={"mode": IMPORTED},
     )

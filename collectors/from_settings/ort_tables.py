@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from quantmedic.collectors.from_settings.files import MAX_BYTES, read_json, read_text
+from quantmedic.collectors.from_settings.files import read_bytes, read_json, read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import flag, number, table
 from quantmedic.engine.errors import DataError
@@ -109,12 +109,7 @@ def _is_flat(name: str, text: str) -> bool:
 
 
 def _read_flat(path: Path) -> Imported:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError("the file is too large", where=f"{path}: over {MAX_BYTES >> 20} MB")
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
+    content = read_bytes(path)
     try:
         return _symmetric(list(_flat_pairs(content)))
     except (ValueError, IndexError) as error:

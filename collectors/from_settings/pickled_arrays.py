@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from quantmedic.collectors.from_settings.files import MAX_BYTES
-from quantmedic.collectors.messages import missing
+from quantmedic.collectors.from_settings.files import MAX_BYTES, read_bytes
 from quantmedic.engine.errors import DataError
 
 #: Opcodes that are carried out; values of more than this are in no file that is worth reading.
@@ -64,14 +63,7 @@ def read_arrays(path: Path) -> Any:
     Raises:
         DataError: It cannot be read, is damaged, or holds anything but plain values and arrays of numbers.
     """
-    if not path.is_file():
-        raise missing(path, "file", otherwise="")
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError("the file is too large", where=f"{path}: over {MAX_BYTES >> 20} MB")
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError("the file cannot be read", where=f"{path}: {error.strerror or error}") from error
+    content = read_bytes(path)
     try:
         return _run(content)
     except _Refused as error:
