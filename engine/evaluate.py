@@ -273,7 +273,7 @@ def decide(node: Any, view: Facts, model: Facts, base: RuleBase) -> tuple[bool |
 def render_message(message: str, read: Callable[[str], Any]) -> str:
     """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured".
 
-    Of several facts, ``{fact.path|fact.path}``, the first that has a value is written.
+    Of several facts, ``{fact.path|fact.path}``, the first that has a value is written; of a list its entries.
     """
     parts = []
     for text, name, spec, _ in string.Formatter().parse(message):
@@ -281,5 +281,6 @@ def render_message(message: str, read: Callable[[str], Any]) -> str:
         if not name:
             continue
         value = next((value for path in name.split("|") if (value := read(path)) is not None), None)
-        parts.append("not measured" if value is None else format(value, spec or ""))
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        parts.append("not measured" if value is None else format(shown, spec or ""))
     return "".join(parts)

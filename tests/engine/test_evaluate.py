@@ -325,6 +325,10 @@ def test_of_several_facts_the_first_that_has_a_value_is_written() -> None:
     assert render_message("{a|b|c:.1f} {a|d}", known.get) == "2.0 not measured"
 
 
+def test_a_list_is_written_as_its_entries() -> None:
+    assert render_message("set: {a}", {"a": ("one: x", "two")}.get) == "set: one: x, two"
+
+
 FACTS = {
     "model": {"opset": 13, "metric": {"drop": 0.1}},
     "datasets": [{"role": "representative", "samples": 8}, {"role": "validation", "samples": 99}],
