@@ -154,9 +154,9 @@ def work_plain(arguments: argparse.Namespace) -> Any:
 
 def exposed(arguments: argparse.Namespace) -> tuple[list[Any], Any]:
     """Sessions of both models with the tensors exposed that quantmedic measures, and their pairs."""
-    from quantmedic.collectors.onnx_pair import open_models
-    from quantmedic.collectors.onnx_session import make_session
-    from quantmedic.collectors.onnx_unsigned import with_unsigned_pairs
+    from quantmedic.collectors.from_onnx.models import open_models
+    from quantmedic.collectors.from_onnx.session import make_session
+    from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
 
     models = open_models(arguments.float, arguments.quantized)
     twins = [pair.twin for pair in models.pairs]
@@ -171,7 +171,7 @@ def exposed(arguments: argparse.Namespace) -> tuple[list[Any], Any]:
 def work_expose(arguments: argparse.Namespace) -> Any:
     import onnxruntime  # noqa: F401
 
-    import quantmedic.collectors.onnx_view  # noqa: F401
+    import quantmedic.collectors.from_onnx.view  # noqa: F401
 
     def work() -> None:
         sessions, _ = exposed(arguments)
@@ -185,7 +185,7 @@ def work_expose(arguments: argparse.Namespace) -> Any:
 def work_numpy(arguments: argparse.Namespace) -> Any:
     import numpy as np
 
-    import quantmedic.collectors.onnx_view  # noqa: F401
+    import quantmedic.collectors.from_onnx.view  # noqa: F401
 
     def statistics(x: Any, axis: int) -> None:
         over = tuple(i for i in range(x.ndim) if i != axis)
@@ -228,9 +228,9 @@ def collected(arguments: argparse.Namespace, mode: str) -> Any:
     import numpy as np
 
     import quantmedic
-    from quantmedic.collectors import from_onnx  # noqa: F401
-    from quantmedic.collectors.accumulate import kernels
-    from quantmedic.engine.case import SetStatistics
+    from quantmedic.collectors.measure import collect as from_onnx  # noqa: F401
+    from quantmedic.collectors.measure.accumulate import kernels
+    from quantmedic.engine.case.records import SetStatistics
 
     one = np.zeros(1, np.float32)
     kernels.observe(one.reshape(1, 1, 1), SetStatistics.empty([1]).tensor(0), np.zeros(1, np.int64))

@@ -27,12 +27,12 @@ import onnx
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
-from quantmedic.collectors.datasets import open_dataset
-from quantmedic.collectors.from_onnx import collect
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.engine.fallback import Units, one_at_a_time, smallest_set
-from quantmedic.engine.fallback_record import Goal
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.engine.diagnosis.fallback import Units, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.fallback_record import Goal
 from quantmedic.trials.fallback import SETS, FallbackTrial
 
 Array = NDArray[Any]

@@ -26,9 +26,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.case_file import write_case
-from quantmedic.collectors.weight_arrays import weight_arrays
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure.case_file import write_case
+from quantmedic.collectors.pair.weight_arrays import weight_arrays
+from quantmedic.engine.case.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
+from quantmedic.engine.case.histogram import BINS, SHIFT
+from quantmedic.engine.case.records import (
     BUCKETS,
     FEATURES,
     SAMPLE_DTYPE,
@@ -43,9 +45,7 @@ from quantmedic.engine.case import (
     TensorStatistics,
     WeightArrays,
 )
-from quantmedic.engine.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
-from quantmedic.engine.histogram import BINS, SHIFT
-from quantmedic.engine.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, kept
+from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, kept
 
 Array = NDArray[Any]
 SEED = 7
@@ -319,10 +319,12 @@ def measure(path: Path) -> dict[str, float]:
         return result
 
     def modules() -> Any:
-        from quantmedic import api
-        from quantmedic.collectors import case_file
-        from quantmedic.engine.derive import derive
-        from quantmedic.reports import html, json, manual, markdown, write
+        from quantmedic.api.diagnose import diagnose as api
+        from quantmedic.collectors.measure import case_file
+        from quantmedic.engine.formulas.derive import derive
+        from quantmedic.reports import manual, markdown, write
+        from quantmedic.reports.machines import json
+        from quantmedic.reports.page.data import html
 
         return api, derive, (case_file, html, json, manual, markdown, write)
 

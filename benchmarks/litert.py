@@ -93,10 +93,10 @@ def work_plain(arguments: argparse.Namespace) -> Any:
 
 
 def work_collect(arguments: argparse.Namespace) -> Any:
-    import quantmedic.api
-    import quantmedic.collectors.from_litert
-    import quantmedic.collectors.from_onnx
-    import quantmedic.collectors.litert_view
+    import quantmedic.api.diagnose
+    import quantmedic.collectors.from_litert.open
+    import quantmedic.collectors.from_litert.view
+    import quantmedic.collectors.measure.collect
 
     x = samples_of(arguments)
 

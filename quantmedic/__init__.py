@@ -14,17 +14,26 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quantmedic.api import collect, diagnose, inspect, judge, load_case, load_rulebase, save_case, write_report
-    from quantmedic.checks import check
-    from quantmedic.comparisons import compare, write_comparison
-    from quantmedic.debugging import debugger
-    from quantmedic.failed import collect_failed
-    from quantmedic.fallbacks import fallback
-    from quantmedic.histories import load_history, write_trend
-    from quantmedic.imports import import_files
-    from quantmedic.sensitivities import load_sensitivity, sensitivity, write_sensitivity
-    from quantmedic.static import collect_static
-    from quantmedic.weights import collect_weights, compare_weights
+    from quantmedic.api.checks import check
+    from quantmedic.api.comparisons import compare, write_comparison
+    from quantmedic.api.debugging import debugger
+    from quantmedic.api.diagnose import (
+        collect,
+        diagnose,
+        inspect,
+        judge,
+        load_case,
+        load_rulebase,
+        save_case,
+        write_report,
+    )
+    from quantmedic.api.failed import collect_failed
+    from quantmedic.api.fallbacks import fallback
+    from quantmedic.api.imports import import_files
+    from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
+    from quantmedic.api.static import collect_static
+    from quantmedic.api.weights import collect_weights, compare_weights
+    from quantmedic.store.histories import load_history, write_trend
 
 try:
     __version__ = _version("quantmedic")
@@ -59,23 +68,23 @@ __all__ = [
 ]
 
 
-#: The module of each name that is not in ``api``.
+#: The module of each name that is not in ``api.diagnose``.
 _HOMES = {
-    "check": "checks",
-    "collect_failed": "failed",
-    "collect_static": "static",
-    "collect_weights": "weights",
-    "compare": "comparisons",
-    "compare_weights": "weights",
-    "debugger": "debugging",
-    "fallback": "fallbacks",
-    "import_files": "imports",
-    "load_history": "histories",
-    "load_sensitivity": "sensitivities",
-    "sensitivity": "sensitivities",
-    "write_comparison": "comparisons",
-    "write_sensitivity": "sensitivities",
-    "write_trend": "histories",
+    "check": "api.checks",
+    "collect_failed": "api.failed",
+    "collect_static": "api.static",
+    "collect_weights": "api.weights",
+    "compare": "api.comparisons",
+    "compare_weights": "api.weights",
+    "debugger": "api.debugging",
+    "fallback": "api.fallbacks",
+    "import_files": "api.imports",
+    "load_history": "store.histories",
+    "load_sensitivity": "api.sensitivities",
+    "sensitivity": "api.sensitivities",
+    "write_comparison": "api.comparisons",
+    "write_sensitivity": "api.sensitivities",
+    "write_trend": "store.histories",
 }
 
 
@@ -83,4 +92,4 @@ def __getattr__(name: str) -> Any:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in __all__:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    return getattr(import_module(f"quantmedic.{_HOMES.get(name, 'api')}"), name)
+    return getattr(import_module(f"quantmedic.{_HOMES.get(name, 'api.diagnose')}"), name)

@@ -1,5 +1,5 @@
 """``python -m quantmedic``."""
 
-from quantmedic.cli import main
+from quantmedic.cli.main import main
 
 main()

@@ -17,18 +17,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantmedic.api import collect, judge, load_rulebase, write_report
-from quantmedic.engine.case import Case
-from quantmedic.engine.derive import derive
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.api.diagnose import collect, judge, load_rulebase, write_report
+from quantmedic.api.thresholds import translate
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.rule import RuleBase
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.reports import xquant as words
-from quantmedic.reports.charts import Chart
-from quantmedic.reports.json import render_json
+from quantmedic.reports.charts.geometry import Chart
+from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.write import place
-from quantmedic.settings import translate
 
 if TYPE_CHECKING:
     import torch

@@ -4,28 +4,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
-from quantmedic.engine.proved import Proof
-from quantmedic.reports.birth import BirthChart, birth_chart
-from quantmedic.reports.cards import CauseCard, Gain, cause_cards
-from quantmedic.reports.charts import (
+from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.diagnosis.proved import Proof
+from quantmedic.reports.charts.birth import BirthChart, birth_chart
+from quantmedic.reports.charts.geometry import (
     HISTOGRAMS_SHOWN,
     ErrorChart,
     HistogramChart,
     error_charts,
     histogram_charts,
 )
-from quantmedic.reports.cost import CostBox, cost_box
-from quantmedic.reports.data_sets import SetsBox, sets_box
-from quantmedic.reports.gate import GateBox, gate_box
-from quantmedic.reports.history import HistoryBox, history_box
-from quantmedic.reports.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
-from quantmedic.reports.prescription import PrescriptionBox, prescription_box
-from quantmedic.reports.previous import PreviousBox, previous_box
-from quantmedic.reports.proof import ProofBox, gain_text, proof_box, signed
-from quantmedic.reports.samples import Samples
-from quantmedic.reports.tables import (
+from quantmedic.reports.sections.cards import CauseCard, Gain, cause_cards
+from quantmedic.reports.sections.cost import CostBox, cost_box
+from quantmedic.reports.sections.data_sets import SetsBox, sets_box
+from quantmedic.reports.sections.gate import GateBox, gate_box
+from quantmedic.reports.sections.history import HistoryBox, history_box
+from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
+from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
+from quantmedic.reports.sections.previous import PreviousBox, previous_box
+from quantmedic.reports.sections.proof import ProofBox, gain_text, proof_box, signed
+from quantmedic.reports.sections.samples import Samples
+from quantmedic.reports.sections.tables import (
     ComparisonLine,
     DatasetTable,
     FactLine,

@@ -10,7 +10,7 @@ import markdown
 from markdown.extensions import Extension
 from markdown.treeprocessors import Treeprocessor
 
-from quantmedic.engine.facts import SCOPES, fact_paths
+from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.reports.text import field_info, printable
 
 EXTENSIONS = ("tables", "fenced_code", "footnotes", "def_list", "abbr", "sane_lists")

@@ -57,7 +57,7 @@ class Safe(str):
 @cache
 def html_environment() -> jinja2.Environment:
     """Environment of the HTML pages and the SVG graphs."""
-    from quantmedic.reports.charts import svg
+    from quantmedic.reports.charts.geometry import svg
 
     environment = jinja2.Environment(
         loader=TEMPLATES,

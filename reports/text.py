@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic.fields import FieldInfo
 
-from quantmedic.engine.facts import SCOPES, fact_paths
+from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.text import escaped
 
 NOT_MEASURED = "not measured"

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantmedic.engine.collector import uncollected
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.engine.diagnosis.prescription import FILES
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
-from quantmedic.engine.inspection import Inspection
-from quantmedic.engine.prescription import FILES
-from quantmedic.reports.charts import Chart, svg
+from quantmedic.engine.garbage import uncollected
+from quantmedic.reports.charts.geometry import Chart, svg
 from quantmedic.reports.context import ReportContext, build_context
-from quantmedic.reports.prescription import prescription_files
-from quantmedic.reports.samples import samples_of
+from quantmedic.reports.sections.prescription import prescription_files
+from quantmedic.reports.sections.samples import samples_of
 
 FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
 #: What a gate's verdict is written to, by format.
@@ -105,10 +105,10 @@ def _files(
     diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str], inspection: Inspection | None
 ) -> Iterator[tuple[str, bytes]]:
     """Path and content of every file, reports first."""
-    from quantmedic.reports.comment import render_comment
-    from quantmedic.reports.html import render_index
-    from quantmedic.reports.json import render_json
+    from quantmedic.reports.machines.comment import render_comment
+    from quantmedic.reports.machines.json import render_json
     from quantmedic.reports.markdown import render_markdown
+    from quantmedic.reports.page.html import render_index
 
     _check(formats, manuals, diagnosis)
     samples = samples_of(inspection.case) if inspection is not None else None
@@ -132,8 +132,8 @@ def _files(
 
 def _checked(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
     """The verdict of a gate, where one was asked for."""
-    from quantmedic.reports.junit import render_junit
-    from quantmedic.reports.sarif import render_sarif
+    from quantmedic.reports.machines.junit import render_junit
+    from quantmedic.reports.machines.sarif import render_sarif
 
     if "sarif" in formats:
         yield CHECK_FILES["sarif"], render_sarif(diagnosis, manuals).encode()
@@ -177,8 +177,8 @@ def _png(chart: Chart) -> bytes:
 
 
 def _manual(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
-    from quantmedic.reports.html import render_manual_page
     from quantmedic.reports.manual import glossary_page
+    from quantmedic.reports.page.html import render_manual_page
 
     for code, text in sorted({**manuals, "glossary": glossary_page()}.items()):
         yield f"manual/{code}.html", render_manual_page(code, text, report).encode()

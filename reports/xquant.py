@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Histogram, LayerRow
-from quantmedic.engine.facts import CaseFacts, ErrorFacts, OperandFacts, OutputFacts, Role, TensorFacts
-from quantmedic.reports.charts import (
+from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, OutputFacts, Role, TensorFacts
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Histogram, LayerRow
+from quantmedic.reports.charts.geometry import (
     HEIGHT,
     LABEL_LETTER,
     LABEL_LIMIT,

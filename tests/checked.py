@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from itertools import cycle
 
-from quantmedic.engine.check_record import (
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.gate.history import Figure, HistoryRun, Trend
+from quantmedic.engine.gate.records import (
     BaselineUse,
     CheckedFinding,
     CheckReport,
@@ -12,8 +14,6 @@ from quantmedic.engine.check_record import (
     GoneFinding,
     SampleSizes,
 )
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.history import Figure, HistoryRun, Trend
 
 
 def regression(diagnosis: Diagnosis) -> Diagnosis:

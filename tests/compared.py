@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from quantmedic.engine.case import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, SetStatistics
-from quantmedic.engine.diagnosis import diagnose
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.rule import Remedy, Rule, RuleBase, Threshold
-from quantmedic.engine.side_by_side import ComparisonReport, Judged, side_by_side
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, SetStatistics
+from quantmedic.engine.diagnosis.diagnose import diagnose
+from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
+from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
 
 SAMPLES = 400
 RULES: tuple[dict[str, Any], ...] = (
@@ -156,7 +156,7 @@ def judged(
 
 
 def _metric(case: Case) -> Any:
-    from quantmedic.engine.datasets import metric_facts
+    from quantmedic.engine.formulas.datasets import metric_facts
 
     return metric_facts(case)
 

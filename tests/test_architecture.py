@@ -70,10 +70,10 @@ every_module = pytest.mark.parametrize(
 def test_the_house_is_found() -> None:
     for folder in FOLDERS - {"trials"}:
         assert modules(folder), f"{folder} holds no Python"
-    assert folder_of("quantmedic.engine.case") == "engine"
-    assert folder_of("quantmedic.cli") == "quantmedic"
+    assert folder_of("quantmedic.engine.case.records") == "engine"
+    assert folder_of("quantmedic.cli.main") == "quantmedic"
     assert folder_of("engine.case") is None
-    assert "quantmedic.engine.facts.Role" in list(imported(Path("engine/case.py")))
+    assert "quantmedic.engine.case.facts.Role" in list(imported(Path("engine/case/records.py")))
 
 
 @pytest.mark.parametrize("folder", MAY_IMPORT)

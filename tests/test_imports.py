@@ -13,7 +13,7 @@ MEASURING = {"numba", "onnx", "onnxruntime", "PIL"}
 PRINTING = {"jinja2", "markdown", "rich"}
 SCRIPT = """
 import sys
-from quantmedic.cli import main
+from quantmedic.cli.main import main
 try:
     main()
 finally:

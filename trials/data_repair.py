@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.batches import Batch
-from quantmedic.engine.case import Case
-from quantmedic.engine.facts import CaseFacts, DatasetFacts
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.engine.case.facts import CaseFacts, DatasetFacts
+from quantmedic.engine.case.records import Case
 
 Array = NDArray[np.generic]
 #: A sample varies less than this share of the validation set: as in the fact ``blank_share``.

@@ -3,9 +3,9 @@
 from importlib import import_module
 from typing import Any, Protocol
 
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change
 
 
 class Edited(Protocol):

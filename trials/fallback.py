@@ -7,19 +7,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.datasets import Dataset
-from quantmedic.collectors.metrics import Metric, load_metric
-from quantmedic.collectors.onnx_codes import MOVES
-from quantmedic.collectors.onnx_operations import Size, sizes_of
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.engine.case import Case, CaseRecord
-from quantmedic.engine.change import Change
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric, load_metric
+from quantmedic.collectors.from_onnx.codes import MOVES
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.pair.operations import Size, sizes_of
+from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.diagnosis.fallback import Found, Outcome, Units, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.fallback_record import (
+    Check,
+    Cost,
+    FallbackLayer,
+    FallbackRecord,
+    FallbackStep,
+    Goal,
+    Level,
+)
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
-from quantmedic.engine.fallback import Found, Outcome, Units, one_at_a_time, smallest_set
-from quantmedic.engine.fallback_record import Check, Cost, FallbackLayer, FallbackRecord, FallbackStep, Goal, Level
-from quantmedic.engine.paired import drop_interval
-from quantmedic.engine.tensors import grid_of
+from quantmedic.engine.formulas.paired import drop_interval
+from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.edit import edit
 from quantmedic.trials.measure import Bench, Measured
 from quantmedic.trials.sensitivity import Unit, left_in_float, units_of, unsimulated

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change
 from quantmedic.trials import onnx_edit
 from quantmedic.trials.onnx_edit import Edited
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.metrics import Metric
-from quantmedic.collectors.onnx_pair import Models, Runner
-from quantmedic.collectors.output_noise import OutputNoise
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.from_onnx.models import Models, Runner
+from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.engine.errors import ModelError
 
 Float32 = NDArray[np.float32]

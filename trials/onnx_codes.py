@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from quantmedic.collectors.onnx_graph import Operator
-from quantmedic.collectors.onnx_originals import output_axis
-from quantmedic.collectors.weight_forms import best_coded, coded
-from quantmedic.engine.change import WeightForm
+from quantmedic.collectors.pair.graph import Operator
+from quantmedic.collectors.pair.originals import output_axis
+from quantmedic.collectors.pair.weight_forms import best_coded, coded
+from quantmedic.engine.diagnosis.change import WeightForm
 
 Float32 = NDArray[np.float32]
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import onnx
 
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_record import executed_as, is_integer_kernel
-from quantmedic.collectors.onnx_session import executed_types
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.record import executed_as, is_integer_kernel
+from quantmedic.collectors.from_onnx.session import executed_types
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack

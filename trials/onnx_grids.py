@@ -7,12 +7,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.onnx_graph import Operator, Tap
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_patterns import Bounds, clip_bounds
-from quantmedic.collectors.onnx_quantizer import Quantizer
-from quantmedic.engine.case import Case
-from quantmedic.engine.simulate import Grid
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.pair.graph import Operator, Tap
+from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_qdq import MOVERS
 

@@ -10,14 +10,14 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from quantmedic.collectors.onnx_constants import Constant
-from quantmedic.collectors.onnx_graph import Operator
-from quantmedic.collectors.onnx_originals import Original, bias_of, original_of, output_axis, weight_of
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.collectors.onnx_unsigned import OFFSET
-from quantmedic.collectors.weight_forms import coded
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change, WeightForm
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.unsigned import OFFSET
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.graph import Operator
+from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.weight_forms import coded
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change, WeightForm
 from quantmedic.trials.onnx_codes import Codes, Float32, formed
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_qdq import WEIGHTED

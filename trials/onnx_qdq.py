@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.onnx_graph import Graph
-from quantmedic.collectors.onnx_integer import INTEGER_OPS, Layout
-from quantmedic.collectors.onnx_quantizer import Quantizer
-from quantmedic.collectors.onnx_unsigned import OFFSET
+from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, Layout
+from quantmedic.collectors.from_onnx.unsigned import OFFSET
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.trials.onnx_draft import Draft
 
 #: Operators that hand on codes of their first input as they are: one grid holds before and behind them.

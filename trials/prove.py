@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quantmedic.collectors.datasets import Dataset
-from quantmedic.collectors.metrics import Metric
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import HALVES
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import HALVES
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, explains
+from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.facts import Role
-from quantmedic.engine.prediction import ENOUGH_DB, explains
-from quantmedic.engine.proof import ProofRecord, Stopped, TrialRecord
-from quantmedic.engine.rule import RuleBase
-from quantmedic.engine.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.measure import OutOfTimeError
 from quantmedic.trials.trial import Progress, Trials

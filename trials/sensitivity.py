@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.arrays import array_content
-from quantmedic.collectors.batches import Batch, Part
-from quantmedic.collectors.datasets import Dataset
-from quantmedic.collectors.metrics import Metric
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.engine.case import Case, CaseRecord, RunRecord
-from quantmedic.engine.change import Change
+from quantmedic.collectors.data.arrays import array_content
+from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.engine.case.records import Case, CaseRecord, RunRecord
+from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.diagnosis.prediction import sqnr_db
+from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord, SensitivityUnit
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.paired import drop_interval
-from quantmedic.engine.prediction import sqnr_db
-from quantmedic.engine.sensitivity import Mode, Outcome, SensitivityRecord, SensitivityUnit
+from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.trials.measure import Bench, Measured
 from quantmedic.trials.split import samples_of
 

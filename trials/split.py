@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.batches import Batch, Part
-from quantmedic.collectors.datasets import Dataset
+from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.datasets import Dataset
 
 #: Fewer samples than this are fitted on and judged on in turn.
 CROSS_FITTED_BELOW = 64

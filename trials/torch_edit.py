@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 import torch
 
-from quantmedic.collectors.onnx_graph import Operator
-from quantmedic.collectors.onnx_originals import bias_of, weight_of
-from quantmedic.collectors.torch_changes import Changed, Redo, Replace, constant, on_grid
-from quantmedic.collectors.torch_models import TorchModels
-from quantmedic.collectors.torch_trace import Place, TorchGraph
-from quantmedic.collectors.weight_forms import forms_of
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change
+from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, constant, on_grid
+from quantmedic.collectors.from_torch.models import TorchModels
+from quantmedic.collectors.from_torch.trace import Place, TorchGraph
+from quantmedic.collectors.pair.graph import Operator
+from quantmedic.collectors.pair.originals import bias_of, weight_of
+from quantmedic.collectors.pair.weight_forms import forms_of
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.simulate import Grid
-from quantmedic.engine.tensors import grid_of
+from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.tensors import grid_of
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.datasets import Dataset, open_dataset
-from quantmedic.collectors.from_onnx import collect
-from quantmedic.collectors.metrics import Metric, drop_interval
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import Models
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change, change_of
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import Dataset, open_dataset
+from quantmedic.collectors.data.metrics import Metric, drop_interval
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.engine.case.facts import CaseFacts, Role
+from quantmedic.engine.case.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change, change_of
+from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError, QuantmedicError
-from quantmedic.engine.facts import CaseFacts, Role
-from quantmedic.engine.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
-from quantmedic.engine.rule import RuleBase
-from quantmedic.engine.suspects import Repair
-from quantmedic.engine.tensors import main_role
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit, left_integer
 from quantmedic.trials.float_set import float_set

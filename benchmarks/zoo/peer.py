@@ -5,7 +5,7 @@ If half of the layers are degraded it says nothing. Else every degraded layer is
 type of its activation, range ratio of concatenated operands, bits of the last layer.
 """
 
-from quantmedic.engine.facts import CaseFacts, LayerFacts
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts
 
 LIMIT = 0.1
 DEGRADED_SHARE = 0.5

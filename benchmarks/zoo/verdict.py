@@ -13,8 +13,8 @@ import quantmedic.collectors as collectors_
 import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
-from quantmedic.engine.derive import derive
-from quantmedic.engine.rule import RuleBase
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.rule import RuleBase
 
 from .cases import Built
 from .peer import peer_causes

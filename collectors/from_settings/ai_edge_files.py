@@ -14,8 +14,8 @@ from typing import Any
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import flag, number, numbers, table, unknown_keys, whole
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, ReportedFacts, SettingsFacts
 
 RECIPE_KEYS = ("regex", "operation", "algorithm_key", "op_config", "overridden_algorithm_params")
 CONFIG_KEYS = (

@@ -13,8 +13,8 @@ from typing import Any
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import flag, grid, number, numbers, table, whole
+from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, SettingsFacts
 
 #: Quantization schemes by the word in quantizer_args.
 METHODS = {

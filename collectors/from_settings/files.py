@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from quantmedic.collectors.messages import missing
+from quantmedic.collectors.data.messages import missing
 from quantmedic.engine.errors import DataError
 
 #: Bytes of a file that is read whole.

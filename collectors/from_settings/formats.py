@@ -9,8 +9,8 @@ from pathlib import Path
 
 from quantmedic.collectors import from_settings
 from quantmedic.collectors.from_settings.files import first_text
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, ReportedFacts, SettingsFacts
 
 
 @dataclass(frozen=True)

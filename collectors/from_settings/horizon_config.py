@@ -12,12 +12,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.files import read_json, read_yaml
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import MAX_UNKNOWN
-from quantmedic.collectors.messages import did_you_mean
+from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import SettingsFacts
 
 TOOLCHAIN = "Horizon OpenExplorer"
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from typing import Any
 from quantmedic.collectors.from_settings.files import parse_yaml, read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TOOLCHAIN, settings_of
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, ReportedFacts
 
 #: Longer lines are cut: they hold paths and parameters, not messages.
 MAX_LINE = 4000

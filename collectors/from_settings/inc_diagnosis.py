@@ -16,8 +16,8 @@ from typing import Any
 from quantmedic.collectors.from_settings.files import read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
+from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import ReportedFacts, SettingsFacts
 
 NAME = "OP name"
 ACTIVATIONS = {"MSE": "normalized_mse", "Activation min": "min", "Activation max": "max"}

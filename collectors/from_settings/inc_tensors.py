@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.messages import missing
 from quantmedic.collectors.from_settings.files import MAX_BYTES
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
-from quantmedic.collectors.messages import missing
+from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import ReportedFacts, SettingsFacts
 
 SAVED = ("inspect_result.pkl", "inspect_result.npz")
 #: Folders of the tensors of the float and of the quantized model.

@@ -12,8 +12,8 @@ from pathlib import Path
 from quantmedic.collectors.from_settings.files import read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import grid, number, whole
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, ReportedFacts
 
 REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
 #: Columns that a notice lists.

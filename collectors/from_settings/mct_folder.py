@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.mct_log import MctLog, MctNode, read_mct_log
-from quantmedic.engine.facts import RecordedFacts, ReportedFacts
+from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, read_mct_log
+from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 
 
 def _read(folder: Path) -> Imported:

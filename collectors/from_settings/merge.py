@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.formats import Imported, recognised
-from quantmedic.collectors.messages import did_you_mean
-from quantmedic.engine.case import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
-from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import (
+from quantmedic.engine.case.facts import (
     BiasFacts,
     Facts,
     ModelFacts,
@@ -25,6 +23,8 @@ from quantmedic.engine.facts import (
     SettingsFacts,
     WeightFacts,
 )
+from quantmedic.engine.case.records import IMPORTED, Case, CaseRecord, ImportRecord, OperatorRecord, TensorRecord
+from quantmedic.engine.errors import DataError
 
 F = TypeVar("F", bound=Facts)
 #: Two files agree where their numbers are this close: some write few digits.

@@ -12,8 +12,8 @@ from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.ort_tables import METHODS
 from quantmedic.collectors.from_settings.values import flag, grid, number, table, unknown_keys, whole, words
+from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, SettingsFacts
 
 ARGUMENTS = (
     "activation_type",

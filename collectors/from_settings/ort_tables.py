@@ -14,8 +14,8 @@ from typing import Any
 from quantmedic.collectors.from_settings.files import read_bytes, read_json, read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import flag, number, table
+from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, SettingsFacts
 
 METHODS = {"MinMax": "minmax", "Entropy": "entropy", "Percentile": "percentile"}
 _LINE = re.compile(r"(?P<name>\S.*?) (?P<value>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*", re.IGNORECASE)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from quantmedic.collectors.from_settings.files import read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
+from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts, SettingsFacts
 
 #: Calibrators by the word that the first line ends with; a legacy one chooses by entropy or percentile, as it is told.
 METHODS = {"EntropyCalibration": "entropy", "EntropyCalibration2": "entropy", "MinMaxCalibration": "minmax"}

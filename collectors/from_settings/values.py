@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from quantmedic.collectors.messages import did_you_mean
-from quantmedic.engine.facts import RecordedFacts
+from quantmedic.collectors.data.messages import did_you_mean
+from quantmedic.engine.case.facts import RecordedFacts
 
 #: Unknown keys of one place that are named.
 MAX_UNKNOWN = 50

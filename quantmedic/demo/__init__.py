@@ -12,7 +12,7 @@ def patient(*, healthy: bool = False) -> tuple[tuple[Path, Path], dict[str, Any]
     Args:
         healthy: The well calibrated twin instead of the patient.
     """
-    from quantmedic.collectors.preprocessing import Preprocessing
+    from quantmedic.collectors.data.preprocessing import Preprocessing
 
     folder = Path(str(files("quantmedic.demo")))
     entry = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["models"][

@@ -1,4 +1,4 @@
-// The data that the page carries, one JSON object per section, parsed when it is first asked for. See reports/page.py.
+// The data that the page carries, one JSON object per section, parsed when it is first asked for. See reports/page/data.py.
 
 const parsed = new Map();
 
@@ -8,7 +8,7 @@ function section(name) {
   return parsed.get(name);
 }
 
-/** One quantity of all layers. See reports/packed.py. */
+/** One quantity of all layers. See reports/page/packed.py. */
 class LayerColumn {
   constructor(key, group, packed) {
     this.key = key;

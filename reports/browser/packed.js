@@ -1,4 +1,4 @@
-// Numbers as text of few characters; see reports/packing.py.
+// Numbers as text of few characters; see reports/page/packing.py.
 
 const PACKED_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#()*+,-.:;=?@[]^_|~$";
 

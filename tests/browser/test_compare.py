@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from compared import compared, facts, judged, layer, pair, table
 
-from quantmedic.reports.compare import comparison_files
+from quantmedic.reports.terminal.compare import comparison_files
 
 HOSTILE = ("</script>", "<script>alert(1)</script>", "{{7*7}}", "\"'><img src=x onerror=alert(1)>", "]]>", "x" * 10_000)
 Opener = Callable[..., Any]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quantmedic
-from quantmedic.engine.facts import KernelFacts
+from quantmedic.engine.case.facts import KernelFacts
 
 
 def test_samples_of_both_sets_are_pictures_with_words(opened: Callable[..., Any], demo: Path) -> None:

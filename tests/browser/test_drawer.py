@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import quantmedic
-from quantmedic.engine.case import Case, WeightArrays
-from quantmedic.engine.histogram import BINS, SHIFT
-from quantmedic.reports.packing import pack_counts, pack_levels, pack_reals
+from quantmedic.engine.case.histogram import BINS, SHIFT
+from quantmedic.engine.case.records import Case, WeightArrays
+from quantmedic.reports.page.packing import pack_counts, pack_levels, pack_reals
 
 Opened = Callable[..., Any]
 HOSTILE = (

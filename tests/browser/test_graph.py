@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quantmedic.reports.html import packed_program
+from quantmedic.reports.page.html import packed_program
 
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 #: Boxes that are placed at once, and those that are shown at first, besides the way to the worst layer.

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import quantmedic
-from quantmedic.engine.case import Case
-from quantmedic.reports.show import layer_table
+from quantmedic.engine.case.records import Case
+from quantmedic.reports.terminal.show import layer_table
 
 SQNR = "output.validation.accumulated.sqnr_db"
 MSE = "output.validation.accumulated.mse"

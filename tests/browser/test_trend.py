@@ -8,8 +8,8 @@ import pytest
 from checked import regression
 
 import quantmedic
-from quantmedic.engine.history import Figure, HistoryRun, Trend
-from quantmedic.reports.trend import trend_files
+from quantmedic.engine.gate.history import Figure, HistoryRun, Trend
+from quantmedic.reports.terminal.trend import trend_files
 from quantmedic.reports.write import write_report
 
 HOSTILE = ("</script>", "<script>alert(1)</script>", "{{7*7}}", "\"'><img src=x onerror=alert(1)>", "]]>", "x" * 10_000)

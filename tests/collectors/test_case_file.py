@@ -19,10 +19,10 @@ import pytest
 from models import Net, Recipe, conv_net, images, qdq, random, save_pair, token_net
 
 import quantmedic
-from quantmedic.collectors.case_file import read_case, write_case
-from quantmedic.engine.case import CASE_SCHEMA, Case
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.measure.case_file import read_case, write_case
+from quantmedic.engine.case.records import CASE_SCHEMA, Case
 from quantmedic.engine.errors import CaseError
+from quantmedic.engine.formulas.derive import derive
 
 Files = dict[str, bytes]
 PLAIN = (
@@ -471,7 +471,7 @@ def test_a_folder_that_takes_no_files(case, tmp_path):
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from quantmedic.collectors.case_file import read_case, write_case
+from quantmedic.collectors.measure.case_file import read_case, write_case
 from quantmedic.engine.errors import CaseError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

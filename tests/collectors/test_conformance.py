@@ -16,11 +16,11 @@ from litert_models import channels_last, every_operator, quantized
 from models import conv_net, images, qdq, save_pair
 
 import quantmedic
-from quantmedic.collectors.from_onnx import Interrupted
-from quantmedic.engine.case import ERROR_KINDS, Case, SetStatistics
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.measure.collect import Interrupted
+from quantmedic.engine.case.facts import ErrorFacts, Facts, TensorDataFacts
+from quantmedic.engine.case.records import ERROR_KINDS, Case, SetStatistics
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.facts import ErrorFacts, Facts, TensorDataFacts
+from quantmedic.engine.formulas.derive import derive
 
 X = images(40)
 #: Integer kernels, fake quantizers, hooks, exported programs, quantized weights only, and grids made at run time.

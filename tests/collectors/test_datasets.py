@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors.batches import Selection
-from quantmedic.collectors.datasets import Batch, InputSpec, Part, open_dataset
-from quantmedic.collectors.preprocessing import Preprocessing
+from quantmedic.collectors.data.batches import Selection
+from quantmedic.collectors.data.datasets import Batch, InputSpec, Part, open_dataset
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.engine.errors import DataError
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import quantmedic
-from quantmedic.engine.debugger import DebuggerLayer, DebuggerRecord
-from quantmedic.reports.debugger import render_csv
+from quantmedic.engine.formulas.debugger import DebuggerLayer, DebuggerRecord
+from quantmedic.reports.terminal.debugger import render_csv
 
 DATA = Path(__file__).parent / "data" / "debugger"
 PAIR = (DATA / "float.tflite", DATA / "int8.tflite")

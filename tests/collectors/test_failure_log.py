@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import quantmedic
-from quantmedic.collectors.toolchain_log import LogFacts, read_log_facts
-from quantmedic.engine.facts import FailureFacts
-from quantmedic.engine.rule import LogPattern
+from quantmedic.collectors.from_settings.toolchain_log import LogFacts, read_log_facts
+from quantmedic.engine.case.facts import FailureFacts
+from quantmedic.engine.rules.rule import LogPattern
 
 BASE = quantmedic.load_rulebase()
 LOGS = Path(__file__).parent / "data" / "logs"

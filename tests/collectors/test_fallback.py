@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import quantmedic
-from quantmedic.collectors import kernels, reference
+from quantmedic.collectors.measure import statistics_numba as kernels
+from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.demo import patient
-from quantmedic.engine.case import (
+from quantmedic.engine.case.records import (
     BUCKETS,
     ERROR_COLUMNS,
     ERROR_KINDS,
@@ -30,7 +31,7 @@ F = np.float32
 _COLLECT = """
 import sys
 import quantmedic
-from quantmedic.collectors import accumulate
+from quantmedic.collectors.measure import accumulate
 from quantmedic.demo import patient
 
 assert accumulate.kernels.__name__.endswith("reference")
@@ -311,9 +312,9 @@ def test_every_error_column_is_compared():
 _HASHES = """
 import hashlib
 import numpy as np
-from quantmedic.collectors import kernels
-from quantmedic.collectors.reference import Deployed, Rounding
-from quantmedic.engine.case import SetStatistics
+from quantmedic.collectors.measure import statistics_numba as kernels
+from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
+from quantmedic.engine.case.records import SetStatistics
 
 x = np.random.default_rng(0).standard_normal((4, 8, 777)).astype(np.float32)
 one, statistics = np.ones(8, np.float32), SetStatistics.empty([8])

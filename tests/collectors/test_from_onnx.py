@@ -40,11 +40,14 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
-from quantmedic.collectors import accumulate, reference
-from quantmedic.collectors.attributes import readable_attributes
-from quantmedic.collectors.onnx_graph import Operator
-from quantmedic.collectors.weight_arrays import weight_arrays
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure import accumulate
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.pair.attributes import readable_attributes
+from quantmedic.collectors.pair.graph import Operator
+from quantmedic.collectors.pair.weight_arrays import weight_arrays
+from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
+from quantmedic.engine.case.histogram import BINS, SHIFT
+from quantmedic.engine.case.records import (
     SHOWN_BUCKETS,
     WEIGHT_BINS,
     WEIGHT_CHANNELS,
@@ -53,13 +56,11 @@ from quantmedic.engine.case import (
     SetStatistics,
     WeightArrays,
 )
-from quantmedic.engine.derive import derive
+from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
-from quantmedic.engine.histogram import BINS, SHIFT
-from quantmedic.engine.inspection import Inspection
-from quantmedic.engine.rule import RuleBase
-from quantmedic.reports.page import page_sections
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.reports.page.data import page_sections
 
 Array = NDArray[Any]
 X = images(13)

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quantmedic
-from quantmedic.collectors.weight_fields import Grid
-from quantmedic.collectors.weight_kernels import group_sums, numpy_sums
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.collectors.from_checkpoint.group_sums import group_sums, numpy_sums
+from quantmedic.collectors.from_checkpoint.weight_fields import Grid
+from quantmedic.engine.case.facts import WeightFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import ModelError, QuantmedicError
-from quantmedic.engine.facts import WeightFacts
 
 FLOATS = made.language_model()
 PATIENT = "model.layers.1.mlp.up_proj"
@@ -340,7 +340,7 @@ def test_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> No
 
 
 def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from quantmedic.collectors import weight_groups
+    from quantmedic.collectors.from_checkpoint import weight_groups
 
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
     one = quantmedic.collect_weights(float_folder, quantized, threads=1).record

@@ -18,8 +18,8 @@ from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_ten
 
 from quantmedic.collectors.from_settings.formats import Imported, formats, recognised
 from quantmedic.collectors.from_settings.mct_folder import told as told_by_mct
+from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode
 from quantmedic.collectors.from_settings.merge import read_source
-from quantmedic.collectors.mct_log import MctLog, MctNode
 from quantmedic.engine.errors import DataError, QuantmedicError
 
 RANGES = {"x": (-1.0, 2.0), "conv out": (-4.0, 3.5), "relu": (0.0, 6.0)}

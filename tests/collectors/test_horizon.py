@@ -14,11 +14,11 @@ from models import conv_net, qdq, save_pair
 import quantmedic
 from quantmedic import import_files
 from quantmedic.collectors.from_settings.formats import Imported, recognised
-from quantmedic.engine.advice import advise
-from quantmedic.engine.derive import derive
+from quantmedic.engine.case.facts import CaseFacts, ModelFacts, TensorFacts
+from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.evaluate import Finding, evaluate
-from quantmedic.engine.facts import CaseFacts, ModelFacts, TensorFacts
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.evaluate import Finding, evaluate
 
 BASE = quantmedic.load_rulebase()
 MEAN, FACTOR = (123.675, 116.28, 103.53), (0.01712475, 0.017507, 0.01742919)

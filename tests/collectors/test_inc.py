@@ -17,15 +17,15 @@ import pytest
 from click.testing import CliRunner
 
 import quantmedic
-from quantmedic.cli import cli
+from quantmedic.cli.main import cli
 from quantmedic.collectors.from_settings.formats import Imported, recognised
 from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_tensors import normalized_mse
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
+from quantmedic.engine.case.facts import ModelFacts, SettingsFacts, TensorFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.evaluate import decide
-from quantmedic.engine.facts import ModelFacts, SettingsFacts, TensorFacts
-from quantmedic.engine.options import fill
+from quantmedic.engine.rules.evaluate import decide
+from quantmedic.engine.rules.options import fill
 
 DATA = Path(__file__).parent / "data" / "inc"
 FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}

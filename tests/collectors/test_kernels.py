@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from quantmedic.collectors import kernels, reference
-from quantmedic.collectors.accumulate import as_rows
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure import statistics_numba as kernels
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.measure.accumulate import as_rows
+from quantmedic.engine.case.histogram import BINS, LOW
+from quantmedic.engine.case.records import (
     BUCKETS,
     ERROR_COLUMNS,
     ROW_COLUMNS,
@@ -21,7 +23,6 @@ from quantmedic.engine.case import (
     SetStatistics,
     TensorStatistics,
 )
-from quantmedic.engine.histogram import BINS, LOW
 
 Array = NDArray[Any]
 NAN, INF = np.nan, np.inf

@@ -11,9 +11,9 @@ import pytest
 from models import branch_net, conv_net, every_tensor, images, qdq, residual_net, save_pair
 
 import quantmedic
-from quantmedic.collectors.lanes import Lane, LaneClosed, side_by_side
+from quantmedic.collectors.measure.lanes import Lane, LaneClosed, side_by_side
 from quantmedic.demo import patient
-from quantmedic.engine.case import ERROR_KINDS, Case
+from quantmedic.engine.case.records import ERROR_KINDS, Case
 
 THREADS = (1, 2, 3, 4, 8)
 STATIONS = 4

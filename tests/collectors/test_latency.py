@@ -8,11 +8,11 @@ import pytest
 from models import Net, conv_net, images, qdq, random, save_pair
 
 import quantmedic
-from quantmedic.collectors import latency
-from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.onnx_profile import _operator_times, _owners, node_times
-from quantmedic.engine.case import Case
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.profile import _operator_times, _owners, node_times
+from quantmedic.collectors.measure import latency
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.derive import derive
 
 X = images(24)
 

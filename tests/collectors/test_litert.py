@@ -24,12 +24,12 @@ from litert_models import LiteFile, Twins, channels_last, every_operator, quanti
 from models import Array, conv_net, images, random, save_pair
 
 import quantmedic
-from quantmedic.collectors.litert_file import read_litert
-from quantmedic.collectors.litert_first_run import require_survival
-from quantmedic.collectors.litert_session import Session, takes_batches
-from quantmedic.engine.derive import derive
+from quantmedic.api.opening import open_files
+from quantmedic.collectors.from_litert.file import read_litert
+from quantmedic.collectors.from_litert.first_run import require_survival
+from quantmedic.collectors.from_litert.session import Session, takes_batches
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.opening import open_files
+from quantmedic.engine.formulas.derive import derive
 
 DATA = Path(__file__).parent / "data" / "litert"
 PAIR = DATA / "image_example1.float32.tflite", DATA / "image_example1.tflite"

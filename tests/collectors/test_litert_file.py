@@ -13,7 +13,7 @@ import pytest
 from litert_models import Twins, channels_last, every_operator, quantized
 from models import images, random
 
-from quantmedic.collectors.litert_file import LiteModel, read_litert, unpacked
+from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpacked
 from quantmedic.engine.errors import ModelError
 
 DATA = Path(__file__).parent / "data" / "litert"

@@ -16,25 +16,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.channels import channel_axes, static_shapes
-from quantmedic.collectors.litert_file import LiteModel, LiteOperator, LiteTensor, read_litert
-from quantmedic.collectors.litert_models import fed as fed_places
-from quantmedic.collectors.litert_onnx import UNTRANSLATED, graph_of, translate
-from quantmedic.collectors.litert_operators import OPERATORS
-from quantmedic.collectors.onnx_match import match
-from quantmedic.collectors.onnx_pair import Models, pairs_of
-from quantmedic.collectors.onnx_patterns import Bounds, clip_bounds
-from quantmedic.collectors.onnx_plan import foresee
-from quantmedic.collectors.onnx_quantizer import Quantizer
-from quantmedic.collectors.onnx_record import case_record
-from quantmedic.collectors.onnx_session import make_session
-from quantmedic.collectors.onnx_simulated import SimulatedNetwork
-from quantmedic.collectors.onnx_traits import half_tensors
-from quantmedic.collectors.onnx_weights import bias_facts
-from quantmedic.collectors.static import _Unobserved
-from quantmedic.engine.case import Case, CaseRecord
-from quantmedic.engine.change import Change
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.models import fed as fed_places
+from quantmedic.collectors.from_litert.operators import OPERATORS
+from quantmedic.collectors.from_litert.translation import UNTRANSLATED, graph_of, translate
+from quantmedic.collectors.from_onnx.models import Models, pairs_of
+from quantmedic.collectors.from_onnx.record import case_record
+from quantmedic.collectors.from_onnx.session import make_session
+from quantmedic.collectors.from_onnx.simulated import SimulatedNetwork
+from quantmedic.collectors.from_onnx.traits import half_tensors
+from quantmedic.collectors.measure.plan import foresee
+from quantmedic.collectors.measure.static import _Unobserved
+from quantmedic.collectors.pair.channels import channel_axes, static_shapes
+from quantmedic.collectors.pair.match import match
+from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.weights import bias_facts
+from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.diagnosis.change import Change
 from quantmedic.trials.onnx_edit import edit
 
 Array = NDArray[Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.mct_log import MctLog, MctNode, fitting_mct_log, read_mct_log, stale
+from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, fitting_mct_log, read_mct_log, stale
 from quantmedic.engine.errors import DataError
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")

@@ -7,9 +7,9 @@ import pytest
 
 from quantmedic.collectors.from_settings.formats import Imported
 from quantmedic.collectors.from_settings.merge import Source, imported_case, with_sources
-from quantmedic.engine.case import Case
-from quantmedic.engine.facts import QuantizerFacts, RecordedFacts, ReportedFacts, SettingsFacts, TensorDataFacts
-from quantmedic.engine.tensors import recorded_facts
+from quantmedic.engine.case.facts import QuantizerFacts, RecordedFacts, ReportedFacts, SettingsFacts, TensorDataFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.tensors import recorded_facts
 
 
 def source(name: str, **told: Any) -> Source:

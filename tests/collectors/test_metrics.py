@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quantmedic.collectors.metrics import BUILT_IN, Metric, drop_interval, load_metric
+from quantmedic.collectors.data.metrics import BUILT_IN, Metric, drop_interval, load_metric
 from quantmedic.engine.errors import DataError
 
 SMALL = st.floats(-1e3, 1e3)

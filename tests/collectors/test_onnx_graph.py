@@ -11,9 +11,9 @@ import pytest
 from models import MICROSOFT, Net, Recipe, conv_net, every_tensor, images, qdq, random, real_of, renamed, run, shuffled
 from onnx import TensorProto, helper, numpy_helper
 
-from quantmedic.collectors.onnx_file import load_model
-from quantmedic.collectors.onnx_graph import Graph, Operator, Tap
-from quantmedic.collectors.onnx_parse import parse
+from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.pair.graph import Graph, Operator, Tap
 from quantmedic.engine.errors import ModelError
 
 OPERATORS = ["Conv", "Relu", "Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm"]

@@ -25,9 +25,9 @@ from models import (
 )
 from onnx import helper
 
-from quantmedic.collectors.onnx_graph import Graph
-from quantmedic.collectors.onnx_match import Match, match
-from quantmedic.collectors.onnx_parse import parse
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.match import Match, match
 
 TOKENS = np.random.default_rng(0).integers(0, 20, (6, 6))
 IMAGE = {"image": images(4)}

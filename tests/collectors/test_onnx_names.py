@@ -7,9 +7,9 @@ import models
 import onnx
 import pytest
 
-from quantmedic.api import collect, load_rulebase
-from quantmedic.engine.derive import derive
-from quantmedic.engine.facts import CaseFacts
+from quantmedic.api.diagnose import collect, load_rulebase
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.formulas.derive import derive
 
 FEED = {"image": models.images()}
 

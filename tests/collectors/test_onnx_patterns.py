@@ -9,8 +9,8 @@ import pytest
 from models import Net, Recipe, qdq, random, save_pair, static
 
 import quantmedic
-from quantmedic.engine.case import Case, TensorRecord
-from quantmedic.engine.derive import derive
+from quantmedic.engine.case.records import Case, TensorRecord
+from quantmedic.engine.formulas.derive import derive
 
 X = random(1, 6, 4, 8)
 BASE = quantmedic.load_rulebase()

@@ -23,11 +23,10 @@ from models import (
 )
 from onnx import helper
 
-from quantmedic.collectors import onnx_session
-from quantmedic.collectors.onnx_graph import Graph, Tap
-from quantmedic.collectors.onnx_pair import Models, open_models
-from quantmedic.collectors.onnx_parse import parse
-from quantmedic.collectors.onnx_session import (
+from quantmedic.collectors.from_onnx import session as onnx_session
+from quantmedic.collectors.from_onnx.models import Models, open_models
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.session import (
     ObservedModel,
     added_outputs,
     executed_types,
@@ -36,7 +35,8 @@ from quantmedic.collectors.onnx_session import (
     output_difference,
     same_outputs,
 )
-from quantmedic.collectors.onnx_unsigned import with_unsigned_pairs
+from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
+from quantmedic.collectors.pair.graph import Graph, Tap
 from quantmedic.engine.errors import ModelError
 
 X = images(6)

@@ -7,20 +7,20 @@ from models import Net, Recipe, conv_net, deep_net, images, qdq, random, run, sa
 from onnx import TensorProto
 
 import quantmedic
-from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.onnx_kernels import kernel_noise
-from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.onnx_parse import parse
-from quantmedic.collectors.onnx_traits import (
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.kernel_noise import kernel_noise
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.traits import (
     half_tensors,
     required_opset,
     squared_tensors,
     toolchain_marks,
     training_nodes,
 )
-from quantmedic.collectors.onnx_view import Reading
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.from_onnx.view import Reading
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.derive import derive
 
 X = images(20)
 BASE = quantmedic.load_rulebase()

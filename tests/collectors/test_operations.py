@@ -4,8 +4,8 @@ from pathlib import Path
 
 from models import Net, conv_net, images, qdq, random, save_pair, static
 
-from quantmedic.collectors.onnx_operations import sizes_of
-from quantmedic.collectors.onnx_pair import open_models
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.pair.operations import sizes_of
 
 
 def test_convolutions_and_gemm(tmp_path: Path) -> None:

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors.packed_weights import PackedLayer, Settings, packed_layers, unpack, unpack_padded
-from quantmedic.collectors.safetensors_file import Values, open_checkpoint
+from quantmedic.collectors.from_checkpoint.packed_weights import (
+    PackedLayer,
+    Settings,
+    packed_layers,
+    unpack,
+    unpack_padded,
+)
+from quantmedic.collectors.from_checkpoint.safetensors_file import Values, open_checkpoint
 
 GPTQ_V2 = {"quant_method": "gptq", "checkpoint_format": "gptq_v2"}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from quantmedic.collectors.preprocessing import Preprocessing, layout_of, parse_preprocessing, read_image
+from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, parse_preprocessing, read_image
 from quantmedic.engine.errors import DataError
 
 FINITE = st.floats(-100, 100, width=32)

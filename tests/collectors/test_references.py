@@ -8,9 +8,9 @@ import pytest
 from models import Net, conv_net, images, qdq, random, run, save_pair, two_way_net
 
 import quantmedic
-from quantmedic.engine.case import Case
-from quantmedic.engine.derive import derive
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
+from quantmedic.engine.formulas.derive import derive
 
 X = images(40)
 BASE = quantmedic.load_rulebase()

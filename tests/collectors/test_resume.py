@@ -20,11 +20,12 @@ from click.testing import CliRunner
 from models import Net, attention_net, conv_net, images, qdq, random, save_pair, token_net, two_way_net
 
 import quantmedic
-from quantmedic.cli import cli
-from quantmedic.collectors import from_onnx, onnx_view
-from quantmedic.collectors.from_onnx import Interrupted
+from quantmedic.cli.main import cli
+from quantmedic.collectors.from_onnx import view as onnx_view
+from quantmedic.collectors.measure import collect as from_onnx
+from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError
 
 X = images(42)
@@ -186,14 +187,14 @@ def test_more_threads_than_lanes_change_no_bit(wholes, name, tmp_path):
 def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkeypatch):
     """What is on the disk when the process is killed: the pass goes on from there to the same end."""
     scene, path = wholes(name)
-    save, kept = quantmedic.api.save_case, []
+    save, kept = quantmedic.api.diagnose.save_case, []
 
     def keep(case: Case, target: Path) -> None:
         save(case, target)
         kept.append(shutil.copy(target, tmp_path / f"{len(kept)}.case"))
 
     monkeypatch.setattr(from_onnx, "CHECKPOINT_SECONDS", 0.0)  # after every batch
-    monkeypatch.setattr(quantmedic.api, "save_case", keep)
+    monkeypatch.setattr(quantmedic.api.diagnose, "save_case", keep)
     case = scene.collect(checkpoint=tmp_path / "c.case")
     monkeypatch.undo()
     assert_identical(case, path, tmp_path)
@@ -499,7 +500,7 @@ def test_ctrl_c_while_remedies_are_simulated_keeps_all_that_was_measured(tmp_pat
 def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c, tmp_path, monkeypatch):
     """Nothing on the disk is as good as something consistent."""
     scene, _ = wholes("one set")
-    read, save, calls = onnx_view.View.read, quantmedic.api.save_case, []
+    read, save, calls = onnx_view.View.read, quantmedic.api.diagnose.save_case, []
 
     def slow_read(view: Any, batch: Any) -> Any:
         calls.append(None)
@@ -516,7 +517,7 @@ def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c
         save(case, path)
 
     monkeypatch.setattr(onnx_view.View, "read", slow_read)
-    monkeypatch.setattr(quantmedic.api, "save_case", slow_save)
+    monkeypatch.setattr(quantmedic.api.diagnose, "save_case", slow_save)
     with pytest.raises(KeyboardInterrupt):
         scene.collect(checkpoint=tmp_path / "c.case")
     time.sleep(0.8)
@@ -541,7 +542,8 @@ class Commands:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         code = (
-            "import quantmedic.collectors.from_onnx as c; from quantmedic.cli import main; c.CHECKPOINT_SECONDS = "
+            "import quantmedic.collectors.measure.collect as c; from quantmedic.cli.main import main; "
+            "c.CHECKPOINT_SECONDS = "
             f"{'0.1' if 'often' in arguments else '30'}; main()"
         )
         words = [word for word in arguments if word != "often"]

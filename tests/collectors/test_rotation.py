@@ -29,15 +29,15 @@ from models import (
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
-from quantmedic.collectors.batches import Batch, Part
-from quantmedic.collectors.datasets import open_dataset
-from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.onnx_rotation import parts_of
-from quantmedic.collectors.onnx_view import View
+from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.view import View
+from quantmedic.collectors.measure.rotation import parts_of
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
-from quantmedic.engine.derive import derive
-from quantmedic.engine.facts import CaseFacts
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.derive import derive
 
 X = images(100)
 RULES = quantmedic.load_rulebase()

@@ -21,17 +21,17 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.quant_utils import quantize_data
 
 import quantmedic
-from quantmedic.collectors.datasets import open_dataset
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.simulation import Simulation
-from quantmedic.collectors.weight_forms import best_rounded, rounded
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.simulation import Simulation
+from quantmedic.collectors.pair.weight_forms import best_rounded, rounded
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case, RunRecord
-from quantmedic.engine.change import CHANGES, Change, Targets
-from quantmedic.engine.derive import derive
-from quantmedic.engine.prediction import simulation_gap_db, sqnr_db
-from quantmedic.engine.rule import RuleBase
+from quantmedic.engine.case.records import Case, RunRecord
+from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
+from quantmedic.engine.diagnosis.prediction import simulation_gap_db, sqnr_db
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.rule import RuleBase
 
 Images = NDArray[np.float32]
 #: Samples of the validation set: all of them are simulated.
@@ -49,7 +49,7 @@ class Reader(CalibrationDataReader):
 @pytest.fixture(autouse=True)
 def _all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is: on a slow one, fewer samples are simulated."""
-    monkeypatch.setattr("quantmedic.collectors.simulation.RUN_SECONDS", 600.0)
+    monkeypatch.setattr("quantmedic.collectors.measure.simulation.RUN_SECONDS", 600.0)
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import pytest
 from models import Net, conv_net, images, qdq, random, run
 
 import quantmedic
-from quantmedic.collectors.stages import STAGE_SAMPLES
-from quantmedic.engine.derive import derive
+from quantmedic.collectors.measure.stages import STAGE_SAMPLES
 from quantmedic.engine.errors import CaseError, DataError, ModelError
+from quantmedic.engine.formulas.derive import derive
 
 X = images(40)
 BASE = quantmedic.load_rulebase()

@@ -29,7 +29,7 @@ from onnx import helper
 from onnxruntime.quantization import QuantFormat
 
 import quantmedic
-from quantmedic.engine.case import Case
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[Any]

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from models import conv_net, dynamic, images, qdq, save_pair, token_net
 
 import quantmedic
-from quantmedic.collectors.accumulate import sample_rows
-from quantmedic.collectors.case_file import read_case
-from quantmedic.collectors.thumbnails import shrunk, with_batch
-from quantmedic.engine.case import Case
+from quantmedic.collectors.measure.accumulate import sample_rows
+from quantmedic.collectors.measure.case_file import read_case
+from quantmedic.collectors.measure.thumbnails import shrunk, with_batch
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.thumbnails import SIDE, TYPICAL, Thumbnails
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.thumbnails import SIDE, TYPICAL, Thumbnails
 
 X = images(40)
 

@@ -6,9 +6,9 @@ import pytest
 from models import conv_net, images, qdq, save_pair
 
 import quantmedic
-from quantmedic.collectors.toolchain_log import MAX_BYTES, read_logs
+from quantmedic.collectors.from_settings.toolchain_log import MAX_BYTES, read_logs
 from quantmedic.engine.errors import DataError, RuleError
-from quantmedic.engine.rule import load_rules
+from quantmedic.engine.rules.rule import load_rules
 
 BASE = quantmedic.load_rulebase()
 UNREACHABLE = {

@@ -38,15 +38,15 @@ from torch_models import (  # noqa: E402
 )
 
 import quantmedic  # noqa: E402
-from quantmedic.collectors.onnx_observer import Options  # noqa: E402
-from quantmedic.collectors.simulation import Simulation  # noqa: E402
-from quantmedic.engine.case import Case  # noqa: E402
-from quantmedic.engine.change import Change, change_of, everything  # noqa: E402
-from quantmedic.engine.derive import derive  # noqa: E402
+from quantmedic.api.opening import open_pair  # noqa: E402
+from quantmedic.collectors.measure.observer import Options  # noqa: E402
+from quantmedic.collectors.measure.simulation import Simulation  # noqa: E402
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts  # noqa: E402
+from quantmedic.engine.case.records import Case  # noqa: E402
+from quantmedic.engine.diagnosis.change import Change, change_of, everything  # noqa: E402
 from quantmedic.engine.errors import ModelError  # noqa: E402
-from quantmedic.engine.facts import CaseFacts, LayerFacts, TensorFacts  # noqa: E402
-from quantmedic.engine.simulate import Grid  # noqa: E402
-from quantmedic.opening import open_pair  # noqa: E402
+from quantmedic.engine.formulas.derive import derive  # noqa: E402
+from quantmedic.engine.formulas.simulate import Grid  # noqa: E402
 from quantmedic.trials.edit import edit  # noqa: E402
 
 LAYERS = {

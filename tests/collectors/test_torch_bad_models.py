@@ -30,9 +30,9 @@ from torch_models import (  # noqa: E402
 )
 
 import quantmedic  # noqa: E402
-from quantmedic.engine.case import Case  # noqa: E402
-from quantmedic.engine.derive import derive  # noqa: E402
+from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import QuantmedicError  # noqa: E402
+from quantmedic.engine.formulas.derive import derive  # noqa: E402
 
 X = rows()
 NET = made(Many)

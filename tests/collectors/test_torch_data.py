@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torch_models import Keywords, Many, TwoInputs, batches, images, made, rounded, rows, steps  # noqa: E402
 
 import quantmedic  # noqa: E402
-from quantmedic.engine.case import Case  # noqa: E402
+from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import DataError, QuantmedicError  # noqa: E402
 
 X = rows()

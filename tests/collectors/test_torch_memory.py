@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import quantmedic
-from quantmedic.collectors.batches import Batch
+from quantmedic.api.opening import open_pair
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.engine.errors import ModelError
-from quantmedic.opening import open_pair
 
 SAMPLES = 24
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import quantmedic
-from quantmedic.engine.derive import derive
-from quantmedic.engine.facts import LayerFacts
+from quantmedic.engine.case.facts import LayerFacts
+from quantmedic.engine.formulas.derive import derive
 
 SIDE, CHANNELS = 8, 6
 

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.collectors.onnx_constants import Constant
-from quantmedic.collectors.onnx_quantizer import Quantizer
-from quantmedic.collectors.onnx_weights import _predictions as predictions
-from quantmedic.collectors.weight_grids import (
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.weight_grids import (
     GridKind,
     best_noise,
     full_range,
@@ -22,8 +21,9 @@ from quantmedic.collectors.weight_grids import (
     outlier_ratios,
     similarity,
 )
-from quantmedic.engine.derive import derive
-from quantmedic.engine.facts import CaseFacts
+from quantmedic.collectors.pair.weights import _predictions as predictions
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.formulas.derive import derive
 
 Array = NDArray[Any]
 WEIGHTS = {

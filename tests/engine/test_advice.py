@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from quantmedic.engine.advice import Advice, Withheld, advise
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.diagnosis.advice import Advice, Withheld, advise
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.evaluate import evaluate
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.rule import load_rules
+from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.engine.rules.rule import load_rules
 
 THRESHOLDS = "limit: {value: 1.0, source: a guess, description: d, unit: ratio}"
 RULE = """\

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from compared import BASE, facts, layer
 
-from quantmedic.engine.baseline import Baseline, KnownFinding, baseline_of, render_baseline
-from quantmedic.engine.check import gone_findings
-from quantmedic.engine.evaluate import evaluate
+from quantmedic.engine.gate.baseline import Baseline, KnownFinding, baseline_of, render_baseline
+from quantmedic.engine.gate.check import gone_findings
+from quantmedic.engine.rules.evaluate import evaluate
 
 LAYERS = [layer("a", ratio=50.0), layer("b", rounding=12.0), layer("c")]
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.budget import judge_budget
-from quantmedic.engine.case import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, OutputRecord, SetStatistics
-from quantmedic.engine.check_record import GateLine
-from quantmedic.engine.datasets import metric_facts
+from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
+from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, OutputRecord, SetStatistics
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
-from quantmedic.engine.paired import drop_interval, share_interval
-from quantmedic.engine.policy import Budget
+from quantmedic.engine.formulas.datasets import metric_facts
+from quantmedic.engine.formulas.paired import drop_interval, share_interval
+from quantmedic.engine.gate.budget import judge_budget
+from quantmedic.engine.gate.policy import Budget
+from quantmedic.engine.gate.records import GateLine
 
 few = settings(max_examples=30, deadline=None)
 TOP1 = Budget(metric="top1", max_drop=1.0)

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors import kernels, reference
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure import statistics_numba as kernels
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
+from quantmedic.engine.case.histogram import BINS, SHIFT
+from quantmedic.engine.case.records import (
     BUCKETS,
     ERROR_COLUMNS,
     ERROR_KINDS,
@@ -25,9 +28,7 @@ from quantmedic.engine.case import (
     union_lattice,
 )
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.facts import ModelFacts, QuantizerFacts
-from quantmedic.engine.histogram import BINS, SHIFT
-from quantmedic.engine.tensors import error_facts
+from quantmedic.engine.formulas.tensors import error_facts
 
 few = settings(max_examples=40, deadline=None)
 both = pytest.mark.parametrize("module", [reference, kernels], ids=["reference", "kernels"])

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import pytest
 from compared import BASE, facts, judged, layer, table
 
-from quantmedic.engine.baseline import Baseline, baseline_of
-from quantmedic.engine.case import Case
-from quantmedic.engine.check import Circumstances, check
-from quantmedic.engine.check_record import CheckedFinding, CheckReport, ExemptionUse, GateLine
-from quantmedic.engine.diagnosis import Diagnosis, Explained
-from quantmedic.engine.evaluate import RuleResult, evaluate
-from quantmedic.engine.policy import Policy, PolicyFile
-from quantmedic.engine.rule import Threshold
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import Diagnosis, Explained
+from quantmedic.engine.gate.baseline import Baseline, baseline_of
+from quantmedic.engine.gate.check import Circumstances, check
+from quantmedic.engine.gate.policy import Policy, PolicyFile
+from quantmedic.engine.gate.records import CheckedFinding, CheckReport, ExemptionUse, GateLine
+from quantmedic.engine.rules.evaluate import RuleResult, evaluate
+from quantmedic.engine.rules.rule import Threshold
 
 TODAY = date(2026, 11, 21)
 GAIN = Threshold(name="anomalous_gain", value=0.05, source="test", description="d")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors.references import ELEMENTS, column_axis, compared, thinned
-from quantmedic.engine.comparison import FIELDS, Comparison, affine_facts, comparison_facts, noise_ratio
-from quantmedic.engine.paired import mean_interval
+from quantmedic.collectors.measure.given_outputs import ELEMENTS, column_axis, compared, thinned
+from quantmedic.engine.case.comparison import FIELDS, Comparison, affine_facts, comparison_facts, noise_ratio
+from quantmedic.engine.formulas.paired import mean_interval
 
 
 def outputs(seed: int, n: int = 40, offset: float = 0.0):

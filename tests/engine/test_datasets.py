@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors import reference
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.engine.case.facts import (
+    ClippingFacts,
+    DatasetFacts,
+    DistributionFacts,
+    ModelFacts,
+    QuantizerFacts,
+    RelationFacts,
+    TensorDataFacts,
+    TensorFacts,
+)
+from quantmedic.engine.case.records import (
     BUCKETS,
     FEATURES,
     SAMPLE_DTYPE,
@@ -20,17 +30,7 @@ from quantmedic.engine.case import (
     TensorRecord,
     union_lattice,
 )
-from quantmedic.engine.datasets import dataset_facts, metric_facts
-from quantmedic.engine.facts import (
-    ClippingFacts,
-    DatasetFacts,
-    DistributionFacts,
-    ModelFacts,
-    QuantizerFacts,
-    RelationFacts,
-    TensorDataFacts,
-    TensorFacts,
-)
+from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
 
 few = settings(max_examples=20, deadline=None)
 MEAN = np.array([0.485, 0.456, 0.406], np.float32).reshape(3, 1, 1)

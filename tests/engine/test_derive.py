@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors import reference
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.engine.case.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
+from quantmedic.engine.case.records import (
     BUCKETS,
     SAMPLE_DTYPE,
     Case,
@@ -22,12 +23,11 @@ from quantmedic.engine.case import (
     SetStatistics,
     TensorRecord,
 )
-from quantmedic.engine.change import CHANGES, Targets
-from quantmedic.engine.derive import derive, display_histogram, is_degraded
-from quantmedic.engine.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
-from quantmedic.engine.repair import repaired
-from quantmedic.engine.rule import RuleBase, load_rules
-from quantmedic.engine.tensors import decibels, error_facts
+from quantmedic.engine.diagnosis.change import CHANGES, Targets
+from quantmedic.engine.diagnosis.repair import repaired
+from quantmedic.engine.formulas.derive import derive, display_histogram, is_degraded
+from quantmedic.engine.formulas.tensors import decibels, error_facts
+from quantmedic.engine.rules.rule import RuleBase, load_rules
 
 few = settings(max_examples=40, deadline=None)
 LIMITS = {

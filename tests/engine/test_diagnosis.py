@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from quantmedic.engine.case import RunRecord, SimulationRecord
-from quantmedic.engine.change import Change, Targets
-from quantmedic.engine.diagnosis import Diagnosis, Histogram, diagnose, drop_class, evidence_strength
-from quantmedic.engine.evaluate import Finding, evaluate
-from quantmedic.engine.facts import CaseFacts, MetricFacts
-from quantmedic.engine.prediction import Prediction
-from quantmedic.engine.rule import RuleBase, load_rules
-from quantmedic.engine.suspects import Repair, simulate, suspects_of
+from quantmedic.engine.case.facts import CaseFacts, MetricFacts
+from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.diagnosis.change import Change, Targets
+from quantmedic.engine.diagnosis.diagnose import Diagnosis, Histogram, diagnose, drop_class, evidence_strength
+from quantmedic.engine.diagnosis.prediction import Prediction
+from quantmedic.engine.diagnosis.suspects import Repair, simulate, suspects_of
+from quantmedic.engine.rules.evaluate import Finding, evaluate
+from quantmedic.engine.rules.rule import RuleBase, load_rules
 
 THRESHOLDS = {
     "drop_large": 0.04,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.evaluate import evaluate, look_up, render_message, subject_name, subjects
-from quantmedic.engine.facts import CaseFacts, ModelFacts, OperandFacts, TensorFacts
-from quantmedic.engine.rule import Rule, RuleBase, Threshold
+from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OperandFacts, TensorFacts
+from quantmedic.engine.rules.evaluate import evaluate, look_up, render_message, subject_name, subjects
+from quantmedic.engine.rules.rule import Rule, RuleBase, Threshold
 
 few = settings(max_examples=100, deadline=None)
 FLAGS = ("float_is_quantized", "input_nonfinite", "dead_output")

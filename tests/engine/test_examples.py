@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.examples import Outcome, example_case, example_values, page_examples, run_example
-from quantmedic.engine.rule import Remedy, Rule, RuleBase, Threshold
+from quantmedic.engine.rules.examples import Outcome, example_case, example_values, page_examples, run_example
+from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 
 PAGE = """# some-defect (U001)
 

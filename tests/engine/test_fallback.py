@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quantmedic.engine.fallback import Found, Outcome, Step, Units, allowance, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.fallback import Found, Outcome, Step, Units, allowance, one_at_a_time, smallest_set
 
 Floats = NDArray[np.float64]
 BATCHES = 128

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.case import GateRecord, GateStep
-from quantmedic.engine.gates import product_error
-from quantmedic.engine.histogram import BINS, SHIFT, Bins
-from quantmedic.engine.simulate import Grid
+from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
+from quantmedic.engine.case.records import GateRecord, GateStep
+from quantmedic.engine.formulas.self_gating import product_error
+from quantmedic.engine.formulas.simulate import Grid
 
 FINE = (0.0, 1.0, 1 / 255)
 _erf = np.vectorize(math.erf)

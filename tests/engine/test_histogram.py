@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.histogram import BINS, HIGH, LOW, ORDER, SHIFT, Bins, StoredHistograms
+from quantmedic.engine.case.histogram import BINS, HIGH, LOW, ORDER, SHIFT, Bins, StoredHistograms
 
 few = settings(max_examples=60, deadline=None)
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -7,11 +7,11 @@ import pytest
 from checked import accepted, regression
 from compared import facts, judged, layer, table
 
-from quantmedic.engine.check_record import GateLine
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.case.facts import MetricFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import HistoryError
-from quantmedic.engine.facts import MetricFacts
-from quantmedic.engine.history import Figure, HistoryRun, Shift, Trend, figures_of, narrowed, series_of
+from quantmedic.engine.gate.history import Figure, HistoryRun, Shift, Trend, figures_of, narrowed, series_of
+from quantmedic.engine.gate.records import GateLine
 
 
 def figure(name: str = "drop top1", value: float = 1.0, **fields: Any) -> Figure:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors import reference
-from quantmedic.collectors.accumulate import buckets_of, sample_rows
-from quantmedic.collectors.spatial import MEASURED_ROWS, is_image, spatial_sums
-from quantmedic.engine.case import BUCKETS, SPATIAL, Case, CaseRecord, SetStatistics, TensorRecord
-from quantmedic.engine.facts import ModelFacts, QuantizerFacts
-from quantmedic.engine.images import image_facts, image_relation
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.measure.accumulate import buckets_of, sample_rows
+from quantmedic.collectors.measure.spatial import MEASURED_ROWS, is_image, spatial_sums
+from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
+from quantmedic.engine.case.records import BUCKETS, SPATIAL, Case, CaseRecord, SetStatistics, TensorRecord
+from quantmedic.engine.formulas.images import image_facts, image_relation
 
 Array = np.ndarray[Any, Any]
 few = settings(max_examples=20, deadline=None)

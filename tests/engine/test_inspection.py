@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors import reference
-from quantmedic.engine.case import (
+from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.engine.case.facts import BiasFacts, ModelFacts, QuantizerFacts, WeightFacts
+from quantmedic.engine.case.histogram import BINS, SHIFT
+from quantmedic.engine.case.records import (
     BUCKETS,
     SAMPLE_DTYPE,
     Case,
@@ -21,12 +23,10 @@ from quantmedic.engine.case import (
     TensorRecord,
     WeightArrays,
 )
-from quantmedic.engine.derive import derive, display_histogram
-from quantmedic.engine.facts import BiasFacts, ModelFacts, QuantizerFacts, WeightFacts
-from quantmedic.engine.histogram import BINS, SHIFT
-from quantmedic.engine.inspection import Inspection
-from quantmedic.engine.rule import Rule, load_rules
-from quantmedic.engine.spreads import CHANNELS, SPREAD_BINS, Spread
+from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.engine.formulas.derive import derive, display_histogram
+from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread
+from quantmedic.engine.rules.rule import Rule, load_rules
 
 few = settings(max_examples=40, deadline=None)
 BASE = load_rules([Path(str(files("quantmedic.rules")))])

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.evaluate import evaluate
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.lint import Remark, lint
-from quantmedic.engine.rule import Remedy, Rule, RuleBase, Threshold, load_rules
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.engine.rules.lint import Remark, lint
+from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold, load_rules
 
 PAGE = "# some-defect (U001)\n\n```yaml fires\na: 1\n```\n\n```yaml silent\na: 2\n```\n"
 THRESHOLDS = {"ten": 10.0, "never": float("inf")}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.histogram import BINS, SHIFT, Bins, BinTable
-from quantmedic.engine.simulate import PERCENTILES, SHRINK, Grid, best_grid, best_grids, noise, noises, sqnr_db
+from quantmedic.engine.case.histogram import BINS, SHIFT, Bins, BinTable
+from quantmedic.engine.formulas.simulate import PERCENTILES, SHRINK, Grid, best_grid, best_grids, noise, noises, sqnr_db
 
 SHARES = [0.0, 0.0001, 0.3, 0.5, 0.99, 1.0]
 few = settings(max_examples=30, deadline=None)

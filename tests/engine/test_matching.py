@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.facts import LayerFacts
-from quantmedic.engine.matching import Matching, match_layers
+from quantmedic.engine.case.facts import LayerFacts
+from quantmedic.engine.formulas.matching import Matching, match_layers
 
 
 def layer(name: str | None, op_type: str = "Conv", channels: int | None = None) -> LayerFacts:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from quantmedic.engine.histogram import BINS, SHIFT, Bins
-from quantmedic.engine.methods import kl_threshold, method_grids, method_sqnrs_db
+from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
+from quantmedic.engine.formulas.methods import kl_threshold, method_grids, method_sqnrs_db
 
 KINDS = ("relu output", "outliers over a narrow bulk", "8-bit image")
 

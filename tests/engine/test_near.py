@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.evaluate import COMPARE, holds, look_up
-from quantmedic.engine.facts import CaseFacts, LayerFacts, ModelFacts
-from quantmedic.engine.near import NEAR_DB, NEAR_SHARE, near_misses
-from quantmedic.engine.rule import All, Any_, Condition, Not, Rule, RuleBase, load_rules
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, ModelFacts
+from quantmedic.engine.rules.evaluate import COMPARE, holds, look_up
+from quantmedic.engine.rules.near import NEAR_DB, NEAR_SHARE, near_misses
+from quantmedic.engine.rules.rule import All, Any_, Condition, Not, Rule, RuleBase, load_rules
 
 SHIPPED = load_rules([Path(str(files("quantmedic.rules")))])
 PATHS = ("weight.std", "weight.absmax_over_std", "weight_error.sqnr_db")

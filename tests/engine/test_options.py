@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.options import Form, Names, asked_fields, fill, merge, write
+from quantmedic.engine.rules.options import Form, Names, asked_fields, fill, merge, write
 
 NAMES = st.text(min_size=1, max_size=12)
 SCALARS = st.one_of(st.booleans(), st.integers(-1000, 1000), NAMES.filter(lambda text: not text.startswith("=")))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.case import SAMPLE_DTYPE
-from quantmedic.engine.facts import MetricFacts, OutputFacts
-from quantmedic.engine.outcome import MetricChange, answer, direction_of, metric_change, output_changes
-from quantmedic.engine.paired import drop_interval, independent_difference
+from quantmedic.engine.case.facts import MetricFacts, OutputFacts
+from quantmedic.engine.case.records import SAMPLE_DTYPE
+from quantmedic.engine.formulas.paired import drop_interval, independent_difference
+from quantmedic.engine.versus.outcome import MetricChange, answer, direction_of, metric_change, output_changes
 
 OPPOSITE = {"healed": "broken", "broken": "healed", "better": "worse", "worse": "better"}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine import paired
-from quantmedic.engine.paired import (
+from quantmedic.engine.formulas import paired
+from quantmedic.engine.formulas.paired import (
     drop_interval,
     margin,
     mcnemar,

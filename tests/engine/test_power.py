@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.paired import drop_interval, score_interval, share_interval
-from quantmedic.engine.power import MOST_SAMPLES, power, sizes_of_counts, sizes_of_interval, sizes_of_share
+from quantmedic.engine.formulas.paired import drop_interval, score_interval, share_interval
+from quantmedic.engine.formulas.power import MOST_SAMPLES, power, sizes_of_counts, sizes_of_interval, sizes_of_share
 
 few = settings(max_examples=40, deadline=None)
 RUNS = 10_000

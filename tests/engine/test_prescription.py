@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from quantmedic.api import load_manuals, load_rulebase
-from quantmedic.engine.advice import Advice, Recovery
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis, EvidenceStrength, Proof
-from quantmedic.engine.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
-from quantmedic.engine.prescription import GENERAL_REMEDIES, Prescription, prescribe
-from quantmedic.engine.proof import REPAIRED_DATA, TrialRecord
-from quantmedic.engine.proved import TrialRow
+from quantmedic.api.diagnose import load_manuals, load_rulebase
+from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
+from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.diagnosis.advice import Advice, Recovery
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, EvidenceStrength, Proof
+from quantmedic.engine.diagnosis.prescription import GENERAL_REMEDIES, Prescription, prescribe
+from quantmedic.engine.diagnosis.proved import TrialRow
 
 BASE = load_rulebase()
 FIELDS = {

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis, diagnose
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.previous import Before, Changed, Previous, Tried, compare, differs
-from quantmedic.engine.rule import Remedy, Rule, RuleBase, Threshold
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis, diagnose
+from quantmedic.engine.diagnosis.previous import Before, Changed, Previous, Tried, compare, differs
+from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 
 THRESHOLDS = {"drop_large": 0.04, "drop_moderate": 0.015, "degrade_layer_ratio": 0.5, "previous_effect_db": 1.0}
 GRANULARITY = "weight.quantizer.granularity"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rule import COMPARISONS, RuleBase, load_rules, message_fields
+from quantmedic.engine.rules.rule import COMPARISONS, RuleBase, load_rules, message_fields
 
 RULE = """\
 id: X001

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quantmedic.engine.diagnosis.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit, resumed
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit, resumed
 
 powers = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=12)
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from quantmedic.api import load_rulebase
-from quantmedic.engine.advice import Advice, Withheld, advise
-from quantmedic.engine.evaluate import Finding
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.rule import Rule
+from quantmedic.api.diagnose import load_rulebase
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.diagnosis.advice import Advice, Withheld, advise
+from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.rule import Rule
 
 BASE = load_rulebase()
 TENSOR = {

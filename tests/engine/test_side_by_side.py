@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from compared import BASE, compared, facts, judged, layer, pair, table
 
-from quantmedic.engine.cause_changes import CauseChange
-from quantmedic.engine.side_by_side import ComparisonReport
+from quantmedic.engine.versus.cause_changes import CauseChange
+from quantmedic.engine.versus.side_by_side import ComparisonReport
 
 OPPOSITE = {"healed": "broken", "broken": "healed", "better": "worse", "worse": "better"}
 FATES = {"healed": "new", "new": "healed", "better": "worse", "worse": "better"}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.histogram import BINS, SHIFT, Bins
-from quantmedic.engine.simulate import Grid, best_grid, noise, sqnr_db
+from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
+from quantmedic.engine.formulas.simulate import Grid, best_grid, noise, sqnr_db
 
 few = settings(max_examples=60, deadline=None)
 ends = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)

@@ -6,8 +6,8 @@ import json
 import pytest
 import yaml
 
+from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.snippets import render_snippet
 from quantmedic.engine.text import literal, quote
 
 

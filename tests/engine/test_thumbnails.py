@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.engine.thumbnails import THUMBNAIL_DTYPE, TYPICAL, Thumbnails, kept
+from quantmedic.engine.case.thumbnails import THUMBNAIL_DTYPE, TYPICAL, Thumbnails, kept
 
 
 def thumbnails(rows: list[tuple[int, float, float, int]]) -> Thumbnails:

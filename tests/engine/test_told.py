@@ -2,8 +2,8 @@
 
 import pytest
 
-from quantmedic.engine.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
-from quantmedic.engine.told import input_facts, layers_told, reported_facts, settings_facts
+from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
+from quantmedic.engine.formulas.reported import input_facts, layers_told, reported_facts, settings_facts
 
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 TOLD = SettingsFacts(input_mean=MEAN, input_scale=tuple(1 / d for d in DEVIATION))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from quantmedic.api import load_rulebase
+from quantmedic.api.diagnose import load_rulebase
+from quantmedic.engine.case.facts import ModelFacts, SettingsFacts
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.facts import ModelFacts, SettingsFacts
-from quantmedic.engine.toolchain import choose, named
+from quantmedic.engine.rules.toolchain import choose, named
 
 BASE = load_rulebase()
 TOOLCHAINS = BASE.toolchains

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quantmedic.engine.policy import Policy
+from quantmedic.engine.gate.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "examples" / "ci"

@@ -18,8 +18,8 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.rule import RuleBase
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.rules.rule import RuleBase
 
 DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
 MEAN, STD = 0.286, 0.353

@@ -25,7 +25,7 @@ from patients import (
     without_quantizers,
 )
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 TOKENS, WIDTH = 16, 32
 

@@ -32,7 +32,7 @@ from patients import (
     with_ranges,
 )
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 U8U8 = {
     "quant_format": QuantFormat.QOperator,

@@ -29,7 +29,7 @@ from patients import (
     with_head,
 )
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 FEATURES = "/head/pointwise/act/Relu_output_0"
 CELLS, SIDE, SAMPLES = 49, 640, 160

@@ -25,9 +25,9 @@ from patients import (
 )
 
 import quantmedic
-from quantmedic.engine.derive import derive
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.evaluate import evaluate
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.evaluate import evaluate
 
 U8S8 = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
 

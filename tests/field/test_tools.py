@@ -20,7 +20,7 @@ from patients import (
     with_ranges,
 )
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 HERE = Path(__file__).parent
 

@@ -26,7 +26,7 @@ from patients import (
     with_head,
 )
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 #: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
 CHAINS = (

@@ -11,13 +11,13 @@ mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/r
 from model_compression_toolkit.logger import Logger  # noqa: E402
 
 import quantmedic  # noqa: E402
-from quantmedic.api import judge, load_case, load_rulebase, save_case  # noqa: E402
-from quantmedic.collectors.mct_log import read_mct_log  # noqa: E402
-from quantmedic.engine.advice import advise  # noqa: E402
-from quantmedic.engine.derive import derive  # noqa: E402
-from quantmedic.engine.evaluate import Finding  # noqa: E402
-from quantmedic.engine.rule import Rule  # noqa: E402
-from quantmedic.engine.snippets import render_snippets  # noqa: E402
+from quantmedic.api.diagnose import judge, load_case, load_rulebase, save_case  # noqa: E402
+from quantmedic.collectors.from_settings.mct_log import read_mct_log  # noqa: E402
+from quantmedic.engine.diagnosis.advice import advise  # noqa: E402
+from quantmedic.engine.diagnosis.snippets import render_snippets  # noqa: E402
+from quantmedic.engine.formulas.derive import derive  # noqa: E402
+from quantmedic.engine.rules.evaluate import Finding  # noqa: E402
+from quantmedic.engine.rules.rule import Rule  # noqa: E402
 
 BASE = load_rulebase()
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
 
-from quantmedic.collectors.mct_log import fitting_mct_log, read_mct_log, stale  # noqa: E402
+from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_mct_log, stale  # noqa: E402
 
 HOLDER = "_activation_holder_quantizer"
 

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
 
-from quantmedic.api import load_rulebase  # noqa: E402
-from quantmedic.engine.options import write  # noqa: E402
-from quantmedic.engine.snippets import filled_options, render_snippet  # noqa: E402
+from quantmedic.api.diagnose import load_rulebase  # noqa: E402
+from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
+from quantmedic.engine.rules.options import write  # noqa: E402
 
 BASE = load_rulebase()
 IMPORTS = next(tool for tool in BASE.toolchains if tool.name == "Sony MCT").imports

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from quantmedic.authoring import lint_rules, new_rule, run_examples
-from quantmedic.cli import cli
+from quantmedic.api.authoring import lint_rules, new_rule, run_examples
+from quantmedic.cli.main import cli
+from quantmedic.engine.case.facts import SCOPES
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.facts import SCOPES
 
 MANUAL = Path(__file__).parents[2] / "manuals" / "general" / "writing-rules.md"
 README = Path(__file__).parents[2] / "README.md"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from quantmedic.cli import cli
+from quantmedic.cli.main import cli
 from quantmedic.demo import patient
 
 COMMANDS = sorted(cli.commands)

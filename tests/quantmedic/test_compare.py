@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import quantmedic
-from quantmedic.cli import cli
+from quantmedic.cli.main import cli
 from quantmedic.demo import patient
 from quantmedic.engine.errors import CaseError
 

@@ -13,9 +13,9 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
 
 import quantmedic
-from quantmedic.api import load_rulebase
+from quantmedic.api.diagnose import load_rulebase
 from quantmedic.demo import patient
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 Array = np.ndarray[Any, Any]
 FOLDER = patient()[0][0].parent

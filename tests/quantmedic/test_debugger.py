@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import quantmedic
-from quantmedic.cli import main
-from quantmedic.debugging import write_layers
-from quantmedic.engine.debugger import METRICS, DebuggerLayer, DebuggerRecord
+from quantmedic.api.debugging import write_layers
+from quantmedic.cli.main import main
 from quantmedic.engine.errors import DataError, ModelError, OutputError
-from quantmedic.reports.debugger import render_csv, render_debugger
+from quantmedic.engine.formulas.debugger import METRICS, DebuggerLayer, DebuggerRecord
+from quantmedic.reports.terminal.debugger import render_csv, render_debugger
 
 #: What a user might give, right and wrong.
 METRICS_MODULE = """

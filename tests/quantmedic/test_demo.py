@@ -10,7 +10,7 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
-from quantmedic.reports.console import render_console
+from quantmedic.reports.terminal.console import render_console
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

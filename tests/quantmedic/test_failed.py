@@ -17,14 +17,14 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantiz
 from PIL import Image
 
 import quantmedic
-from quantmedic.cli import cli
-from quantmedic.collectors.float_model import read_float
-from quantmedic.engine.case import Case
+from quantmedic.cli.main import cli
+from quantmedic.collectors.from_onnx.float_model import read_float
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.engine.evaluate import evaluate
-from quantmedic.engine.outcome import answer
-from quantmedic.engine.snippets import render_snippet
-from quantmedic.reports.console import render_console
+from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.engine.versus.outcome import answer
+from quantmedic.reports.terminal.console import render_console
 
 BASE = quantmedic.load_rulebase()
 LOGS = Path(__file__).parents[1] / "collectors" / "data" / "logs"

@@ -15,7 +15,7 @@ from models import conv_net, images, qdq, save_pair
 import quantmedic
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.reports.fallback import render_fallback, render_json
+from quantmedic.reports.terminal.fallback import render_fallback, render_json
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from click.testing import CliRunner
 from compared import facts, judged, layer, table
 
 import quantmedic
-from quantmedic import histories
-from quantmedic.cli import cli
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.cli.main import cli
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import HistoryError
-from quantmedic.engine.history import figures_of
-from quantmedic.histories import SHOWN, load_history, models_in, record
+from quantmedic.engine.gate.history import figures_of
+from quantmedic.store import histories
+from quantmedic.store.histories import SHOWN, load_history, models_in, record
 
 TIME = "2026-11-06T03:00:00Z"
 HOSTILE = (
@@ -39,7 +39,7 @@ HOSTILE = (
 )
 WRITER = """
 import pickle, sys
-from quantmedic.histories import record
+from quantmedic.store.histories import record
 diagnosis = pickle.load(open(sys.argv[1], "rb"))
 for place in range(int(sys.argv[4])):
     record(sys.argv[2], diagnosis, time="2026-11-06T03:00:00Z", label=f"{sys.argv[3]}-{place}")
@@ -160,7 +160,7 @@ def test_a_run_that_was_cut_short_leaves_no_trace(path: Path, diagnosis: Diagnos
     # The page cache is so small that the half-done run is in the file when the process dies.
     dying = """
 import os, pickle, sys
-from quantmedic import histories
+from quantmedic.store import histories
 def die(connection, *rest):
     connection.execute("PRAGMA cache_spill = 1"), connection.execute("PRAGMA cache_size = 1")
     insert(connection, *rest)

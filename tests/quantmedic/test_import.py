@@ -12,12 +12,12 @@ from models import own
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from quantmedic.cli import cli
-from quantmedic.cli_terminal import size_text
+from quantmedic.cli.main import cli
+from quantmedic.cli.terminal import size_text
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
+from quantmedic.engine.case.facts import RecordedFacts
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.facts import RecordedFacts
 
 CSV = (
     "op_name,tensor_idx,num_elements,stddev,mean_error,max_abs_error,mean_squared_error,scale,zero_point,tensor_name\n"

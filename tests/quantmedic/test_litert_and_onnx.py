@@ -15,7 +15,7 @@ from models import Array, images, random, static
 from onnxruntime.quantization import QuantType
 
 import quantmedic
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 
 SAMPLES = 96
 

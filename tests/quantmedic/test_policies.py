@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toml_styles import Writer
 
-from quantmedic.api import load_rulebase
+from quantmedic.api.diagnose import load_rulebase
 from quantmedic.engine.errors import PolicyError
-from quantmedic.engine.policy import Policy, PolicyFile
-from quantmedic.policies import LARGEST, apply_policy, find_policy, load_policy, policy_folders
-from quantmedic.policy_mistakes import MOST_LISTED, WANTED
+from quantmedic.engine.gate.policy import Policy, PolicyFile
+from quantmedic.store.policies import LARGEST, apply_policy, find_policy, load_policy, policy_folders
+from quantmedic.store.policy_mistakes import MOST_LISTED, WANTED
 
 BASE = load_rulebase()
 EXEMPTION = '[[ignore]]\nrule = "A004"\nreason = "fixed in hardware"\n'

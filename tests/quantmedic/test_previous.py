@@ -13,12 +13,12 @@ from models import own
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
 
 import quantmedic
-from quantmedic.cli import cli
+from quantmedic.cli.main import cli
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.rule import RuleBase
+from quantmedic.engine.rules.rule import RuleBase
 
 MEAN, STD = 0.286, 0.353
 

@@ -16,10 +16,10 @@ from models import conv_net, images, own, qdq, save_pair
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
+from quantmedic.api.sensitivities import SensitivityInterrupted
 from quantmedic.demo import patient
+from quantmedic.engine.diagnosis.sensitivity import MODES, SensitivityRecord
 from quantmedic.engine.errors import CaseError, DataError, ModelError
-from quantmedic.engine.sensitivity import MODES, SensitivityRecord
-from quantmedic.sensitivities import SensitivityInterrupted
 
 RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
 
@@ -213,8 +213,8 @@ class TestCommand:
     ) -> None:
         """Runs are slowed down, so that the signal comes between the first and the last."""
         code = (
-            "import time, quantmedic.sensitivities as s, quantmedic.trials.sensitivity as t\n"
-            "from quantmedic.cli import main\n"
+            "import time, quantmedic.api.sensitivities as s, quantmedic.trials.sensitivity as t\n"
+            "from quantmedic.cli.main import main\n"
             "whole = t.Experiment.run\n"
             "def slow(self, mode, unit):\n"
             "    time.sleep(0.3)\n"

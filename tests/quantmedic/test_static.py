@@ -16,13 +16,13 @@ from models import own
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from quantmedic.cli import cli
+from quantmedic.cli.main import cli
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import CaseError, DataError, ModelError
-from quantmedic.engine.evaluate import evaluate
-from quantmedic.reports.console import render_console
+from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.reports.terminal.console import render_console
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toml_styles import Writer
 
-from quantmedic.toml_lines import DEEPEST, Key, key_lines, too_deep
+from quantmedic.store.toml_lines import DEEPEST, Key, key_lines, too_deep
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=12) | st.sampled_from(
     ("[check]", "a = 1\n[b]\n", '"""', "'''", "# no", "\\", "]", "}", ",", "\r\n", "q''", '""')

@@ -13,8 +13,8 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
-from quantmedic.reports.tables import run_lines
+from quantmedic.engine.case.records import Case
+from quantmedic.reports.sections.tables import run_lines
 
 CANARY = "canary-folder-4711"
 

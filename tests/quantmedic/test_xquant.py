@@ -15,11 +15,11 @@ import pytest
 import quantmedic
 from quantmedic import xquant
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
-from quantmedic.engine.derive import derive
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis, ErrorRow, LayerRow
+from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, TensorFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, ErrorRow, LayerRow
 from quantmedic.engine.errors import OutputError
-from quantmedic.engine.facts import CaseFacts, ErrorFacts, OperandFacts, TensorFacts
+from quantmedic.engine.formulas.derive import derive
 from quantmedic.reports import xquant as words
 from quantmedic.xquant import XQuantConfig
 
@@ -337,7 +337,7 @@ def test_in_a_graph_worse_is_up_and_the_degraded_are_circled(judged: Diagnosis) 
 
 def test_histograms_are_called_as_their_layers(judged: Diagnosis, case: Case) -> None:
     facts = derive(case, quantmedic.load_rulebase())
-    shown = next(h for tensor in facts.tensors if (h := quantmedic.api.display_histogram(case, tensor)))
+    shown = next(h for tensor in facts.tensors if (h := quantmedic.api.diagnose.display_histogram(case, tensor)))
     names = ("conv1", "../conv1", "..\\conv1", "层", "conv1")
     histograms = tuple(shown.model_copy(update={"layer": name}) for name in names)
     found = words.outlier_graphs(judged.model_copy(update={"histograms": histograms}))

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 from checked import hostile_check, regression
 
-from quantmedic.api import load_rulebase
-from quantmedic.engine.change import Change, Targets
-from quantmedic.engine.check_record import GoneFinding
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Histogram, Proof, diagnose
-from quantmedic.engine.facts import (
+from quantmedic.api.diagnose import load_rulebase
+from quantmedic.engine.case.facts import (
     CaseFacts,
     ClippingFacts,
     DatasetFacts,
@@ -28,11 +25,14 @@ from quantmedic.engine.facts import (
     TensorFacts,
     WeightFacts,
 )
-from quantmedic.engine.prescription import prescribe
-from quantmedic.engine.proof import MetricTrial, TrialRecord
-from quantmedic.engine.proved import TrialRow
-from quantmedic.engine.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
-from quantmedic.engine.suspects import Repair
+from quantmedic.engine.case.proof import MetricTrial, TrialRecord
+from quantmedic.engine.diagnosis.change import Change, Targets
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Histogram, Proof, diagnose
+from quantmedic.engine.diagnosis.prescription import prescribe
+from quantmedic.engine.diagnosis.proved import TrialRow
+from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.gate.records import GoneFinding
+from quantmedic.engine.rules.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
 
 HOSTILE_NAMES = (
     "</script>",

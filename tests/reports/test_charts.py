@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis, Histogram
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.reports.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, noise_db, origin
-from quantmedic.reports.charts import (
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis, Histogram
+from quantmedic.reports.charts.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, noise_db, origin
+from quantmedic.reports.charts.geometry import (
     LIMITS,
     METRICS,
     PALETTE,

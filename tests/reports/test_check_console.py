@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from checked import accepted, regression, unmeasured
 
-from quantmedic.engine.check_record import GateLine
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.check import FINDINGS_SHOWN, render_check
-from quantmedic.reports.comment import render_comment
-from quantmedic.reports.console import WIDTH
-from quantmedic.reports.json import render_json
+from quantmedic.engine.gate.records import GateLine
+from quantmedic.reports.machines.comment import render_comment
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.terminal.check import FINDINGS_SHOWN, render_check
+from quantmedic.reports.terminal.console import WIDTH
 
 Golden = Callable[[str, str], None]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.facts import CaseFacts, LayerFacts, Role, WeightFacts, fact_paths
-from quantmedic.reports import packed
-from quantmedic.reports.columns import NOT_SHOWN, Column, layer_columns, least_wanted, presets
-from quantmedic.reports.page import dump
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, Role, WeightFacts, fact_paths
+from quantmedic.reports.page import packed
+from quantmedic.reports.page.data import dump
+from quantmedic.reports.sections.columns import NOT_SHOWN, Column, layer_columns, least_wanted, presets
 from quantmedic.reports.text import level, number
 
 

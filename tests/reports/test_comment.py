@@ -11,9 +11,9 @@ import pytest
 from checked import accepted, regression
 from markdown_it.token import Token
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.comment import LENGTH_LIMIT, render_comment
+from quantmedic.reports.machines.comment import LENGTH_LIMIT, render_comment
 from quantmedic.reports.templating import escape_markdown
 from quantmedic.reports.write import write_report
 

@@ -16,15 +16,15 @@ from compared import compared, facts, judged, layer, pair, table
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.side_by_side import ComparisonReport, FactChange
-from quantmedic.reports.compare import (
+from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange
+from quantmedic.reports.charts.comparison import compare_chart, render_chart
+from quantmedic.reports.terminal.compare import (
     comparison_files,
     render_html,
     render_json,
     render_markdown,
     render_text,
 )
-from quantmedic.reports.compare_chart import compare_chart, render_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.reports.console import WIDTH, render_console, warning_lines
-from quantmedic.reports.json import render_json
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.terminal.console import WIDTH, render_console, warning_lines
 
 Golden = Callable[[str, str], None]
 

@@ -10,10 +10,10 @@ import jinja2.meta
 import pytest
 from checked import regression
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import CaseFacts, DatasetFacts, RelationFacts
+from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, RelationFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
-from quantmedic.reports.tables import LAYERS_SHOWN, RELATIONS
+from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment
 
 TEMPLATES = sorted(path.name for path in files("quantmedic.reports").joinpath("templates").iterdir())

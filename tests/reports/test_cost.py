@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import KernelFacts
+from quantmedic.engine.case.facts import KernelFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.cost import ASK, SLOWEST, cost_box
-from quantmedic.reports.html import render_index
 from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.page.html import render_index
+from quantmedic.reports.sections.cost import ASK, SLOWEST, cost_box
 from quantmedic.reports.text import NOT_MEASURED
 
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 from checked import accepted, unmeasured
 
-from quantmedic.engine.check_record import CheckReport
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
+from quantmedic.engine.gate.records import CheckReport
 from quantmedic.reports.context import build_context
-from quantmedic.reports.github import annotations, append_summary, job_summary
+from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.markdown import render_markdown
 
 COMMAND = re.compile(r"::(error|warning|notice) ([^:]*)::(.*)")

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from checked import regression
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.html import SCRIPTS, THEME, program_of, render_index
-from quantmedic.reports.json import render_json
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.page.html import SCRIPTS, THEME, program_of, render_index
 
 VOID = {"meta", "input", "br", "wbr", "hr"}
 ACTIVE = {"iframe", "object", "embed", "link", "img", "form", "base"}

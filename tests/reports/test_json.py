@@ -7,13 +7,13 @@ from importlib.resources import files
 import jsonschema
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.reports.json import render_json, render_schema
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.reports.machines.json import render_json, render_schema
 
 
 def test_the_schema_file_is_the_generated_one() -> None:
     stored = files("quantmedic.manuals").joinpath("report.schema.json").read_text(encoding="utf-8")
-    command = "python -c \"from quantmedic.reports.json import render_schema; print(render_schema(), end='')\""
+    command = "python -c \"from quantmedic.reports.machines.json import render_schema; print(render_schema(), end='')\""
     assert stored == render_schema(), f"write it anew: {command} > manuals/report.schema.json"
 
 

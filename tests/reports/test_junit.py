@@ -11,10 +11,10 @@ import xmlschema
 from checked import accepted, regression, unmeasured
 from junitparser import Failure, JUnitXml, Skipped, TestCase
 
-from quantmedic.engine.check_record import EXIT_CODES, CheckReport, GateLine, GateWord
-from quantmedic.engine.diagnosis import Diagnosis, RuleNote
+from quantmedic.engine.diagnosis.diagnose import Diagnosis, RuleNote
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.junit import render_junit
+from quantmedic.engine.gate.records import EXIT_CODES, CheckReport, GateLine, GateWord
+from quantmedic.reports.machines.junit import render_junit
 
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parent / "data" / "junit.xsd")
 

@@ -9,14 +9,14 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_quantizer import quantizer, recipe
 
-from quantmedic.api import collect, load_rulebase
-from quantmedic.engine.advice import advise
-from quantmedic.engine.derive import derive
-from quantmedic.engine.evaluate import Finding
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.prescription import _whole
-from quantmedic.engine.rule import Rule
-from quantmedic.engine.snippets import render_snippets
+from quantmedic.api.diagnose import collect, load_rulebase
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.prescription import _whole
+from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.rule import Rule
 
 BASE = load_rulebase()
 TOOLCHAINS = {toolchain.name: toolchain for toolchain in BASE.toolchains}

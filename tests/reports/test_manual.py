@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from quantmedic.engine.facts import SCOPES, fact_paths
-from quantmedic.reports.html import render_manual_page
+from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.reports.manual import glossary_page, sibling, to_html
+from quantmedic.reports.page.html import render_manual_page
 
 HOSTILE_PAGES = (
     "<script>alert(1)</script>",

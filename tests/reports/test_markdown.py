@@ -9,9 +9,9 @@ import markdown_it
 import pytest
 from checked import regression
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.reports.context import build_context
-from quantmedic.reports.json import render_json
+from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.templating import code_fence, code_span, escape_markdown
 

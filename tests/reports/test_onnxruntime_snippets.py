@@ -13,17 +13,17 @@ import pytest
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from quantmedic.api import collect, judge, load_rulebase
-from quantmedic.engine.advice import advise
-from quantmedic.engine.derive import derive
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis, Proof
-from quantmedic.engine.evaluate import Finding
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.prescription import Prescription, prescribe
-from quantmedic.engine.proof import TrialRecord
-from quantmedic.engine.proved import TrialRow
-from quantmedic.engine.rule import Rule
-from quantmedic.engine.snippets import render_snippets
+from quantmedic.api.diagnose import collect, judge, load_rulebase
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Proof
+from quantmedic.engine.diagnosis.prescription import Prescription, prescribe
+from quantmedic.engine.diagnosis.proved import TrialRow
+from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.rule import Rule
 
 BASE = load_rulebase()
 MARKED = [

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import CaseFacts
-from quantmedic.engine.previous import Changed, Effect, Previous, SettingChange, Tried
-from quantmedic.reports.console import render_console
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.diagnosis.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.reports.context import build_context
-from quantmedic.reports.html import render_index
 from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.page.html import render_index
+from quantmedic.reports.terminal.console import render_console
 
 FAILED = Tried(
     cause="channel-range-imbalance",

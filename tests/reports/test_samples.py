@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import quantmedic
-from quantmedic.engine.case import Case
-from quantmedic.reports.png import fewer_colours, png
-from quantmedic.reports.samples import BUDGET, samples_of
+from quantmedic.engine.case.records import Case
+from quantmedic.reports.page.png import fewer_colours, png
+from quantmedic.reports.sections.samples import BUDGET, samples_of
 
 
 def decoded(file: bytes) -> np.ndarray:
@@ -97,7 +97,7 @@ def test_noise_of_full_size_stays_within_the_budget(demo_case: Case) -> None:
 
 
 def test_a_case_without_thumbnails_shows_none(demo_case: Case, tmp_path: Path) -> None:
-    from quantmedic.engine.thumbnails import Thumbnails
+    from quantmedic.engine.case.thumbnails import Thumbnails
 
     for statistics in demo_case.statistics.values():
         statistics.thumbnails = Thumbnails()
@@ -109,7 +109,7 @@ def test_a_case_without_thumbnails_shows_none(demo_case: Case, tmp_path: Path) -
 
 
 def test_blank_and_spoiled_samples_are_marked_and_the_rest_is_not(demo_case: Case) -> None:
-    from quantmedic.engine.thumbnails import THUMBNAIL_DTYPE, Thumbnails
+    from quantmedic.engine.case.thumbnails import THUMBNAIL_DTYPE, Thumbnails
 
     table = np.zeros(3, THUMBNAIL_DTYPE)
     table["hash"], table["deviation"], table["scale"] = (1, 2, 3), (0.0, 1.0, 0.9), 1.0

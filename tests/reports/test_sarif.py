@@ -13,11 +13,11 @@ import jsonschema
 import pytest
 from checked import accepted, regression, unmeasured
 
-from quantmedic.api import load_manuals, load_rulebase
-from quantmedic.engine.check_record import CheckReport, GateLine
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.api.diagnose import load_manuals, load_rulebase
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.sarif import render_sarif
+from quantmedic.engine.gate.records import CheckReport, GateLine
+from quantmedic.reports.machines.sarif import render_sarif
 
 SCHEMA = json.loads((Path(__file__).parent / "data" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
 #: One brace alone: a placeholder of SARIF's messages, or none that the standard allows.

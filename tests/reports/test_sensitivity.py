@@ -12,16 +12,16 @@ from itertools import pairwise
 import markdown_it
 import pytest
 
-from quantmedic.engine.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit
-from quantmedic.reports.charts import PALETTE
-from quantmedic.reports.sensitivity import (
+from quantmedic.engine.diagnosis.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit
+from quantmedic.reports.charts.geometry import PALETTE
+from quantmedic.reports.charts.sensitivity import render_svg, sensitivity_chart
+from quantmedic.reports.terminal.sensitivity import (
     render_csv,
     render_json,
     render_markdown,
     render_sensitivity,
     sensitivity_files,
 )
-from quantmedic.reports.sensitivity_chart import render_svg, sensitivity_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (

@@ -8,9 +8,9 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
+from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.inspection import Inspection
-from quantmedic.reports.show import data_lines, layer_lines, layer_table, table_csv, table_lines
+from quantmedic.reports.terminal.show import data_lines, layer_lines, layer_table, table_csv, table_lines
 
 SQNR = "output.validation.accumulated.sqnr_db"
 

@@ -12,12 +12,13 @@ import markdown_it
 import pytest
 from checked import accepted, regression
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.history import Figure, HistoryRun, Series, Trend, series_of
-from quantmedic.reports.charts import svg
-from quantmedic.reports.history import history_box
-from quantmedic.reports.trend import (
+from quantmedic.engine.gate.history import Figure, HistoryRun, Series, Trend, series_of
+from quantmedic.reports.charts.geometry import svg
+from quantmedic.reports.charts.trend import charted, figure_value, trend_charts
+from quantmedic.reports.sections.history import history_box
+from quantmedic.reports.terminal.trend import (
     FORMATS,
     render,
     render_html,
@@ -26,7 +27,6 @@ from quantmedic.reports.trend import (
     render_trend,
     trend_files,
 )
-from quantmedic.reports.trend_chart import charted, figure_value, trend_charts
 from quantmedic.reports.write import write_report
 
 SVG = "{http://www.w3.org/2000/svg}"

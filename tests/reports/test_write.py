@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
-from quantmedic.reports.html import SCRIPTS, THEME, program_of
+from quantmedic.reports.page.html import SCRIPTS, THEME, program_of
 from quantmedic.reports.write import FORMATS, write_report
 
 

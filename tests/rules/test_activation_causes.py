@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
 import quantmedic
-from quantmedic.engine.diagnosis import CauseReport, Diagnosis
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
 
 SAMPLES = 128
 SIGNED = {

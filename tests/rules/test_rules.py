@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from quantmedic.engine.advice import advise
-from quantmedic.engine.evaluate import Finding, evaluate, render_message
-from quantmedic.engine.examples import example_case, example_values, page_examples
-from quantmedic.engine.facts import SCOPES, CaseFacts, fact_paths
-from quantmedic.engine.lint import lint
-from quantmedic.engine.rule import (
+from quantmedic.engine.case.facts import SCOPES, CaseFacts, fact_paths
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.snippets import render_snippet, render_snippets
+from quantmedic.engine.rules.evaluate import Finding, evaluate, render_message
+from quantmedic.engine.rules.examples import example_case, example_values, page_examples
+from quantmedic.engine.rules.lint import lint
+from quantmedic.engine.rules.rule import (
     EACH_FIELDS,
     GLOBAL_SCOPES,
     NAME_FIELDS,
@@ -25,7 +26,6 @@ from quantmedic.engine.rule import (
     load_rules,
     message_fields,
 )
-from quantmedic.engine.snippets import render_snippet, render_snippets
 
 RULES_FOLDER = Path(str(files("quantmedic.rules")))
 MANUALS = Path(str(files("quantmedic.manuals")))

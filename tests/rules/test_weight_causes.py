@@ -18,10 +18,10 @@ from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
 
 import quantmedic
-from quantmedic.engine.case import Case
-from quantmedic.engine.derive import derive
-from quantmedic.engine.diagnosis import Diagnosis
-from quantmedic.engine.facts import CaseFacts, LayerFacts
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.formulas.derive import derive
 
 Array = NDArray[Any]
 DATA = np.abs(random(3, 64, 8, 8, 8))

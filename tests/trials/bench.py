@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
-from quantmedic.collectors.datasets import open_dataset
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import Models, open_models
-from quantmedic.collectors.onnx_plan import feed_of
-from quantmedic.collectors.onnx_session import make_session, run
-from quantmedic.collectors.simulation import Simulation
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import CHANGES, Change, Targets
-from quantmedic.engine.derive import derive
-from quantmedic.engine.prediction import sqnr_db
-from quantmedic.engine.simulate import Grid
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.from_onnx.models import Models, open_models
+from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.plan import feed_of
+from quantmedic.collectors.measure.simulation import Simulation
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
+from quantmedic.engine.diagnosis.prediction import sqnr_db
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_edit import Edited, edit
 
 Array = NDArray[Any]

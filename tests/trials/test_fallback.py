@@ -12,14 +12,14 @@ from models import conv_net, images, own, qdq, random, save_pair, token_net
 from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_static
 
-from quantmedic.collectors.datasets import open_dataset
-from quantmedic.collectors.from_onnx import collect
-from quantmedic.collectors.metrics import Metric, load_metric
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import open_models
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.data.metrics import Metric, load_metric
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.observer import Options
 from quantmedic.demo import patient
+from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.fallback_record import FallbackRecord, Goal
 from quantmedic.trials.fallback import FallbackTrial
 from quantmedic.trials.onnx_edit import edit
 

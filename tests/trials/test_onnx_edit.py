@@ -12,9 +12,9 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 
 from quantmedic.demo import patient
-from quantmedic.engine.change import CHANGES, Change, Targets
+from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.simulate import Grid
+from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_edit import edit, left_integer
 from quantmedic.trials.onnx_qdq import to_qdq

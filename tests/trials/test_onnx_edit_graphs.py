@@ -27,10 +27,10 @@ from models import (
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from quantmedic.collectors.onnx_simulated import MIN_OPSET
-from quantmedic.engine.change import Change, WeightForm
+from quantmedic.collectors.from_onnx.simulated import MIN_OPSET
+from quantmedic.engine.diagnosis.change import Change, WeightForm
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.simulate import Grid
+from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_edit import edit, left_integer
 
 FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")

@@ -9,7 +9,7 @@ from models import MICROSOFT, Net, conv_net, dynamic, images, random, static, to
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
 
-from quantmedic.engine.change import Change, WeightForm
+from quantmedic.engine.diagnosis.change import Change, WeightForm
 from quantmedic.trials.onnx_edit import left_integer
 
 FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from bench import Bench, agree
 
-from quantmedic.engine.change import Targets
+from quantmedic.engine.diagnosis.change import Targets
 from quantmedic.trials.onnx_edit import left_integer
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -15,11 +15,11 @@ from onnx import numpy_helper
 
 import quantmedic
 from quantmedic.demo import patient
-from quantmedic.engine.case import Case
-from quantmedic.engine.change import Change
-from quantmedic.engine.diagnosis import Diagnosis
+from quantmedic.engine.case.proof import ProofRecord
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import ModelError, OutputError
-from quantmedic.engine.proof import ProofRecord
 from quantmedic.trials import trial
 from quantmedic.trials.onnx_edit import Edited, edit
 

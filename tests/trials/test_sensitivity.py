@@ -22,13 +22,13 @@ from models import (
 )
 from numpy.typing import NDArray
 
-from quantmedic.collectors.datasets import open_dataset
-from quantmedic.collectors.from_onnx import collect
-from quantmedic.collectors.onnx_observer import Options
-from quantmedic.collectors.onnx_pair import open_models
-from quantmedic.collectors.preprocessing import Preprocessing
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.observer import Options
 from quantmedic.demo import patient
-from quantmedic.engine.sensitivity import MODES
+from quantmedic.engine.diagnosis.sensitivity import MODES
 from quantmedic.trials.sensitivity import Experiment, Unit, left_in_float
 
 Array = NDArray[Any]

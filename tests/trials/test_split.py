@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.batches import Batch
-from quantmedic.collectors.datasets import InputSpec, open_dataset
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import InputSpec, open_dataset
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 
 

@@ -1,0 +1,248 @@
+"""Arrays in memory, in .npy and in .npz files: described without reading them, then read some rows at a time."""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tokenize import TokenError
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.messages import shape_text
+from quantmedic.engine.errors import DataError
+
+Array = NDArray[Any]
+#: Which rows of an array: from start to stop, or these indexes, ascending. Never none.
+Rows = slice | NDArray[np.int64]
+
+_HASH_BLOCK = _SKIP_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """An array as it was found: where it stands and what it is, before a value is read."""
+
+    file: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def where(self) -> tuple[str, str, str]:
+        return self.file, self.name, f"{shape_text(self.shape)} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One array, described without reading it; ``blocks`` reads it once, a block for each of the ascending rows."""
+
+    found: Found
+    blocks: Callable[[Iterable[Rows]], Iterator[Array]]
+
+    def read(self) -> Array:
+        """The whole array."""
+        return next(self.blocks([slice(0, *self.found.shape[:1])]))
+
+
+def memory_column(name: str, array: Array) -> Column:
+    """An array that is in memory."""
+    return Column(Found("array", name or "unnamed", array.shape, array.dtype), lambda rows: _blocks(array, rows))
+
+
+def npy_column(path: Path) -> Column:
+    """The array of an .npy file."""
+    with path.open("rb") as file:
+        shape, fortran, dtype = _npy_header(file, str(path), path.stem)
+        found = Found(path.name, path.stem, shape, dtype)
+        return _mapped_column(path, file.tell(), fortran, found)
+
+
+def npz_columns(path: Path) -> dict[str, Column]:
+    """Arrays of an .npz: those stored plainly are mapped, compressed ones are decompressed block by block."""
+    with _damage_reported(path), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+        columns = {info.filename.removesuffix(".npy"): _member_column(path, archive, info) for info in members}
+    if not columns:
+        raise DataError(
+            "archive holds no arrays",
+            where=str(path),
+            help="save it with numpy.savez(path, input_name=array)",
+        )
+    return columns
+
+
+def as_array(value: Any, where: str) -> Array:
+    """Whatever the user gave, as an array."""
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise DataError(
+            "value cannot be turned into an array", where=[where, f"cause  {error}"], help="give a numpy array"
+        ) from error
+
+
+def first_bytes(path: Path) -> bytes:
+    """What tells the kind of a file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(8)
+    except OSError as error:
+        raise DataError(
+            "file cannot be opened",
+            where=[str(path), f"cause  {error.strerror}"],
+            help="check that it is a file that you may read",
+        ) from error
+
+
+def runs(rows: Rows) -> list[range]:
+    """Rows, those that lie side by side together."""
+    if isinstance(rows, slice):
+        return [range(rows.start, rows.stop)]
+    gaps = np.flatnonzero(np.diff(rows) > 1) + 1
+    return [range(int(run[0]), int(run[-1]) + 1) for run in np.split(rows, gaps)]
+
+
+def file_content(paths: Iterable[Path]) -> Iterator[bytes]:
+    """The bytes of files, for checksums."""
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(_HASH_BLOCK):
+                yield block
+
+
+def array_content(name: str, array: Array) -> Iterator[bytes]:
+    """Name, type, shape and bytes of an array, for checksums."""
+    yield f"{name}\0{array.dtype.str}\0{array.shape}\0".encode()
+    size = max(1, _HASH_BLOCK // max(1, array[:1].nbytes))
+    for start in range(0, len(array), size):
+        yield array[start : start + size].tobytes()
+
+
+def objects_refused(found: Found) -> DataError:
+    """The error for an array of Python objects."""
+    return DataError(
+        "array holds Python objects, which are refused: reading them could run any code",
+        where="  ".join(found.where),
+        help="save it with a numeric type; samples of different length go into one .npy file each",
+    )
+
+
+def _blocks(array: Array, wanted: Iterable[Rows]) -> Iterator[Array]:
+    return (array[rows] if array.ndim else array for rows in wanted)
+
+
+def _member_column(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Column:
+    name = info.filename.removesuffix(".npy")
+    with archive.open(info) as member:
+        shape, fortran, dtype = _npy_header(member, str(path), name)
+        header = member.tell()
+    found = Found(path.name, name, shape, dtype)
+    if header + math.prod(shape) * dtype.itemsize != info.file_size:
+        raise _damaged(path, f"{name} has another length than its header says")
+    if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
+        with path.open("rb") as file:
+            file.seek(info.header_offset + 26)
+            extra = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
+        return _mapped_column(path, info.header_offset + 30 + extra + header, fortran, found)
+    return Column(found, lambda rows: _streamed(path, info.filename, found, fortran, rows))
+
+
+def _mapped_column(path: Path, offset: int, fortran: bool, found: Found) -> Column:
+    if not found.shape or 0 in found.shape:
+        empty = np.empty(found.shape, found.dtype)
+        return Column(found, lambda rows: _blocks(empty, rows))
+
+    def mapped() -> Array:
+        return np.memmap(path, found.dtype, "r", offset, found.shape, "F" if fortran else "C")
+
+    try:
+        mapped()
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    # Copies, because rows of an archive are not aligned and a file may change under a running session; mapped anew
+    # for each, because pages that were read count as memory of this process as long as they are mapped.
+    return Column(found, lambda wanted: (np.array(mapped()[rows]) for rows in wanted))
+
+
+def _streamed(path: Path, member: str, found: Found, fortran: bool, wanted: Iterable[Rows]) -> Iterator[Array]:
+    with _damage_reported(path), zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        if fortran or not found.shape or 0 in found.shape:
+            yield from _blocks(np.lib.format.read_array(file, allow_pickle=False), wanted)
+            return
+        _npy_header(file, str(path), found.name)
+        begin, width = file.tell(), math.prod(found.shape[1:]) * found.dtype.itemsize
+        for rows in wanted:
+            ranges = runs(rows)
+            block = np.empty((sum(map(len, ranges)), *found.shape[1:]), found.dtype)
+            filled = 0
+            for run in ranges:
+                _skip_to(file, begin + run.start * width)
+                _read_into(file, block[filled : filled + len(run)])
+                filled += len(run)
+            yield block
+
+
+def _skip_to(file: IO[bytes], position: int) -> None:
+    """Decompress what lies before without keeping it; in steps, because `zipfile` holds all of one step in memory."""
+    for step in range(file.tell() + _SKIP_BLOCK, position, _SKIP_BLOCK):
+        file.seek(step)
+    file.seek(position)
+
+
+def _read_into(file: IO[bytes], block: Array) -> None:
+    view = memoryview(block.reshape(-1).view(np.uint8).data)
+    while view:
+        data = file.read(len(view))
+        if not data:
+            raise EOFError("the array ends early")
+        view[: len(data)] = data
+        view = view[len(data) :]
+
+
+def _npy_header(file: IO[bytes], path: str, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, column-major flag and type of the array that starts here.
+
+    Raises:
+        DataError: No array starts here, or it holds Python objects, which only pickle could read.
+    """
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except (ValueError, TokenError) as error:
+        raise DataError(
+            "array cannot be read",
+            where=[f"{path}  {name}", f"cause  {error}"],
+            help="save it again with numpy.save or numpy.savez",
+        ) from error
+    if dtype.hasobject:
+        raise objects_refused(Found(path, name, shape, dtype))
+    return shape, fortran, dtype
+
+
+@contextmanager
+def _damage_reported(path: Path) -> Iterator[None]:
+    """Context in which a damaged archive raises `DataError`."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    except (NotImplementedError, RuntimeError) as error:
+        raise DataError(
+            "archive uses encryption or a compression that is not known",
+            where=[str(path), f"cause  {error}"],
+            help="save it with numpy.savez or numpy.savez_compressed",
+        ) from error
+
+
+def _damaged(path: Path, error: object) -> DataError:
+    return DataError(
+        "file is damaged or was cut off",
+        where=[str(path), f"cause  {error}"],
+        help="copy the file again, or create it anew",
+    )

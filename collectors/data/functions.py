@@ -1,0 +1,165 @@
+"""Functions of the user: imported by name, and called for batches."""
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from quantmedic.collectors.data.arrays import Array, Found, as_array
+from quantmedic.collectors.data.batches import Piece, Selection
+from quantmedic.collectors.data.inputs import InputSpec, bind
+from quantmedic.collectors.data.labels import LABELS, checked_labels
+from quantmedic.collectors.data.messages import did_you_mean, shape_text, table
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import DataError, QuantmedicError
+
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def import_function(spec: str, what: str) -> Callable[..., Any]:
+    """Import ``module:function``; the current directory comes first on the module path from then on.
+
+    Args:
+        spec: The text the user gave.
+        what: What it is for, named in errors.
+
+    Raises:
+        DataError: The module fails to import or holds no such callable.
+    """
+    if not FUNCTION.fullmatch(spec):
+        raise DataError(f"{what} is not of the form module:function", where=spec, help="write for example loader:load")
+    module_name, name = spec.split(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise DataError(
+            f"the module of the {what} cannot be imported",
+            where=[spec, f"cause  {type(error).__name__}: {error}"],
+            help=f"run from the folder that holds the module, then try: python -c 'import {module_name}'",
+        ) from error
+    function: Any = getattr(module, name, None)
+    if not callable(function):
+        near = did_you_mean(name, [key for key, value in vars(module).items() if callable(value)])
+        raise DataError(f"the module of the {what} has no such function", where=f"{spec}{near}", help="name a function")
+    imported: Callable[..., Any] = function
+    return imported
+
+
+class FunctionSource:
+    """A function of the user that yields batches; called anew for every pass.
+
+    The first batch is read when the set is opened, to check it early; the first pass goes on from there.
+    """
+
+    samples: int | None = None
+    is_images = False
+    alike = False
+    notices: Sequence[str] = ()
+
+    def __init__(self, function: Callable[[], Any], origin: str, inputs: Sequence[InputSpec], role: Role):
+        self.origin = origin
+        self._function, self._inputs, self._role = function, inputs, role
+        self._returned: Any = None
+        pieces = self._call()
+        first = next(pieces)
+        self._ahead: Iterator[Piece] | None = chain((first,), pieces)
+        self.labelled = first.labels is not None
+        self.preview = {
+            name: Found(origin, f"{first.place}, {name}", array.shape, array.dtype)
+            for name, array in first.inputs.items()
+        }
+
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        pieces, self._ahead = self._ahead or self._call(), None
+        return pieces
+
+    def content(self) -> None:
+        return None
+
+    def _call(self) -> Iterator[Piece]:
+        """One pass: batches that hold samples, of which there is at least one, all labelled or none."""
+        labelled: bool | None = None
+        first = 0
+        for number, item in enumerate(self._items()):
+            piece = self._piece(item, f"batch {number}", first)
+            if not piece.samples:
+                continue
+            first += piece.samples
+            if labelled not in (None, piece.labels is not None):
+                raise self._error("some batches have labels, others none", piece.place, "give all batches labels")
+            labelled = piece.labels is not None
+            yield piece
+        if labelled is None:
+            raise self._error("the function yielded no samples", [], "yield at least one batch")
+
+    def _items(self) -> Iterator[Any]:
+        """What the function yields; whatever it raises becomes a `DataError`."""
+        try:
+            returned = self._function()
+            if returned is self._returned and isinstance(returned, Iterator):
+                raise self._error(
+                    "the function returned the iterator of an earlier call, which is used up",
+                    f"{type(returned).__name__} object",
+                    "make a new iterator at every call: the data are read several times",
+                )
+            self._returned = returned
+            yield from returned
+        except QuantmedicError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self._error(
+                "the function failed",
+                f"cause  {type(error).__name__}: {error}",
+                "it is called without arguments and must return an iterable of batches",
+            ) from error
+
+    def _piece(self, item: Any, place: str, first: int) -> Piece:
+        arrays, labels = self._parted(item, place)
+        inputs, labels_inside = bind(arrays, self._inputs, f"{self.origin} {place}", self._role)
+        labels = labels_inside if labels is None else labels
+        checked = None if labels is None else checked_labels(labels, f"{self.origin}  {place}, {LABELS}")
+        lengths = {array.shape[:1] for array in inputs.values()} | (set() if checked is None else {checked.shape[:1]})
+        if len(lengths) > 1:
+            rows = [(place, name, shape_text(array.shape)) for name, array in inputs.items()]
+            if checked is not None:
+                rows.append((place, LABELS, shape_text(checked.shape)))
+            raise self._error("the arrays of a batch differ in length", table(*rows), "axis 0 counts the same samples")
+        if lengths == {()}:
+            raise self._error("a batch is a single number", place, "yield arrays whose axis 0 counts samples")
+        return Piece(inputs, checked, rows=slice(first, first + len(next(iter(inputs.values())))), place=place)
+
+    def _parted(self, item: Any, place: str) -> tuple[dict[str, Array], Array | None]:
+        """Arrays by name and labels of one yielded item."""
+        count = len(self._inputs)
+        if (
+            isinstance(item, tuple | list)
+            and len(item) == 2
+            and (count == 1 or isinstance(item[0], Mapping | tuple | list))
+        ):
+            labels = None if item[1] is None else as_array(item[1], f"{place}, {LABELS}")
+            return self._named(item[0], place), labels
+        return self._named(item, place), None
+
+    def _named(self, item: Any, place: str) -> dict[str, Array]:
+        if isinstance(item, Mapping):
+            return {str(name): as_array(value, f"{place}, {name}") for name, value in item.items()}
+        values = item if isinstance(item, tuple | list) else (item,)
+        if len(values) != len(self._inputs):
+            names = ", ".join(spec.name for spec in self._inputs)
+            raise self._error(
+                f"a batch has {len(values)} arrays, the model takes {len(self._inputs)}",
+                [place, f"model  {names}"],
+                "yield the arrays in this order or as a dict; with labels yield (inputs, labels)",
+            )
+        pairs = zip(self._inputs, values, strict=True)
+        return {spec.name: as_array(value, f"{place}, {spec.name}") for spec, value in pairs}
+
+    def _error(self, message: str, where: str | Sequence[str], help: str) -> DataError:
+        lines = [where] if isinstance(where, str) else where
+        return DataError(f"{self._role} data: {message}", where=[self.origin, *lines], help=help)

@@ -1,0 +1,129 @@
+"""Labels: read from files, arrays and class folders, and checked."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from quantmedic.collectors.data.arrays import Array, as_array, first_bytes, npy_column, npz_columns
+from quantmedic.collectors.data.messages import missing
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import DataError
+
+LABELS = "labels"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels, and where they come from for error messages."""
+
+    values: Array
+    where: str
+
+
+def read_labels(source: "str | Path | Array") -> Labels:
+    """Labels from a file of one of the documented kinds, or from an array."""
+    if not isinstance(source, str | Path):
+        return Labels(checked_labels(as_array(source, LABELS), "labels array"), "labels array")
+    path = Path(source).expanduser()
+    if not path.is_file():
+        raise missing(path, LABELS)
+    return Labels(checked_labels(_labels_of_file(path), str(path)), path.name)
+
+
+def folder_labels(folder: Path) -> Labels | None:
+    """Labels of a file beside the samples, if there is one."""
+    path = folder / f"{LABELS}.npy"
+    return read_labels(path) if path.exists() else None
+
+
+def class_labels(folder: Path, paths: Sequence[Path], role: Role) -> tuple[Array | None, Sequence[str]]:
+    """Index of each image's class folder among the sorted class folders; ``None`` for a flat folder."""
+    parts = [path.relative_to(folder).parts for path in paths]
+    flat = [len(part) == 1 for part in parts]
+    if all(flat):
+        return None, ()
+    if any(flat):
+        raise DataError(
+            f"{role} folder holds images both beside and inside class folders",
+            where=[
+                str(folder),
+                f"beside  {paths[flat.index(True)].name}",
+                f"inside  {'/'.join(parts[flat.index(False)])}",
+            ],
+            help="move every image into the folder of its class, or all of them into one flat folder",
+        )
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
+    notices = []
+    if all(name.isdecimal() for name in classes) and classes != sorted(classes, key=int):
+        notices.append(
+            f"{role} data: class folders are numbered in alphabetical order ({', '.join(classes[:3])}, ...), "
+            "not by the numbers they are named after"
+        )
+    index = {name: i for i, name in enumerate(classes)}
+    return np.array([index[part[0]] for part in parts], np.int64), notices
+
+
+def checked_labels(labels: Array, where: str) -> Array:
+    """Labels that are numbers, one row per sample."""
+    if labels.dtype.kind not in "fiub":
+        raise DataError(
+            "labels are not numbers",
+            where=f"{where}  {labels.dtype}",
+            help="give class indices, or numbers for mae and rmse",
+        )
+    if not labels.ndim:
+        raise DataError("labels are a single number", where=f"{where}  {labels}", help="give one label per sample")
+    return labels.reshape(-1) if labels.size == len(labels) else labels
+
+
+def label_count_error(role: Role, labels: Labels, origin: str, samples: str) -> DataError:
+    """The error for labels that do not pair up with the samples."""
+    return DataError(
+        f"{role} data have another number of labels than of samples",
+        where=[f"{labels.where}  {len(labels.values)} labels", f"{origin}  {samples} samples"],
+        help="give one label per sample, in the order of the samples (files: sorted by name)",
+    )
+
+
+def _labels_of_file(path: Path) -> Array:
+    start = first_bytes(path)
+    if start.startswith(b"\x93NUMPY"):
+        return npy_column(path).read()
+    if start.startswith(b"PK"):
+        columns = npz_columns(path)
+        if LABELS not in columns and len(columns) > 1:
+            raise DataError(
+                "labels archive holds several arrays and none named labels",
+                where=f"{path}  {', '.join(columns)}",
+                help="name the array labels",
+            )
+        return columns.get(LABELS, next(iter(columns.values()))).read()
+    if path.suffix.lower() in (".txt", ".csv"):
+        return _labels_of_text(path)
+    raise DataError("labels file is of a kind that is not known", where=str(path), help="give .npy, .npz, .txt or .csv")
+
+
+def _labels_of_text(path: Path) -> Array:
+    """One number per line; a first line of words is a heading, empty lines count for nothing."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [(line, row) for line, row in enumerate(csv.reader(file), 1) if any(cell.strip() for cell in row)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError("labels file is not text", where=str(path), help="write one label per line, UTF-8") from error
+    values: list[float] = []
+    for position, (line, row) in enumerate(rows):
+        try:
+            (cell,) = row
+            values.append(float(cell))
+        except ValueError:
+            if position or len(row) > 1:
+                raise DataError(
+                    "labels file does not hold one number per line",
+                    where=f"{path}:{line}  {','.join(row)[:60]}",
+                    help="write one label per line: a class index, or a number for mae and rmse",
+                ) from None
+    array = np.array(values)
+    return array.astype(np.int64) if np.all(array == np.floor(array)) and np.all(np.abs(array) < 2**53) else array

@@ -1,0 +1,303 @@
+"""Declared preprocessing: what is done to stored numbers and images before the network sees them.
+
+Nothing is guessed: without a declaration the data go in as they are, and 8-bit data for a float network are refused.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.facts import ROLES, Role
+from quantmedic.engine.errors import DataError
+
+Layout = Literal["NCHW", "NHWC"]
+ChannelOrder = Literal["RGB", "BGR"]
+Array = NDArray[Any]
+
+#: Moves the channel axis of a four-axis array out of the named layout into the other one.
+TO_OTHER_LAYOUT: dict[Layout, tuple[int, int, int, int]] = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 3, 1, 2)}
+_IMAGE_CHANNELS = (1, 3, 4)
+_PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What the user declared for one data set; ``None`` means not declared, and nothing is done.
+
+    Attributes:
+        mean: Subtracted; one number, or one per channel in the order the network sees.
+        std: Divided by; one number, or one per channel.
+        scale: Divided by first, 255 turns 8-bit values into 0..1.
+        layout: Layout of the stored arrays; they are transposed if the network takes the other one. Image files
+            need none; for them it says what the network takes where the shape of its input leaves that open.
+        channel_order: Order in which channels of image files are handed over; files are decoded to RGB.
+        resize: Height and width to which image files are scaled, bilinear, without keeping the aspect ratio.
+
+    Raises:
+        DataError: A number is out of range, or mean and std differ in length.
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    scale: float | None = None
+    layout: Layout | None = None
+    channel_order: ChannelOrder | None = None
+    resize: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        _require("mean", self.mean, lambda values: len(values) > 0 and all(map(math.isfinite, values)), "finite")
+        _require("std", self.std, lambda values: len(values) > 0 and all(map(_positive, values)), "positive")
+        _require("scale", self.scale, _positive, "positive: values are divided by it")
+        _require("layout", self.layout, lambda value: value in get_args(Layout), "NCHW or NHWC")
+        _require("channel order", self.channel_order, lambda value: value in get_args(ChannelOrder), "RGB or BGR")
+        _require("resize", self.resize, lambda size: len(size) == 2 and min(size) > 0, "a positive height and width")
+        lengths = {len(values) for values in (self.mean, self.std) if values is not None and len(values) > 1}
+        if len(lengths) > 1:
+            raise DataError(
+                "mean and std have different numbers of channels",
+                where=[f"mean  {_numbers(self.mean)}", f"std   {_numbers(self.std)}"],
+                help="give one number, or one number per channel",
+            )
+
+    @property
+    def arithmetic(self) -> bool:
+        """Whether values are changed, that is whether mean, std or scale was declared."""
+        return (self.mean, self.std, self.scale) != (None, None, None)
+
+    def apply(self, array: Array) -> NDArray[np.float32]:
+        """Compute ``(x / scale - mean) / std`` in float32; what was not declared is left out.
+
+        Args:
+            array: ``[samples, ...]`` of any number type, left unchanged. Several means or stds run along the last
+                axis if ``layout`` is NHWC, else along axis 1.
+
+        Returns:
+            float32 array of the same shape; the array itself if it is float32 and no arithmetic is declared.
+
+        Raises:
+            DataError: mean or std have another length than the channel axis.
+        """
+        if not self.arithmetic:
+            return array.astype(np.float32, copy=False)
+        result = array.astype(np.float32)
+        if self.scale is not None:
+            result /= np.float32(self.scale)
+        if self.mean is not None:
+            result -= self._per_channel("mean", self.mean, result.shape)
+        if self.std is not None:
+            result /= self._per_channel("std", self.std, result.shape)
+        return result
+
+    def _per_channel(self, name: str, values: tuple[float, ...], shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """``values`` shaped so that they run along the channel axis of an array of this shape."""
+        if len(values) == 1:
+            return np.asarray(values[0], np.float32)
+        axis = len(shape) - 1 if self.layout == "NHWC" else 1
+        if axis < 1 or axis >= len(shape) or shape[axis] != len(values):
+            raise DataError(
+                f"{name} has another number of channels than the data",
+                where=[f"{name}  {_numbers(values)}", f"data  {shape}, channels along axis {axis}"],
+                help=f"give one {name} or one per channel; if the channels are the last axis, pass --layout NHWC",
+            )
+        return np.asarray(values, np.float32).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+
+
+def _require(name: str, value: Any, valid: Callable[[Any], bool], what: str) -> None:
+    if value is not None and not valid(value):
+        raise DataError(f"{name} must be {what}", where=f"{name}  {_numbers(value)}")
+
+
+def _positive(value: float) -> bool:
+    return math.isfinite(value) and value > 0
+
+
+def _numbers(value: Any) -> str:
+    return ",".join(f"{v}" for v in value) if isinstance(value, tuple) else str(value)
+
+
+def layout_of(shape: Sequence[int | None]) -> Layout | None:
+    """Layout of a four-axis image tensor, told by its axis of 1, 3 or 4 entries; ``None`` if that decides nothing."""
+    if len(shape) != 4:
+        return None
+    first, last = shape[1] in _IMAGE_CHANNELS, shape[3] in _IMAGE_CHANNELS
+    return None if first == last else "NCHW" if first else "NHWC"
+
+
+# --- options of the command line ---------------------------------------------------------------------------------
+
+
+def parse_preprocessing(options: Mapping[str, Sequence[str]]) -> dict[Role, Preprocessing]:
+    """Turn option values such as ``0.485,0.456,0.406`` or ``representative=0`` into one declaration per data set.
+
+    Args:
+        options: Values by option name (``mean``, ``std``, ``scale``, ``layout``, ``channel-order``, ``resize``;
+            dashes or underscores). A value without a role holds for both sets, one with a role only for its own.
+
+    Returns:
+        A `Preprocessing` for every role.
+
+    Raises:
+        DataError: A value cannot be read, is given twice, or names no role.
+    """
+    fields: dict[Role, dict[str, Any]] = {role: {} for role in ROLES}
+    for option, texts in options.items():
+        name = option.strip("-").replace("-", "_")
+        if name not in _PARSERS:
+            raise DataError("unknown preprocessing option", where=f"--{option}", help=f"known are {_flags(_PARSERS)}")
+        for role, value in _values_by_role(name, texts).items():
+            fields[role][name] = value
+    return {role: _declared(role, values) for role, values in fields.items()}
+
+
+def _declared(role: Role, fields: Mapping[str, Any]) -> Preprocessing:
+    try:
+        return Preprocessing(**fields)
+    except DataError as error:
+        raise DataError(f"{role} data: {error.message}", where=error.where, help=error.help) from None
+
+
+def _values_by_role(name: str, texts: Sequence[str]) -> dict[Role, Any]:
+    """Values of one option; those that name a role win over the one for both."""
+    given: dict[Role | None, Any] = {}
+    for text in texts:
+        role, value = _split_role(name, text)
+        if role in given:
+            raise DataError(
+                f"{_flag(name)} is given twice" + (f" for the {role} data" if role else ""),
+                where=f"{_flag(name)} {text}",
+                help=f"to treat the two data sets differently, write {_flag(name)} {' or '.join(ROLES)}=VALUE",
+            )
+        given[role] = _parse(name, value, text)
+    return {role: given.get(role, given.get(None)) for role in ROLES if role in given or None in given}
+
+
+def _split_role(name: str, text: str) -> tuple[Role | None, str]:
+    head, separator, value = text.partition("=")
+    if not separator:
+        return None, text
+    for role in ROLES:
+        if head.strip() == role:
+            return role, value
+    near = get_close_matches(head.strip(), ROLES, 1, 0.3)
+    raise DataError(
+        f"{_flag(name)} names no data set",
+        where=f"{_flag(name)} {text}",
+        help=f"write {_flag(name)} {near[0] if near else ROLES[0]}={value}; the sets are {' and '.join(ROLES)}",
+    )
+
+
+def _parse(name: str, value: str, text: str) -> Any:
+    parse, example = _PARSERS[name]
+    try:
+        return parse(value.strip())
+    except ValueError:
+        raise DataError(
+            f"{_flag(name)} cannot be read", where=f"{_flag(name)} {text}", help=f"write {_flag(name)} {example}"
+        ) from None
+
+
+def _floats(text: str) -> tuple[float, ...]:
+    return tuple(float(part) for part in text.split(","))
+
+
+def _size(text: str) -> tuple[int, int]:
+    sides = [int(part) for part in text.lower().replace("x", ",").split(",")]
+    if len(sides) > 2:
+        raise ValueError(text)
+    return sides[0], sides[-1]
+
+
+def _choice(choices: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.upper() not in choices:
+            raise ValueError(text)
+        return text.upper()
+
+    return parse
+
+
+_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "mean": (_floats, "0.485,0.456,0.406, one number or one per channel"),
+    "std": (_floats, "0.229,0.224,0.225, one number or one per channel"),
+    "scale": (float, "255, the number that values are divided by"),
+    "layout": (_choice(get_args(Layout)), "NCHW or NHWC"),
+    "channel_order": (_choice(get_args(ChannelOrder)), "RGB or BGR"),
+    "resize": (_size, "224 or 224x320, height first"),
+}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _flags(names: Mapping[str, Any]) -> str:
+    return ", ".join(_flag(name) for name in names)
+
+
+# --- image files -------------------------------------------------------------------------------------------------
+
+
+def read_image(path: Path, channels: int | None, preprocessing: Preprocessing) -> NDArray[np.uint8]:
+    """Decode one image file as the declaration says, before any arithmetic.
+
+    Args:
+        path: File in any 8-bit format that Pillow reads; EXIF rotation is not applied.
+        channels: 1 (grey), 3 or 4 (with transparency); ``None`` means 3.
+        preprocessing: Its ``resize`` and ``channel_order`` are applied.
+
+    Returns:
+        uint8 array ``[height, width, channels]``.
+
+    Raises:
+        DataError: Pillow is missing, the file cannot be decoded, or it does not hold 8-bit channels.
+    """
+    Image = _pillow()
+    mode = _PILLOW_MODES.get(3 if channels is None else channels)
+    if mode is None:
+        raise DataError(
+            "image files have 1, 3 or 4 channels",
+            where=f"model  takes {channels} channels",
+            help="save the samples as an .npz with one array per model input",
+        )
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith(("I", "F")):
+                raise DataError(
+                    "image does not have 8 bits per channel",
+                    where=f"{path}  {image.mode}",
+                    help="convert it to 8 bits, or save the samples as an .npz",
+                )
+            pixels = image.convert(mode)
+            if preprocessing.resize is not None:
+                height, width = preprocessing.resize
+                pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
+            array = np.asarray(pixels)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(
+            "image cannot be decoded",
+            where=[str(path), f"cause  {error}"],
+            help="remove the file or replace it by an intact one",
+        ) from error
+    array = array.reshape(*array.shape[:2], -1)
+    return _reversed_channels(array) if preprocessing.channel_order == "BGR" else array
+
+
+def _reversed_channels(array: Array) -> Array:
+    """Colours in reverse order; transparency stays last, grey stays."""
+    return np.concatenate([array[..., 2::-1], array[..., 3:]], axis=-1) if array.shape[-1] >= 3 else array
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(
+            "image files need Pillow, which is not installed", help="pip install 'quantmedic[images]'"
+        ) from None
+    return Image

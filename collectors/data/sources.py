@@ -1,0 +1,290 @@
+"""Where raw samples come from: arrays, files of one sample each, images, or functions."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, tee
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from quantmedic.collectors.data.arrays import (
+    Array,
+    Column,
+    Found,
+    array_content,
+    as_array,
+    file_content,
+    first_bytes,
+    memory_column,
+    npy_column,
+    npz_columns,
+    runs,
+)
+from quantmedic.collectors.data.batches import Piece, Selection
+from quantmedic.collectors.data.functions import FUNCTION, FunctionSource, import_function
+from quantmedic.collectors.data.inputs import InputSpec, bind
+from quantmedic.collectors.data.labels import (
+    LABELS,
+    Labels,
+    checked_labels,
+    class_labels,
+    folder_labels,
+    label_count_error,
+)
+from quantmedic.collectors.data.messages import missing, shape_text, table
+from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, read_image
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import DataError
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+
+class Source(Protocol):
+    """Where raw samples come from, already bound to the model's input names."""
+
+    @property
+    def origin(self) -> str: ...
+
+    @property
+    def samples(self) -> int | None: ...
+
+    @property
+    def labelled(self) -> bool: ...
+
+    @property
+    def is_images(self) -> bool: ...
+
+    @property
+    def alike(self) -> bool:
+        """Whether all samples are known to have one shape and type."""
+        ...
+
+    @property
+    def notices(self) -> Sequence[str]: ...
+
+    @property
+    def preview(self) -> Mapping[str, Found]:
+        """What is known of the arrays before reading them all."""
+        ...
+
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        """A new pass over the wanted samples, about ``size`` at a time where the source can choose.
+
+        A source that cannot tell its ``samples`` cannot skip any either: it hands out all of them.
+        """
+        ...
+
+    def content(self) -> Iterator[bytes] | None:
+        """All bytes, for the checksum."""
+        ...
+
+
+def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role) -> Source:
+    """The source that the user's path, array, mapping, function or iterable stands for."""
+    if isinstance(source, str | Path):
+        path = Path(source).expanduser()
+        if path.is_dir():
+            return _open_folder(path, inputs, preprocessing, role)
+        if path.exists():
+            return _ArraySource.of_file(path, inputs, role)
+        if isinstance(source, str) and FUNCTION.fullmatch(source):
+            return FunctionSource(import_function(source, f"{role} data"), source, inputs, role)
+        raise missing(path, f"{role} data")
+    if isinstance(source, Mapping):
+        arrays = {str(name): as_array(value, str(name)) for name, value in source.items()}
+        return _ArraySource.of_arrays(arrays, "arrays", inputs, role)
+    if hasattr(source, "__array__"):
+        return _ArraySource.of_arrays({"": as_array(source, "array")}, "array", inputs, role)
+    if callable(source):
+        return FunctionSource(source, getattr(source, "__name__", "function"), inputs, role)
+    if isinstance(source, Iterable) and not isinstance(source, Iterator):
+        batches: Iterable[Any] = source
+        return FunctionSource(lambda: batches, type(source).__name__, inputs, role)
+    raise DataError(
+        f"{role} data are of a kind that is not known",
+        where=type(source).__name__,
+        help="give a path, module:function, an array, a mapping of arrays, or a function that yields batches "
+        "(the function, not the generator it returns: it is called once per pass)",
+    )
+
+
+def _open_folder(folder: Path, inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role) -> Source:
+    arrays = sorted(path for path in folder.glob("*.npy") if not path.name.startswith("."))
+    names = {spec.name for spec in inputs}
+    samples = [path for path in arrays if path.stem != LABELS or LABELS in names]
+    if samples:
+        if len(inputs) > 1 or inputs[0].name in {path.stem for path in samples}:
+            return _ArraySource.of_folder(folder, arrays, inputs, role)
+        return _FileSource.of_arrays(folder, samples, inputs[0], role)
+    images = [path for path in folder.rglob("*") if _is_image(path.relative_to(folder))]
+    if images:
+        return _FileSource.of_images(folder, images, inputs, preprocessing, role)
+    raise DataError(
+        f"{role} folder holds neither .npy files nor images",
+        where=str(folder),
+        help=f"put one <input>.npy per model input there ({', '.join(sorted(names))}), one .npy per sample, or images",
+    )
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not any(part.startswith((".", "__")) for part in path.parts)
+
+
+class _ArraySource:
+    """Whole arrays: an .npz, a folder with one .npy per input, or arrays in memory. Read some rows at a time."""
+
+    is_images = False
+    alike = True
+    notices: Sequence[str] = ()
+
+    def __init__(
+        self,
+        origin: str,
+        columns: Mapping[str, Column],
+        files: Sequence[Path],
+        inputs: Sequence[InputSpec],
+        role: Role,
+    ):
+        self.origin = origin
+        self._columns, labels = bind(columns, inputs, origin, role)
+        self._files = files
+        self.preview = {name: column.found for name, column in self._columns.items()}
+        self.labelled = labels is not None
+        self._labels = None if labels is None else checked_labels(labels.read(), f"{origin}  {LABELS}")
+        self.samples = self._common_length(role)
+
+    @classmethod
+    def of_file(cls, path: Path, inputs: Sequence[InputSpec], role: Role) -> "_ArraySource":
+        start = first_bytes(path)
+        if start.startswith(b"PK"):
+            return cls(path.name, npz_columns(path), [path], inputs, role)
+        if start.startswith(b"\x93NUMPY"):
+            return cls(path.name, {"": npy_column(path)}, [path], inputs, role)
+        pickled = start.startswith(b"\x80")
+        raise DataError(
+            f"{role} data are not an .npz archive",
+            where=[str(path), *(["note: a pickle, which could run any code, is never loaded"] if pickled else [])],
+            help="save them with numpy.savez(path, input_name=array), or give a folder of images or .npy files",
+        )
+
+    @classmethod
+    def of_folder(cls, folder: Path, paths: Sequence[Path], inputs: Sequence[InputSpec], role: Role) -> "_ArraySource":
+        return cls(_folder_name(folder), {path.stem: npy_column(path) for path in paths}, paths, inputs, role)
+
+    @classmethod
+    def of_arrays(
+        cls, arrays: Mapping[str, Array], origin: str, inputs: Sequence[InputSpec], role: Role
+    ) -> "_ArraySource":
+        return cls(origin, {name: memory_column(name, array) for name, array in arrays.items()}, (), inputs, role)
+
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        every, *each = tee(wanted.rows(size, self.samples), 1 + len(self._columns))
+        columns = [column.blocks(rows) for column, rows in zip(self._columns.values(), each, strict=True)]
+        for rows, blocks in zip(every, zip(*columns, strict=True), strict=True):
+            labels = None if self._labels is None else self._labels[rows]
+            yield Piece(dict(zip(self._columns, blocks, strict=True)), labels, rows=rows)
+
+    def content(self) -> Iterator[bytes]:
+        if self._files:
+            return file_content(self._files)
+        columns = (array_content(name, column.read()) for name, column in self._columns.items())
+        labels = () if self._labels is None else array_content(LABELS, self._labels)
+        return chain(chain.from_iterable(columns), labels)
+
+    def _common_length(self, role: Role) -> int:
+        found = [column.found for column in self._columns.values()]
+        if any(not item.shape for item in found):
+            return 0
+        lengths = [len(range(item.shape[0])) for item in found]
+        rows = [item.where for item in found]
+        if self._labels is not None:
+            lengths.append(len(self._labels))
+            rows.append((self.origin, LABELS, f"{shape_text(self._labels.shape)} {self._labels.dtype}"))
+        if len(set(lengths)) > 1:
+            raise DataError(
+                f"{role} arrays hold different numbers of samples",
+                where=table(*rows),
+                help="axis 0 of every array, and the labels, count the same samples",
+            )
+        return lengths[0]
+
+
+class _FileSource:
+    """One sample per file, for models with one input: .npy files or images, read one at a time."""
+
+    def __init__(
+        self,
+        folder: Path,
+        paths: Sequence[Path],
+        read: Callable[[Path], Array],
+        spec: InputSpec,
+        labels: Labels | None,
+        is_images: bool,
+        role: Role,
+        notices: Sequence[str] = (),
+    ):
+        self.origin = _folder_name(folder)
+        self.samples = len(paths)
+        self.labelled = labels is not None
+        self.is_images = is_images
+        # Pixels are bytes and shapes are checked; the type of each array is written in its own file.
+        self.alike = is_images and None not in spec.shape[1:]
+        self.notices = notices
+        if labels is not None and len(labels.values) != len(paths):
+            raise label_count_error(role, labels, self.origin, str(len(paths)))
+        first = read(paths[0])
+        self.preview = {spec.name: Found(self.origin, paths[0].name, first.shape, first.dtype)}
+        self._folder, self._paths, self._read, self._name = folder, paths, read, spec.name
+        self._labels = None if labels is None else labels.values
+
+    @classmethod
+    def of_arrays(cls, folder: Path, paths: Sequence[Path], spec: InputSpec, role: Role) -> "_FileSource":
+        def read(path: Path) -> Array:
+            found = npy_column(path)
+            array = found.read()
+            if array.ndim == len(spec.shape) and len(array) != 1:
+                raise DataError(
+                    f"{role} folder holds a file with more than one sample",
+                    where=table(found.found.where, ("model", spec.name, shape_text(spec.shape))),
+                    help=f"save one sample per file, or all samples as {spec.name}.npy",
+                )
+            return array if array.ndim == len(spec.shape) else array[np.newaxis]
+
+        return cls(folder, paths, read, spec, folder_labels(folder), False, role)
+
+    @classmethod
+    def of_images(
+        cls, folder: Path, paths: Sequence[Path], inputs: Sequence[InputSpec], preprocessing: Preprocessing, role: Role
+    ) -> "_FileSource":
+        if len(inputs) > 1 or len(inputs[0].shape) != 4:
+            raise DataError(
+                "a folder of images fits only a model with one input of four axes",
+                where=[str(folder), *table(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs])],
+                help="save the samples as an .npz with one array per model input",
+            )
+        layout = layout_of(inputs[0].shape) or preprocessing.layout or "NCHW"
+        channels = inputs[0].shape[1 if layout == "NCHW" else 3]
+        ordered = sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
+        classes, notices = class_labels(folder, ordered, role)
+        labels = folder_labels(folder) if classes is None else Labels(classes, "class folders")
+
+        def read(path: Path) -> Array:
+            return read_image(path, channels, preprocessing)[np.newaxis]
+
+        return cls(folder, ordered, read, inputs[0], labels, True, role, notices)
+
+    def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
+        for rows in wanted.rows(size, self.samples):
+            for i in chain.from_iterable(runs(rows)):
+                path, row = self._paths[i], slice(i, i + 1)
+                labels = None if self._labels is None else self._labels[row]
+                yield Piece({self._name: self._read(path)}, labels, rows=row, place=path.name)
+
+    def content(self) -> Iterator[bytes]:
+        names = ((path.relative_to(self._folder).as_posix().encode() + b"\0", path) for path in self._paths)
+        files = chain.from_iterable(chain((name,), file_content([path])) for name, path in names)
+        return files if self._labels is None else chain(files, array_content(LABELS, self._labels))
+
+
+def _folder_name(folder: Path) -> str:
+    return folder.resolve().name + "/"

@@ -1,0 +1,1 @@
+"""Checkpoints: weights against weights, nothing is run."""

@@ -1,0 +1,391 @@
+"""Two checkpoints in safetensors files as a case: weights against weights, nothing is run.
+
+Layers are matched by name. Every quantized layer becomes an operator with weight facts; there are no tensors and no
+data sets, so that whatever rests on activations is not judged.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.packed_weights import (
+    PackedLayer,
+    Settings,
+    Unreadable,
+    belongs,
+    packed_layers,
+)
+from quantmedic.collectors.from_checkpoint.safetensors_file import (
+    EIGHT_BIT_FLOATS,
+    INTEGERS,
+    Checkpoint,
+    Stored,
+    Values,
+    natural_order,
+    open_checkpoint,
+)
+from quantmedic.collectors.from_checkpoint.weight_groups import (
+    Measured,
+    measure_packed,
+    measure_values,
+    peer_facts,
+    slices,
+)
+from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
+from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
+from quantmedic.engine.case.records import Case, CaseRecord, OperatorRecord
+from quantmedic.engine.errors import ModelError
+
+Progress = Callable[[str, int, int | None], None]
+#: Prefixes that tools put before the names of all tensors, or leave out.
+_PREFIXES = ("model.", "transformer.", "module.", "language_model.", "base_model.model.", "_orig_mod.", "model.model.")
+#: Endings of constants that old checkpoints store and new ones do not.
+_CONSTANTS = ("rotary_emb.inv_freq", ".masked_bias", ".attn.bias", ".attention.bias", "position_ids")
+_EMBEDDING_WORDS = ("embed", "wte", "wpe", "word_embeddings")
+_OUTPUT_WEIGHTS = ("lm_head.weight", "output.weight", "embed_out.weight")
+#: Layers whose float weights are ``[inputs, outputs]``, and the architectures that have them.
+_CONV1D_LAYERS, _CONV1D_MODELS = ("c_attn", "c_proj", "c_fc", "q_attn"), ("gpt2", "openai-gpt")
+#: Rounding to bfloat16 changes a number by at most this share of it; float16 loses what is smaller than its least step.
+_BFLOAT16, _FLOAT16_STEP = 2.0**-8, 2.0**-24
+#: A reading that gains so much explains why weights look strange, in dB.
+_EXPLAINS_DB = 6.0
+_NAMES_SHOWN = 5
+_MAX_THREADS = 8
+
+
+@dataclass
+class _Pair:
+    """Both checkpoints with what was found on the way."""
+
+    floats: Checkpoint
+    quantized: Checkpoint
+    layers: dict[str, PackedLayer]
+    refused: Mapping[str, str]
+    names: Mapping[str, str]
+    notices: list[str]
+    missing: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One operator to be, with its name in both checkpoints."""
+
+    name: str
+    quantized_name: str
+    facts: WeightFacts
+    is_embedding: bool
+
+
+def collect(
+    float_path: Path,
+    quantized_path: Path,
+    *,
+    version: str,
+    threads: int | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> Case:
+    """Compare the weights of two checkpoints, tensor by tensor.
+
+    Args:
+        float_path: ``.safetensors`` file or folder of shards with the float weights.
+        quantized_path: The same with the quantized ones.
+        version: Version of quantmedic, for the record.
+        threads: Processor threads; all cores up to 8 by default.
+        progress: Told after every tensor.
+
+    Raises:
+        ModelError: A checkpoint cannot be read, is of the wrong kind, or the two do not belong together.
+    """
+    pair = _open(float_path, quantized_path)
+    found: list[_Layer] = []
+    ordered = sorted(pair.floats.tensors, key=natural_order)
+    with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
+        for done, name in enumerate(ordered, 1):
+            found += _compared(name, pair, workers)
+            progress("weights", done, len(ordered))
+    _refuse_strangers(found, pair)
+    return Case(_record(found, pair, version), {})
+
+
+def _open(float_path: Path, quantized_path: Path) -> _Pair:
+    floats, quantized = open_checkpoint(float_path), open_checkpoint(quantized_path)
+    codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
+    if codes:
+        raise ModelError(
+            "the float checkpoint is quantized itself",
+            where=[str(float_path), f"tensor  {codes[0]}  {floats.tensors[codes[0]].dtype}"],
+            help="give the weights that were quantized, first; are the two swapped?",
+        )
+    settings = Settings.of(quantized.settings)
+    layers, refused = packed_layers(quantized.tensors, settings)
+    names = _renamed(floats, quantized, {**layers, **refused})
+    pair = _Pair(floats, quantized, layers, refused, names, _declared(layers, settings))
+    pair.mismatched += [f"{name}: {why}" for name, why in refused.items()]
+    return pair
+
+
+def _is_code(tensor: Stored) -> bool:
+    last = tensor.name.rpartition(".")[2]
+    return tensor.dtype in INTEGERS and (last in ("qweight", "weight_packed", "_weight_qdata", "weight"))
+
+
+def _declared(layers: Mapping[str, PackedLayer], settings: Settings) -> list[str]:
+    """Contradictions between the configuration and the tensors, which win."""
+    found = []
+    bits = sorted({layer.bits for layer in layers.values()})
+    if settings.bits is not None and bits and settings.bits not in bits:
+        found.append(f"quantization_config says {settings.bits} bits, the tensors hold {', '.join(map(str, bits))}")
+    sizes = sorted({layer.group_size for layer in layers.values() if layer.groups > 1})
+    declared = settings.group_size
+    if declared is not None and declared > 0 and sizes and declared not in sizes:
+        found.append(f"quantization_config says groups of {declared}, the tensors hold {', '.join(map(str, sizes))}")
+    return found
+
+
+def _renamed(floats: Checkpoint, quantized: Checkpoint, layers: Iterable[str]) -> dict[str, str]:
+    """Names in the quantized checkpoint by the name that they have in the float one: ``….weight`` also for codes."""
+    layers = set(layers)
+    own = {name for name in quantized.tensors if not belongs(name, layers)}
+    own |= {f"{base}.weight" if base else "weight" for base in layers}
+    choices = [{name: name for name in own}]
+    for prefix in _PREFIXES:
+        choices.append({name.removeprefix(prefix): name for name in own})
+        choices.append({prefix + name: name for name in own})
+    return max(choices, key=lambda names: sum(name in floats.tensors for name in names))
+
+
+def _compared(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+    """The layer that one float tensor is the weight of, if it is one; what else is found goes into the pair."""
+    tensor, other = pair.floats.tensors[name], pair.names.get(name)
+    if other is None:
+        if not _is_spared(name, pair):
+            pair.missing.append(name)
+        return []
+    base = other.removesuffix("weight").removesuffix(".")
+    if base in pair.refused and other.endswith("weight"):
+        return []
+    layer = pair.layers.get(base) if other.endswith("weight") else None
+    if layer is not None:
+        return _packed(name, tensor, layer, pair, workers)
+    twin = pair.quantized.tensors[other]
+    if not tensor.is_float or not twin.is_float:
+        return []
+    if tensor.shape != twin.shape:
+        pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(twin.shape)} quantized")
+        return []
+    return _unpacked(name, tensor, twin, pair, workers)
+
+
+def _packed(name: str, tensor: Stored, layer: PackedLayer, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+    source = _source(tensor, layer, pair.floats)
+    if source is None:
+        pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(layer.shape)} as {layer.format}")
+        return []
+    try:
+        measured = measure_packed(layer, source, workers)
+    except Unreadable as why:
+        pair.mismatched.append(f"{name}: {why}")
+        return []
+    return [_layer(name, f"{layer.name}.weight".lstrip("."), measured, pair)]
+
+
+def _unpacked(name: str, tensor: Stored, twin: Stored, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+    """A tensor of real numbers in both: equal, changed, or quantized without codes."""
+    is_matrix = len(tensor.shape) > 1 and name.endswith("weight") and min(tensor.shape[:2]) > 1
+    if not _differs(tensor, twin):
+        if is_matrix:
+            pair.left.append(name)
+            return [_Layer(name, twin.name, WeightFacts(name=name), _is_embedding(name))]
+        return []
+    if not is_matrix:
+        if not name.endswith("bias"):
+            pair.altered.append(name)
+        return []
+    shape = (tensor.shape[0], math.prod(tensor.shape[1:]))
+    measured = measure_values(_rows_of(tensor), _rows_of(twin), shape, workers)
+    if measured.facts.quantizer.bits is None and pair.layers:
+        # Where other layers have codes, real numbers that changed were not quantized.
+        pair.altered.append(name)
+        measured = Measured(WeightFacts(name=name), measured.notices)
+        pair.left.append(name)
+    return [_layer(name, twin.name, measured, pair)]
+
+
+def _layer(name: str, quantized_name: str, measured: Measured, pair: _Pair) -> _Layer:
+    pair.notices += [f"{name}: {notice}" for notice in measured.notices]
+    facts = measured.facts.model_copy(update={"name": name})
+    return _Layer(name, quantized_name, facts, _is_embedding(name))
+
+
+def _source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
+    """Float weights as ``[outputs, inputs]``; None where the shapes do not fit."""
+    if not tensor.is_float or len(tensor.shape) < 2:
+        return None
+    flat = (tensor.shape[0], math.prod(tensor.shape[1:]))
+    turned = (flat[1], flat[0])
+    name = layer.name.rpartition(".")[2]
+    is_conv1d = floats.config.get("model_type") in _CONV1D_MODELS and name in _CONV1D_LAYERS
+    if flat == layer.shape and not (is_conv1d and flat == turned):
+        return _rows_of(tensor)
+    if turned == layer.shape and len(tensor.shape) == 2:
+        return lambda rows: np.ascontiguousarray(tensor.floats(None, rows).T)
+    return None
+
+
+def _rows_of(tensor: Stored) -> Callable[[slice], Values]:
+    return lambda rows: tensor.floats(rows).reshape(rows.stop - rows.start, -1)
+
+
+def _differs(tensor: Stored, twin: Stored) -> bool:
+    """Some element differs by more than a rounding to bfloat16 explains."""
+    width = math.prod(tensor.shape[1:]) if tensor.shape else 1
+    for rows in slices(tensor.rows, width, 1):
+        part = rows if tensor.shape else None
+        mine, theirs = tensor.read(part), twin.read(part)
+        if tensor.dtype == twin.dtype and np.array_equal(mine.view(np.uint8), theirs.view(np.uint8)):
+            continue
+        a, b = tensor.floats(part), twin.floats(part)
+        with np.errstate(invalid="ignore"):
+            close = (np.abs(a - b) <= _BFLOAT16 * np.abs(a) + _FLOAT16_STEP) | (a == b) | (np.isnan(a) & np.isnan(b))
+        if not close.all():
+            return True
+    return False
+
+
+def _is_spared(name: str, pair: _Pair) -> bool:
+    """The tensor is not needed: a constant of the architecture, or output weights that are the embeddings."""
+    if any(name.endswith(ending) for ending in _CONSTANTS) or not pair.floats.tensors[name].is_float:
+        return True
+    if not name.endswith(_OUTPUT_WEIGHTS):
+        return False
+    return any(config.get("tie_word_embeddings") is True for config in (pair.floats.config, pair.quantized.config))
+
+
+def _is_embedding(name: str) -> bool:
+    return any(word in name.lower() for word in _EMBEDDING_WORDS) and not name.endswith(_OUTPUT_WEIGHTS)
+
+
+def _refuse_strangers(layers: Iterable[_Layer], pair: _Pair) -> None:
+    """Refuse checkpoints whose weights have nothing in common, unless another reading of the codes explains it."""
+    known = [layer for layer in layers if layer.facts.similarity is not None]
+    strange = [
+        layer
+        for layer in known
+        if (layer.facts.similarity or 0.0) < ALIKE and not (layer.facts.reading_gain_db or 0.0) > _EXPLAINS_DB
+    ]
+    if len(strange) < MIN_STRANGERS or len(strange) < STRANGER_SHARE * len(known):
+        return
+    raise ModelError(
+        "the weights of the two checkpoints do not belong together",
+        where=[
+            f"float     {pair.floats.path}",
+            f"quantized {pair.quantized.path}",
+            f"{len(strange)} of {len(known)} layers hold other weights, first {strange[0].name}",
+        ],
+        help="is it made from these float weights, and were they rotated (QuaRot, SpinQuant) before? Then give those",
+    )
+
+
+def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
+    facts = peer_facts([layer.facts for layer in found])
+    operators = tuple(
+        OperatorRecord(
+            index=index,
+            name=layer.name.removesuffix(".weight"),
+            float_name=layer.name.removesuffix(".weight"),
+            quantized_name=layer.quantized_name.removesuffix(".weight"),
+            op_type="Gather" if layer.is_embedding else "Gemm",
+            inputs=(),
+            outputs=(),
+            is_compute=not layer.is_embedding,
+            is_first=None,
+            is_last=None,
+            executed_as=None,
+            weight=weight,
+            bias=BiasFacts(),
+        )
+        for index, (layer, weight) in enumerate(zip(found, facts, strict=True))
+    )
+    files = {"float": pair.floats, "quantized": pair.quantized}
+    return CaseRecord.of_files(
+        quantmedic_version=version,
+        model=_model_facts(operators, pair),
+        operators=operators,
+        notices=tuple(_notices(pair)),
+        run={
+            **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},
+            **{f"{kind}_sha256": checkpoint.fingerprint() for kind, checkpoint in files.items()},
+            "quantization_config": {
+                key: value for key, value in pair.quantized.settings.items() if isinstance(value, str | int | float)
+            },
+        },
+    )
+
+
+def _model_facts(operators: tuple[OperatorRecord, ...], pair: _Pair) -> ModelFacts:
+    compute = [op for op in operators if op.is_compute]
+    quantized = sum(op.weight.quantizer.bits is not None for op in compute)
+    changed = sum(op.weight.rounding.mse is not None for op in compute)
+    kinds = dict.fromkeys(_kind(op.weight) for op in operators if op.weight.format is not None)
+    rescaled = sum((op.weight.input_gain_ratio or 1.0) > 1.0 for op in operators)
+    return ModelFacts(
+        name=pair.quantized.path.name,
+        framework="safetensors",
+        format=", ".join(kinds) or None,
+        toolchain_marks=tuple(dict.fromkeys(layer.format for layer in pair.layers.values())),
+        operators=len(operators),
+        compute_operators=len(compute),
+        # Weights that changed without a grid may be quantized or not.
+        quantized_share=quantized / len(compute) if compute and quantized >= changed else None,
+        bytes_float=pair.floats.nbytes,
+        bytes_quantized=pair.quantized.nbytes,
+        size_ratio=pair.quantized.nbytes / pair.floats.nbytes if pair.floats.nbytes else None,
+        float_is_quantized=False,
+        checkpoint=CheckpointFacts(
+            tensors=len(pair.floats.tensors),
+            missing=len(pair.missing),
+            first_missing=next(iter(pair.missing), None),
+            mismatched=len(pair.mismatched),
+            first_mismatched=next(iter(pair.mismatched), None),
+            altered=len(pair.altered),
+            first_altered=next(iter(pair.altered), None),
+            rescaled_layers=rescaled,
+        ),
+    )
+
+
+def _kind(weight: WeightFacts) -> str:
+    quantizer = weight.quantizer
+    grouped = f" in groups of {weight.group_size}" if quantizer.granularity == "per_block" else ""
+    return f"{weight.format} {quantizer.bits}-bit{grouped}"
+
+
+def _notices(pair: _Pair) -> list[str]:
+    """What the report says above all findings."""
+    notices = [
+        "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "
+        "activations are not judged"
+    ]
+    lists: Mapping[str, list[str]] = {
+        "no counterpart in the quantized checkpoint": pair.missing,
+        "not comparable": pair.mismatched,
+        "changed although not quantized": pair.altered,
+        "left in float": pair.left,
+    }
+    for what, names in lists.items():
+        if names:
+            more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+            notices.append(f"{what}: {', '.join(names[:_NAMES_SHOWN])}{more}")
+    extra = sorted(set(pair.names.values()) - {pair.names[n] for n in pair.floats.tensors if n in pair.names})
+    if extra:
+        more = f" and {len(extra) - _NAMES_SHOWN} more" if len(extra) > _NAMES_SHOWN else ""
+        notices.append(f"only in the quantized checkpoint: {', '.join(extra[:_NAMES_SHOWN])}{more}")
+    return [*notices, *pair.notices]

@@ -1,0 +1,105 @@
+"""Compiled loops over groups of weights; ``weight_kernels`` says what they compute, in numpy."""
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.weight_fields import FIELDS, Floats, Grid, Integers, Values
+from quantmedic.collectors.measure import statistics_numba  # noqa: F401  (decides where compiled code is kept)
+from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
+
+_FAR, _HALF = np.float32(MISPLACED_STEPS), np.float32(0.5)
+_inner = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"}, forceinline=True)
+# Extremes vectorize only where NaN need not be told apart; the sums tell the caller of it.
+_finite = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "nnan"}, forceinline=True)
+
+
+@_inner
+def _errors(x: Any, y: Any) -> Any:
+    total, square, cross, power = 0.0, 0.0, 0.0, 0.0
+    for i in range(x.size):
+        a = np.float64(x[i])
+        d = np.float64(y[i]) - a
+        total += d
+        square += d * d
+        cross += a * d
+        power += a * a
+    return total, square, cross, power
+
+
+@_inner
+def _moments(x: Any) -> Any:
+    total, cube, fourth = 0.0, 0.0, 0.0
+    for i in range(x.size):
+        a = np.float64(x[i])
+        total += a
+        cube += a * a * a
+        fourth += (a * a) * (a * a)
+    return total, cube, fourth
+
+
+@_finite
+def _extremes(x: Any, y: Any) -> Any:
+    low, high, stored_low, stored_high, top = x[0], x[0], y[0], y[0], np.float32(0)
+    for i in range(x.size):
+        low = min(low, x[i])
+        high = max(high, x[i])
+        stored_low = min(stored_low, y[i])
+        stored_high = max(stored_high, y[i])
+        top = max(top, abs(y[i] - x[i]))
+    return low, high, stored_low, stored_high, top
+
+
+@_inner
+def _counts(x: Any, y: Any, step: Any, low: Any, high: Any) -> Any:
+    far, half = step * _FAR, step * _HALF
+    misplaced, clipped, ends = np.int32(0), np.int32(0), np.int32(0)
+    for i in range(x.size):
+        v = min(max(x[i], low), high)
+        misplaced += np.int32(abs(y[i] - v) > far)
+        clipped += np.int32(abs(x[i] - v) > half)
+        ends += np.int32(y[i] <= low) + np.int32(y[i] >= high)
+    return misplaced, clipped, ends
+
+
+@_finite
+def _widen(tops: Any, x: Any) -> None:
+    for i in range(x.size):
+        tops[i] = max(tops[i], abs(x[i]))
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _sums(x: Any, y: Any, step: Any, low: Any, high: Any, starts: Any, tops: Any, found: Any) -> None:
+    for r in range(x.shape[0]):
+        _widen(tops, x[r])
+        for g in range(starts.size - 1):
+            a, b = x[r, starts[g] : starts[g + 1]], y[r, starts[g] : starts[g + 1]]
+            out = found[r, g]
+            out[0], out[1], out[2], out[3] = _errors(a, b)
+            out[4], out[5], out[6] = _moments(a)
+            out[7], out[8], out[9], out[10], out[11] = _extremes(a, b)
+            out[12], out[13], out[14] = _counts(a, b, step[r, g], low[r, g], high[r, g])
+
+
+def group_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values) -> Floats:
+    """See ``weight_kernels.group_sums``."""
+    found = np.empty((len(x), len(starts) - 1, len(FIELDS)))
+    _sums(x, y, *grid, starts, tops, found)
+    return found
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _widened(half: Any, found: Any) -> None:
+    for i in range(half.size):
+        v = np.uint32(half[i])
+        found[i] = ((v & np.uint32(0x7FFF)) << np.uint32(13)) | ((v & np.uint32(0x8000)) << np.uint32(16))
+
+
+def from_half(bits: Any) -> Values:
+    """Finite float16 numbers, given as their bits, as float32: the exponent is moved, then its bias multiplied back."""
+    found = np.empty(bits.shape, np.uint32)
+    _widened(bits.reshape(-1), found.reshape(-1))
+    values = found.view(np.float32)
+    values *= np.float32(2.0**112)
+    return values

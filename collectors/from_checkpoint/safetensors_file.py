@@ -1,0 +1,303 @@
+"""Checkpoints in safetensors files: what they hold, read a slice of one tensor at a time.
+
+The library checks every file; its numpy reader has no bfloat16 and no float8, and a slice across rows reads the whole
+tensor, so the bytes themselves come from a memory map that is let go after each slice.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_checkpoint.group_sums import from_half
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[Any]
+Values = NDArray[np.float32]
+
+INDEX = "model.safetensors.index.json"
+#: Where quantization settings stand: the key in ``config.json``, or files of their own that older tools wrote.
+_SETTINGS = ("config.json", "quantize_config.json", "quant_config.json")
+_MAX_JSON = 1 << 27
+#: Bytes of each tensor that tell checkpoints of one architecture apart.
+_FINGERPRINT = 4096
+_HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
+#: Fewer numbers are not worth a compiled loop.
+_MANY = 1 << 14
+#: Numpy types of safetensors' names; bfloat16 and float8 are read as their bits.
+_TYPES: Mapping[str, str] = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "F8_E4M3": "u1",
+    "F8_E5M2": "u1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "F32": "<f4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F64": "<f8",
+}
+FLOATS = ("F64", "F32", "F16", "BF16")
+EIGHT_BIT_FLOATS = ("F8_E4M3", "F8_E5M2")
+INTEGERS = ("I8", "U8", "I16", "I32", "I64")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a file, described without reading it."""
+
+    name: str
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in FLOATS
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * np.dtype(_TYPES[self.dtype]).itemsize
+
+    @property
+    def rows(self) -> int:
+        """Length of the first axis; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
+
+    def read(self, rows: slice | None = None, columns: slice | None = None) -> Array:
+        """A copy of some rows of the first axis and columns of the second, as stored.
+
+        Raises:
+            ModelError: The file has become shorter since it was opened.
+        """
+        if not self.size:
+            return np.empty(self.shape, _TYPES[self.dtype])
+        try:
+            mapped = np.memmap(self.path, _TYPES[self.dtype], "r", self.offset, self.shape or (1,))
+        except (OSError, ValueError) as error:
+            raise damaged(self.path, error) from error
+        part = mapped if rows is None else mapped[rows]
+        part = part if columns is None else part[:, columns]
+        found = np.array(part)
+        return found if self.shape else found.reshape(())
+
+    def floats(self, rows: slice | None = None, columns: slice | None = None) -> Values:
+        """The same as float32."""
+        return as_floats(self.read(rows, columns), self.dtype)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A float or quantized model as one file or a folder of shards."""
+
+    path: Path
+    files: tuple[Path, ...]
+    tensors: Mapping[str, Stored]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def fingerprint(self) -> str:
+        """SHA-256 of names, types, shapes and the first bytes of all tensors: the files themselves may be terabytes."""
+        digest = hashlib.sha256()
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name]
+            digest.update(f"{name}\0{tensor.dtype}\0{tensor.shape}\0".encode())
+            with tensor.path.open("rb") as file:
+                file.seek(tensor.offset)
+                digest.update(file.read(min(_FINGERPRINT, tensor.nbytes)))
+        return digest.hexdigest()
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Describe a ``.safetensors`` file, or the shards of a folder; no tensor is read.
+
+    Raises:
+        ModelError: The library is missing, a file is missing or damaged, or the index names one outside of its folder.
+    """
+    safe_open = _library()
+    files = _files(path)
+    tensors: dict[str, Stored] = {}
+    for file in files:
+        for tensor in _header(file, safe_open):
+            if tensor.name in tensors:
+                raise ModelError(
+                    "a tensor stands in two files",
+                    where=[tensor.name, str(tensors[tensor.name].path), str(file)],
+                    help=f"remove the file that does not belong to the model, or name the shards in {INDEX}",
+                )
+            tensors[tensor.name] = tensor
+    if not tensors:
+        raise ModelError("the checkpoint holds no tensors", where=str(path), help="is it the right folder?")
+    folder = path if path.is_dir() else path.parent
+    config = _json(folder / _SETTINGS[0]) if (folder / _SETTINGS[0]).is_file() else {}
+    return Checkpoint(path, files, tensors, config, _settings(folder, config))
+
+
+def as_floats(values: Array, dtype: str) -> Values:
+    """Stored numbers as float32."""
+    if dtype == "BF16":
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if dtype in EIGHT_BIT_FLOATS:
+        return _eight_bit_table(dtype)[values]
+    if dtype == "F16" and values.size >= _MANY:
+        bits = np.ascontiguousarray(values).view(np.uint16)
+        if (bits & _HALF_MAGNITUDE).max() < _HALF_INFINITY:
+            return from_half(bits)
+    return np.ascontiguousarray(values, np.float32)
+
+
+def damaged(path: Path, error: object) -> ModelError:
+    """The error for a file that cannot be read."""
+    return ModelError(
+        "not a readable safetensors file",
+        where=[str(path), f"cause  {error}"],
+        help="download or copy it again; with Git LFS, is it only a pointer?",
+    )
+
+
+def natural_order(name: str) -> list[Any]:
+    """Key that sorts layer 10 behind layer 2."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+@lru_cache
+def _eight_bit_table(dtype: str) -> Values:
+    """Value of each byte of float8: E4M3 without infinities (bias 7), E5M2 as in IEEE 754 (bias 15)."""
+    exponents, bias = (4, 7) if dtype == "F8_E4M3" else (5, 15)
+    fraction_bits = 7 - exponents
+    codes = np.arange(256)
+    exponent = (codes >> fraction_bits) & (2**exponents - 1)
+    fraction = (codes & (2**fraction_bits - 1)) / 2**fraction_bits
+    values = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
+    if dtype == "F8_E4M3":
+        values[(codes & 0x7F) == 0x7F] = np.nan
+    else:
+        top = exponent == 2**exponents - 1
+        values[top] = np.where(fraction[top] == 0, np.inf, np.nan)
+    return np.where(codes >> 7, -values, values).astype(np.float32)
+
+
+def _library() -> Any:
+    try:
+        from safetensors import safe_open
+    except ImportError as error:
+        raise ModelError(
+            "the package safetensors is not installed",
+            help="pip install 'quantmedic[weights]'",
+        ) from error
+    return safe_open
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    if path.is_file():
+        if path.suffix == ".safetensors":
+            return (path,)
+        kind = "an index" if path.name.endswith(".index.json") else "no .safetensors file"
+        where = path.parent if kind == "an index" else "a .safetensors file or a folder"
+        raise ModelError(f"the checkpoint is {kind}", where=str(path), help=f"give {where}")
+    if not path.is_dir():
+        raise ModelError("no such checkpoint", where=str(path), help="give a .safetensors file or a folder with shards")
+    if (path / INDEX).is_file():
+        return _indexed(path / INDEX)
+    found = tuple(sorted(path.glob("*.safetensors")))
+    if found:
+        return found
+    pickled = any(path.glob("*.bin")) or any(path.glob("*.pt*"))
+    why = "pickled weights could run any code and are not read; save them as safetensors" if pickled else None
+    raise ModelError(
+        "the folder holds no .safetensors file",
+        where=str(path),
+        help=why or "give the folder with the weights",
+    )
+
+
+def _indexed(index: Path) -> tuple[Path, ...]:
+    """Shards that an index names, which must lie beside it."""
+    weight_map = _json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise ModelError(
+            "the index does not name the files of tensors",
+            where=str(index),
+            help="it needs a weight_map; write it again with save_pretrained",
+        )
+    files = []
+    for name in sorted(set(weight_map.values())):
+        if Path(name).name != name or "\\" in name or "\0" in name or name in ("", ".", ".."):
+            raise ModelError(
+                "the index names a file outside of its folder",
+                where=[str(index), f"file  {name}"],
+                help="shards lie beside the index; do not trust this checkpoint",
+            )
+        if not (index.parent / name).is_file():
+            raise ModelError("a shard is missing", where=[str(index), f"file  {name}"], help="download it, too")
+        files.append(index.parent / name)
+    return tuple(files)
+
+
+def _header(path: Path, safe_open: Any) -> Iterable[Stored]:
+    """Tensors of one file, which the library has found to be sound."""
+    try:
+        with safe_open(str(path), framework="numpy"):
+            pass
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+    except Exception as error:  # The library raises an exception type of its own, and OSError.
+        raise damaged(path, error) from error
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        if entry["dtype"] not in _TYPES:
+            raise ModelError(
+                "a tensor has a type that is not known",
+                where=[str(path), f"tensor  {name}", f"type  {entry['dtype']}"],
+                help=f"known are {', '.join(_TYPES)}",
+            )
+        yield Stored(name, path, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+
+
+def _settings(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the tool that quantized has written down; empty where it wrote nothing."""
+    for key in ("quantization_config", "compression_config"):
+        if isinstance(config.get(key), dict):
+            return config[key]
+    for name in _SETTINGS[1:]:
+        if (folder / name).is_file():
+            return _json(folder / name)
+    return {}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MAX_JSON:
+            raise ValueError(f"larger than {_MAX_JSON >> 20} MB")
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(
+            "not a readable JSON file", where=[str(path), f"cause  {error}"], help="download or write it again"
+        ) from error
+    return found

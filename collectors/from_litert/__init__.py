@@ -1,0 +1,1 @@
+"""LiteRT models: read and run with interpreters; an ONNX translation serves simulation and trials."""

@@ -1,0 +1,279 @@
+"""What a LiteRT model must keep to, so that the interpreter, which trusts its files, does not crash on it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from quantmedic.collectors.from_litert.flatbuffer import Array, Damaged, RawGraph, RawModel, RawOperator, RawTensor
+from quantmedic.collectors.pair.quantizer import Quantizer
+
+#: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
+BITS: Mapping[str, int] = {
+    "FLOAT32": 32,
+    "FLOAT16": 16,
+    "BFLOAT16": 16,
+    "FLOAT64": 64,
+    "FLOAT8_E4M3FN": 8,
+    "FLOAT8_E5M2": 8,
+    "INT2": 2,
+    "INT4": 4,
+    "INT8": 8,
+    "INT16": 16,
+    "INT32": 32,
+    "INT64": 64,
+    "UINT4": 4,
+    "UINT8": 8,
+    "UINT16": 16,
+    "UINT32": 32,
+    "UINT64": 64,
+    "BOOL": 8,
+    "COMPLEX64": 64,
+    "COMPLEX128": 128,
+    "STRING": 0,
+    "RESOURCE": 0,
+    "VARIANT": 0,
+}
+#: Whether codes of a type have a sign.
+SIGNED: Mapping[str, bool] = {
+    **dict.fromkeys(("INT2", "INT4", "INT8", "INT16", "INT32", "INT64"), True),
+    **dict.fromkeys(("UINT4", "UINT8", "UINT16", "UINT32", "UINT64"), False),
+}
+_MAX_RANK = 16
+#: The kernels count elements in int32.
+_MAX_SIZE = 2**31
+#: Bytes of all computed tensors of a graph, which are kept at once when every one of them is looked at.
+_MAX_MEMORY = 1 << 34
+_LEFT_OUT = -1
+#: Twice a larger step has no number in float32.
+_MAX_STEP = 1e37
+#: Options by which kernels divide, and the operators that have no result without them.
+_WINDOW = ("strideH", "strideW", "strideD", "dilationHFactor", "dilationWFactor", "dilationDFactor")
+_FILTER = ("filterHeight", "filterWidth")
+_MAX_WINDOW = 1 << 16
+_CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE")
+_POOLS = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
+#: Inputs and outputs that kernels read without counting them first; all others count.
+_OPERANDS: Mapping[str, tuple[int, int]] = {
+    "SLICE": (3, 1),
+    "STRIDED_SLICE": (4, 1),
+    "SPLIT": (2, 1),
+    "BATCH_MATMUL": (2, 1),
+    "READ_VARIABLE": (1, 1),
+    "SIGN": (1, 1),
+}
+#: What makes text, resources and variants of anything else; all others write numbers, wherever they are told to.
+_MAKERS = ("VAR_HANDLE", "HASHTABLE", "HASHTABLE_FIND", "READ_VARIABLE", "IF", "WHILE", "CALL", "STABLEHLO_COMPOSITE")
+#: Values that an enumeration has, by the name of the option.
+_CHOICES: Mapping[str, int] = {"padding": 2, "fusedActivationFunction": 6}
+#: Bits by which the kernels of sums shift their inputs up before they scale them down to the output's step.
+_SUM_SHIFT: Mapping[int, int] = {8: 20, 16: 15}
+#: Whole bits of the numbers with which the integer Softmax computes.
+_SOFTMAX_SHIFT = 26
+
+
+def check_places(places: Iterable[int], count: int, what: str) -> None:
+    """Raises: Damaged: A place is not below the count."""
+    for place in places:
+        if not 0 <= place < count:
+            raise Damaged(f"{what} names place {place} of {count}")
+
+
+def check_shape(tensor: RawTensor, what: str) -> None:
+    """Raises: Damaged: A side is negative, or the tensor is larger than the kernels count."""
+    if len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0 or prod(tensor.shape) >= _MAX_SIZE:
+        raise Damaged(f"{what} has the shape {list(tensor.shape[: _MAX_RANK + 1])}")
+    if tensor.signature is None:
+        return
+    if len(tensor.signature) != len(tensor.shape) or min(tensor.signature) < -1:
+        raise Damaged(f"{what} has the shape {list(tensor.shape)} and the signature {list(tensor.signature)}")
+
+
+def check_memory(sizes: Iterable[int]) -> None:
+    """Raises: Damaged: Tensors of these sizes in bytes do not fit together."""
+    if (total := sum(sizes)) > _MAX_MEMORY:
+        raise Damaged(f"its tensors take {total / 2**30:.0f} GiB")
+
+
+def check_content(tensor: RawTensor, kind: str, content: Array | None, expected: int, what: str) -> None:
+    """Raises: Damaged: The buffer of a constant is not as large as its shape and type say."""
+    if content is None:
+        return
+    if tensor.is_variable:
+        raise Damaged(f"{what} is a variable and a constant")
+    if kind == "STRING":
+        _check_text(content, prod(tensor.shape), what)
+        return
+    if not tensor.is_sparse and BITS[kind] and content.nbytes != expected:
+        raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {expected}")
+
+
+def _check_text(content: Array, count: int, what: str) -> None:
+    """A count, the offsets of as many strings and of their end, the strings."""
+    head = 4 * (count + 2)
+    offsets = content[: len(content) // 4 * 4].view("<i4")[: count + 2]
+    if len(content) < head or offsets[0] != count or (np.diff(offsets[1:]) < 0).any():
+        raise Damaged(f"{what} does not hold {count} strings")
+    if offsets[1] != head or offsets[-1] > len(content):
+        raise Damaged(f"{what} holds strings outside of its buffer")
+
+
+def check_grid(tensor: RawTensor, kind: str, what: str) -> None:
+    """Raises: Damaged: Scales and zero points do not fit the tensor or each other, or are none."""
+    grid = tensor.grid
+    if grid is None or not grid.scale.size:
+        return
+    if grid.zero_point.size != grid.scale.size:
+        raise Damaged(f"{what} has {grid.scale.size} scales and {grid.zero_point.size} zero points")
+    if not np.isfinite(grid.scale).all() or (grid.scale < 0).any():
+        raise Damaged(f"{what} has a scale that is negative or not finite")
+    if kind in SIGNED and not _are_codes(grid.zero_point, BITS[kind], SIGNED[kind]):
+        raise Damaged(f"{what} has a zero point that {kind} does not hold")
+    if tensor.shape and not 0 <= grid.dimension < len(tensor.shape):
+        raise Damaged(f"{what} is quantized along axis {grid.dimension} of {len(tensor.shape)}")
+    if grid.scale.size > 1 and (not tensor.shape or tensor.shape[grid.dimension] != grid.scale.size):
+        raise Damaged(f"{what} of shape {list(tensor.shape)} has {grid.scale.size} scales along axis {grid.dimension}")
+
+
+def _are_codes(zero_point: Array, bits: int, signed: bool) -> bool:
+    lowest = -(2 ** (bits - 1)) if signed else 0
+    return bool(zero_point.min() >= lowest and zero_point.max() < lowest + 2**bits)
+
+
+def check_order(graph: RawGraph, there: set[int]) -> None:
+    """Every tensor is written once, before it is read.
+
+    Args:
+        graph: The graph.
+        there: Places of tensors that need not be written: constants, variables, empty ones.
+
+    Raises:
+        Damaged: A place is not in the graph; a tensor is read before it is written, or written twice.
+    """
+    count = len(graph.tensors)
+    check_places((*graph.inputs, *graph.outputs), count, "the graph")
+    written = set(graph.inputs)
+    for i, operator in enumerate(graph.operators):
+        _check_operator(graph, i, operator, count)
+        if missing := [j for j in operator.inputs if j != _LEFT_OUT and j not in written and j not in there]:
+            raise Damaged(f"operator {i} reads {graph.tensors[missing[0]].name!r} before it is written")
+        outputs = [j for j in operator.outputs if j != _LEFT_OUT]
+        if again := [j for j in outputs if j in written or (graph.tensors[j].buffer and j in there)]:
+            raise Damaged(f"operator {i} writes {graph.tensors[again[0]].name!r}, which is given")
+        written.update(outputs)
+    if missing := [j for j in graph.outputs if j not in written and j not in there]:
+        raise Damaged(f"the output {graph.tensors[missing[0]].name!r} is never written")
+
+
+def _check_operator(graph: RawGraph, i: int, operator: RawOperator, count: int) -> None:
+    for places in (operator.inputs, operator.outputs, operator.intermediates):
+        check_places((place for place in places if place != _LEFT_OUT), count, f"operator {i}")
+
+
+def check_options(kind: str, options: Mapping[str, Any], what: str) -> None:
+    """Raises: Damaged: An option is missing by which the kernel divides, or has a value that it does not take."""
+    needed = ("strideH", "strideW") if kind in _CONVOLUTIONS + _POOLS else ()
+    for name in (*needed, *(_FILTER if kind in _POOLS else ())):
+        if name not in options:
+            raise Damaged(f"{what} has no {name}")
+    for name in (*_WINDOW, *_FILTER):
+        if not 1 <= options.get(name, 1) <= _MAX_WINDOW:
+            raise Damaged(f"{what} has {name} {options[name]}")
+    for name, count in _CHOICES.items():
+        if isinstance(options.get(name, 0), int) and not 0 <= options.get(name, 0) < count:
+            raise Damaged(f"{what} has {name} {options[name]}")
+
+
+def check_operands(
+    kind: str, options: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str], what: str
+) -> None:
+    """Raises: Damaged: An operator of the library has fewer operands than its kernel reads, or writes no numbers.
+
+    Args:
+        kind: The operator.
+        options: Its options.
+        inputs: Types of what it reads.
+        outputs: Types of what it writes.
+        what: Its name in messages.
+    """
+    reads, writes = _OPERANDS.get(kind, (0, 0))
+    if len(inputs) < reads or len(outputs) < writes:
+        raise Damaged(f"{what} has {len(inputs)} inputs and {len(outputs)} outputs")
+    if kind == "SPLIT" and options.get("numSplits") != len(outputs):
+        raise Damaged(f"{what} has {len(outputs)} outputs and numSplits {options.get('numSplits')}")
+    from_numbers = all(BITS[one] for one in inputs) and kind not in _MAKERS
+    if from_numbers and not all(BITS[one] for one in outputs):
+        raise Damaged(f"{what} writes {', '.join(outputs)}")
+
+
+def check_cast(
+    kind: str, inputs: Sequence[tuple[int | None, ...]], outputs: Sequence[tuple[int | None, ...]], what: str
+) -> None:
+    """Raises: Damaged: The real values of a constant are told to be more or fewer than its codes.
+
+    They are written once, before the first run, into a tensor whose size nothing compares with theirs.
+    """
+    if kind != "DEQUANTIZE" or not inputs or not outputs:
+        return
+    if inputs[0] != outputs[0] and None not in (*inputs[0], *outputs[0]):
+        raise Damaged(f"{what} makes the shape {list(outputs[0])} of {list(inputs[0])}")
+
+
+def check_steps(
+    kind: str,
+    options: Mapping[str, Any],
+    inputs: Sequence[Quantizer | None],
+    outputs: Sequence[Quantizer | None],
+    what: str,
+) -> None:
+    """Raises: Damaged: The integer kernel of an operator has no number for the ratio of the steps.
+
+    The kernels end the process then: of a sum where the output's step is too small for those of the inputs, of Softmax
+    where the input's step times ``beta`` is too small.
+    """
+    steps = [float(grid.scale) if grid and not grid.scale.ndim else 0.0 for grid in (*inputs, *outputs[:1])]
+    if not outputs or outputs[0] is None or not inputs or inputs[0] is None:
+        return
+    bits, largest = outputs[0].bits, max(steps[:-1])
+    summed = kind in ("ADD", "SUB") and bits in _SUM_SHIFT
+    if summed and (2 * largest >= 2.0 ** _SUM_SHIFT[bits] * steps[-1] or max(steps) > _MAX_STEP):
+        raise Damaged(f"{what} adds steps of {largest:.3g} to one of {steps[-1]:.3g}")
+    beta = options.get("beta", 0.0)
+    if kind == "SOFTMAX" and bits == 8 and not 1 < steps[0] * beta * 2.0**_SOFTMAX_SHIFT < np.inf:
+        raise Damaged(f"{what} has a step of {steps[0]:.3g} and beta {beta:.3g}")
+
+
+def check_calls(model: RawModel) -> None:
+    """Raises: Damaged: An operator calls a subgraph that is not there, or one that leads back to its own."""
+    calls = [sorted({place for op in graph.operators for place in _called(op.options)}) for graph in model.graphs]
+    for i, called in enumerate(calls):
+        check_places(called, len(calls), f"subgraph {i}")
+    state = [0] * len(calls)
+    for start in range(len(calls)):
+        _check_no_return(start, calls, state)
+
+
+def _check_no_return(start: int, calls: Sequence[Sequence[int]], state: list[int]) -> None:
+    """Walks down from a subgraph: 0 not seen, 1 on the way, 2 done."""
+    way: list[tuple[int, Iterator[int]]] = []
+    if not state[start]:
+        state[start] = 1
+        way.append((start, iter(calls[start])))
+    while way:
+        place, rest = way[-1]
+        below = next((other for other in rest if state[other] != 2), None)
+        if below is None:
+            state[place] = 2
+            way.pop()
+        elif state[below] == 1:
+            raise Damaged(f"subgraph {below} calls itself")
+        else:
+            state[below] = 1
+            way.append((below, iter(calls[below])))
+
+
+def _called(options: Mapping[str, Any]) -> Iterator[int]:
+    for name, value in options.items():
+        if name.lower().endswith("subgraphindex") or name == "subgraph":
+            yield int(value)

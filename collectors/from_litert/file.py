@@ -1,0 +1,365 @@
+"""A LiteRT model as its file holds it: tensors, operators and constants, checked before anything runs it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_litert.checks import (
+    BITS,
+    SIGNED,
+    check_calls,
+    check_cast,
+    check_content,
+    check_grid,
+    check_memory,
+    check_operands,
+    check_options,
+    check_order,
+    check_places,
+    check_shape,
+    check_steps,
+)
+from quantmedic.collectors.from_litert.flatbuffer import (
+    ACCIDENTS,
+    IDENTIFIER,
+    Damaged,
+    RawBlocks,
+    RawGraph,
+    RawModel,
+    RawTensor,
+    read_raw,
+)
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[Any]
+
+#: Numpy types of constants as they are handed on; types that are not here are not read.
+_TYPES: Mapping[str, str] = {
+    "FLOAT32": "<f4",
+    "FLOAT16": "<f2",
+    "BFLOAT16": "<f4",
+    "FLOAT64": "<f8",
+    "INT2": "i1",
+    "INT4": "i1",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "UINT4": "i1",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "BOOL": "?",
+    "COMPLEX64": "<c8",
+    "COMPLEX128": "<c16",
+}
+#: Types that stand several to a byte.
+_PACKED = {kind: signed for kind, signed in SIGNED.items() if BITS[kind] < 8}
+
+
+@dataclass(frozen=True)
+class LiteTensor:
+    """One tensor of the main graph.
+
+    Attributes:
+        index: Its place, by which the interpreter knows it.
+        name: Its name, made unique where the file's is empty or taken.
+        kind: Type by the schema's name: FLOAT32, FLOAT16, INT8, INT16, INT4, INT32, INT64, BOOL …
+        shape: Sides; None for one that depends on the data.
+        quantizer: Its grid; None for one without.
+        data: What a constant holds, of fewer than 8 bits unpacked to int8; None for what is computed.
+    """
+
+    index: int
+    name: str
+    kind: str
+    shape: tuple[int | None, ...]
+    quantizer: Quantizer | None = None
+    data: Array | None = None
+
+
+@dataclass(frozen=True)
+class LiteOperator:
+    """One operator: ``kind`` by the schema's name, such as CONV_2D, or the name of a custom operator.
+
+    ``inputs`` are places of tensors, -1 for one that is left out. ``options`` are the schema's, names in its spelling
+    (strideH, fusedActivationFunction), enumerations as numbers.
+    """
+
+    index: int
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_custom: bool = False
+
+
+@dataclass(frozen=True)
+class LiteModel:
+    """The main graph of a file, its operators in the order of execution."""
+
+    path: Path
+    content: bytes = field(repr=False)
+    tensors: tuple[LiteTensor, ...]
+    operators: tuple[LiteOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    description: str = ""
+    notices: tuple[str, ...] = ()
+
+
+def read_litert(path: Path) -> LiteModel:
+    """Read and check a file.
+
+    Raises:
+        ModelError: It cannot be read, is no LiteRT model or a damaged one, or ai-edge-litert is not installed.
+    """
+    content = _content(path)
+    try:
+        return _model(path, content)
+    except ImportError as error:
+        raise ModelError(
+            "LiteRT models need the package ai-edge-litert", where=str(path), help="pip install 'quantmedic[litert]'"
+        ) from error
+    except Damaged as error:
+        raise _damaged(path, str(error)) from error
+    except (*ACCIDENTS, MemoryError) as error:
+        raise _damaged(path, "an offset or a length in it leads outside of the file") from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            start = file.read(8)
+            if start[4:] == IDENTIFIER:
+                return start + file.read()
+    except OSError as error:
+        raise ModelError(
+            f"cannot read this model: {error.strerror or error}", where=str(path), help="check the path"
+        ) from error
+    raise ModelError(
+        "this is no LiteRT model", where=str(path), help=f"a .tflite file has {IDENTIFIER.decode()} in bytes 4 to 8"
+    )
+
+
+def _damaged(path: Path, detail: str) -> ModelError:
+    return ModelError(
+        "this LiteRT model is damaged", where=[str(path), detail], help="write it again, or fetch it once more"
+    )
+
+
+def _model(path: Path, content: bytes) -> LiteModel:
+    raw = read_raw(content)
+    if not raw.graphs:
+        raise Damaged("it has no subgraph")
+    check_calls(raw)
+    notices: list[str] = []
+    read = [_graph(raw, graph, notices if graph is raw.graphs[0] else []) for graph in raw.graphs]
+    if rest := [graph.name or f"number {i}" for i, graph in enumerate(raw.graphs) if i]:
+        notices.append(f"only the main subgraph is diagnosed, not what it calls: {', '.join(rest)}")
+    for signature in raw.signatures:
+        check_places((signature.graph,), len(raw.graphs), f"signature {signature.name}")
+        check_places(signature.tensors, len(raw.graphs[signature.graph].tensors), f"signature {signature.name}")
+    tensors, operators = read[0]
+    main = raw.graphs[0]
+    return LiteModel(
+        path, content, tensors, operators, main.inputs, main.outputs, raw.description, tuple(dict.fromkeys(notices))
+    )
+
+
+def _graph(
+    raw: RawModel, graph: RawGraph, notices: list[str]
+) -> tuple[tuple[LiteTensor, ...], tuple[LiteOperator, ...]]:
+    """Tensors and operators of one graph, checked."""
+    kinds = _names("TensorType")
+    stored = [_stored(raw, tensor, kinds) for tensor in graph.tensors]
+    check_memory([one.nbytes for one in stored if one.content is None])
+    names = _unique([tensor.name for tensor in graph.tensors])
+    data = [_constant(one, name, notices) for one, name in zip(stored, names, strict=True)]
+    tensors = tuple(
+        LiteTensor(i, names[i], one.kind, one.sides, _quantizer(one, names[i], stored, data, notices), data[i])
+        for i, one in enumerate(stored)
+    )
+    operators = tuple(_operators(raw, graph))
+    check_order(graph, {i for i, one in enumerate(stored) if one.is_there})
+    for operator in operators:
+        _check_kernel(operator, tensors)
+    return tensors, operators
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor with the bytes of its buffer; None for one that is computed."""
+
+    raw: RawTensor
+    kind: str
+    content: Array | None
+
+    @property
+    def sides(self) -> tuple[int | None, ...]:
+        signature = self.raw.signature if self.content is None else None
+        return tuple(None if side < 0 else side for side in signature or self.raw.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.raw.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes in the interpreter, whose codes of fewer than 8 bits are packed."""
+        return -(-self.size * BITS[self.kind] // 8)
+
+    @property
+    def is_there(self) -> bool:
+        """It can be read before any operator has run."""
+        return self.content is not None or self.raw.is_variable or self.raw.is_external or not self.size
+
+
+def _stored(raw: RawModel, tensor: RawTensor, kinds: Mapping[int, str]) -> _Stored:
+    what = f"tensor {tensor.name!r}"
+    kind = kinds.get(tensor.code, str(tensor.code))
+    if kind not in BITS:
+        raise Damaged(f"{what} has type {kind}, which is not known")
+    check_shape(tensor, what)
+    check_places((tensor.buffer,), len(raw.buffers), what)
+    content = raw.buffers[tensor.buffer] if tensor.buffer else None
+    found = _Stored(tensor, kind, content)
+    check_content(tensor, kind, content, found.nbytes, what)
+    check_grid(tensor, kind, what)
+    return found
+
+
+def _constant(stored: _Stored, name: str, notices: list[str]) -> Array | None:
+    """What a constant holds; None with a notice where that is not told."""
+    if stored.raw.is_sparse or stored.raw.is_external:
+        where = "stored sparsely" if stored.raw.is_sparse else "stored in another file"
+        notices.append(f"the constant {name} is {where}: what it holds is not read")
+        return None
+    dtype = _TYPES.get(stored.kind)
+    if stored.content is None:
+        return None if stored.size or dtype is None or not stored.is_there else np.empty(stored.raw.shape, dtype)
+    if dtype is None:
+        notices.append(f"the constant {name} is of type {stored.kind}: what it holds is not read")
+        return None
+    return _values(stored, dtype).reshape(stored.raw.shape)
+
+
+def _values(stored: _Stored, dtype: str) -> Array:
+    assert stored.content is not None
+    if stored.kind in _PACKED:
+        return unpacked(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
+    if stored.kind == "BFLOAT16":
+        return (stored.content.view("<u2").astype(np.uint32) << 16).view(np.float32)
+    if stored.kind == "BOOL":
+        return stored.content != 0
+    return stored.content.view(dtype)
+
+
+def unpacked(content: Array, bits: int, size: int, *, signed: bool) -> NDArray[np.int8]:
+    """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = ((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size].astype(np.int8)
+    return np.where(codes >= 2 ** (bits - 1), codes - 2**bits, codes).astype(np.int8) if signed else codes
+
+
+def _quantizer(
+    stored: _Stored, name: str, tensors: Sequence[_Stored], data: Sequence[Array | None], notices: list[str]
+) -> Quantizer | None:
+    grid = stored.raw.grid
+    if grid is None or stored.kind not in SIGNED:
+        return None
+    bits, signed = BITS[stored.kind], SIGNED[stored.kind]
+    if grid.blocks is not None:
+        return _blocks(stored, name, grid.blocks, data)
+    if grid.is_other:
+        notices.append(f"{name} is quantized in a way that is not known here")
+        return None
+    if not grid.scale.size:
+        return None
+    scale, zero = grid.scale.astype(np.float32), grid.zero_point.astype(np.int64)
+    if scale.size == 1:
+        return Quantizer(scale.reshape(()), zero.reshape(()), bits, signed)
+    return Quantizer(scale, zero, bits, signed, axis=grid.dimension)
+
+
+def _blocks(stored: _Stored, name: str, blocks: RawBlocks, data: Sequence[Array | None]) -> Quantizer:
+    """The grid of a tensor with a scale for each block along one axis; the shape of the scales tells which."""
+    check_places((blocks.scales,), len(data), f"tensor {name}")
+    check_places((max(blocks.zero_points, 0),), len(data), f"tensor {name}")
+    scale = data[blocks.scales]
+    shape = stored.raw.shape
+    if scale is None or scale.dtype.kind != "f" or blocks.size < 1:
+        raise Damaged(f"tensor {name!r} names no scales of its blocks")
+    fitting = [
+        (axis, target)
+        for axis in reversed(range(len(shape)))
+        if prod(target := (*shape[:axis], -(-shape[axis] // blocks.size), *shape[axis + 1 :])) == scale.size
+    ]
+    if not fitting:
+        raise Damaged(f"tensor {name!r} of shape {shape} has {scale.size} scales for blocks of {blocks.size}")
+    axis, target = fitting[0]
+    zero = data[blocks.zero_points] if blocks.zero_points > 0 else None
+    if zero is not None and zero.size != scale.size:
+        raise Damaged(f"tensor {name!r} has {scale.size} scales and {zero.size} zero points")
+    zeros = np.zeros(target, np.int64) if zero is None else zero.reshape(target).astype(np.int64)
+    scales = scale.reshape(target).astype(np.float32)
+    return Quantizer(scales, zeros, BITS[stored.kind], SIGNED[stored.kind], axis=axis, block_size=blocks.size)
+
+
+def _operators(raw: RawModel, graph: RawGraph) -> Iterator[LiteOperator]:
+    names = _names("BuiltinOperator")
+    for i, operator in enumerate(graph.operators):
+        check_places((operator.code,), len(raw.codes), f"operator {i}")
+        code, custom = raw.codes[operator.code]
+        kind = names.get(code)
+        if kind is None:
+            raise Damaged(f"operator {i} is builtin operator {code}, which this ai-edge-litert does not know")
+        is_custom = kind == "CUSTOM"
+        if is_custom and not custom:
+            raise Damaged(f"operator {i} is a custom operator without a name")
+        kind = custom if is_custom else kind
+        yield LiteOperator(i, kind, operator.inputs, operator.outputs, operator.options, is_custom)
+
+
+def _check_kernel(operator: LiteOperator, tensors: Sequence[LiteTensor]) -> None:
+    what = f"operator {operator.index}, {operator.kind},"
+    if operator.is_custom:
+        return
+    inputs, outputs = ([tensors[i] for i in places if i >= 0] for places in (operator.inputs, operator.outputs))
+    kinds, written = [one.kind for one in inputs], [one.kind for one in outputs]
+    check_operands(operator.kind, operator.options, kinds, written, what)
+    check_cast(operator.kind, [one.shape for one in inputs], [one.shape for one in outputs], what)
+    check_options(operator.kind, operator.options, what)
+    grids, written_grids = [one.quantizer for one in inputs], [one.quantizer for one in outputs]
+    check_steps(operator.kind, operator.options, grids, written_grids, what)
+
+
+def _unique(names: Sequence[str]) -> list[str]:
+    taken: set[str] = set(names)
+    seen: set[str] = set()
+    found = []
+    for i, name in enumerate(names):
+        unique = name
+        if not name or name in seen:
+            unique = next(n for k in count() if (n := f"{name or 'tensor'}_{i + k}") not in taken)
+        taken.add(unique)
+        seen.add(unique)
+        found.append(unique)
+    return found
+
+
+@cache
+def _names(enumeration: str) -> Mapping[int, str]:
+    """Names of an enumeration of the schema by number."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    return {number: name for name, number in vars(getattr(schema, enumeration)).items() if isinstance(number, int)}

@@ -1,0 +1,238 @@
+"""Running LiteRT models: interpreters of one file, one for each thread that asks, and what they show of a batch.
+
+The interpreters are those that an application gets on this processor, with the delegate that LiteRT chooses by itself
+(XNNPACK). One that also shows intermediate tensors keeps all of them in memory.
+"""
+
+import os
+import queue
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_litert.file import LiteModel, LiteTensor
+from quantmedic.collectors.from_onnx.session import first_line
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+#: Samples at once with which is found out whether a model takes more than one.
+PROBED = 2
+#: Of its largest value an output may differ from that of one sample at a time, where kernels round by the batch.
+SAME_BATCHED = 0.02
+_GREETING = threading.Lock()
+_greeted: list[bool] = []
+
+
+class Session:
+    """Interpreters of one file, each lent to one thread at a time."""
+
+    def __init__(self, model: LiteModel, threads: int, *, observed: bool = False, delegated: bool = True) -> None:
+        """Make the first interpreter.
+
+        Args:
+            model: The file.
+            threads: Threads of one interpreter.
+            observed: Keep intermediate tensors, so that they can be read.
+            delegated: Let LiteRT choose its default delegate, as an application does; False: its own kernels.
+
+        Raises:
+            ModelError: The interpreter refuses the model; names the file and its words.
+        """
+        self._model, self._threads = model, threads
+        self._observed, self._delegated = observed, delegated
+        self._free: queue.LifoQueue[_Interpreter] = queue.LifoQueue()
+        self._free.put(self._made())
+
+    def run(self, feed: Mapping[int, Array], wanted: Sequence[int]) -> dict[int, Array]:
+        """Tensors of one batch by their places, as copies.
+
+        Args:
+            feed: Arrays by the place of the input; its first axis is resized to theirs.
+            wanted: Places of the tensors to read.
+
+        Raises:
+            ModelError: The model fails on this input; names the file and the interpreter's words.
+        """
+        with self._lent() as interpreter:
+            try:
+                interpreter.run(feed)
+                return {place: interpreter.read(place) for place in dict.fromkeys(wanted)}
+            except (ValueError, RuntimeError, TypeError) as error:
+                shapes = ", ".join(f"{self._name(k)} {array.dtype}{list(array.shape)}" for k, array in feed.items())
+                raise ModelError(
+                    "the model fails on this data",
+                    where=[f"{self._model.path}: {first_line(error)}", f"fed with {shapes}"],
+                    help="do shape, type and preprocessing of the data fit the model?",
+                ) from error
+
+    def readable(self, feed: Mapping[int, Array], wanted: Sequence[int]) -> set[int]:
+        """Places of tensors that hold values after a run.
+
+        Raises:
+            ModelError: The model fails on this input.
+        """
+        self.run(feed, [])
+        with self._lent() as interpreter:
+            return {place for place in wanted if interpreter.holds(place)}
+
+    def call(self, feed: Mapping[int, Array]) -> Any:
+        """A function that runs this batch, which it feeds beforehand, over and over on an interpreter of its own."""
+        interpreter = self._made()
+        interpreter.run(feed)
+        return interpreter.again
+
+    def _name(self, place: int) -> str:
+        return self._model.tensors[place].name
+
+    @contextmanager
+    def _lent(self) -> Iterator["_Interpreter"]:
+        """A free interpreter; one whose run fails is not used again."""
+        try:
+            interpreter = self._free.get_nowait()
+        except queue.Empty:
+            interpreter = self._made()
+        yield interpreter
+        self._free.put(interpreter)
+
+    def _made(self) -> "_Interpreter":
+        try:
+            return _Interpreter(self._model.content, self._threads, self._observed, self._delegated)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(
+                "the LiteRT interpreter cannot load the model",
+                where=f"{self._model.path}: {first_line(error)}",
+                help="does it run by itself? quantmedic doctor tells the version of ai-edge-litert",
+            ) from error
+
+
+class _Interpreter:
+    """One interpreter with the shapes that its inputs have now."""
+
+    def __init__(self, content: bytes, threads: int, observed: bool, delegated: bool) -> None:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        kinds = OpResolverType.BUILTIN if delegated else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        with warnings.catch_warnings(), _without_greeting():
+            warnings.simplefilter("ignore")  # that preserved tensors take memory
+            self._interpreter = Interpreter(
+                model_content=content,
+                num_threads=threads,
+                experimental_op_resolver_type=kinds,
+                experimental_preserve_all_tensors=observed,
+            )
+            self._interpreter.allocate_tensors()
+        details = self._interpreter.get_input_details()
+        self._shapes = {each["index"]: tuple(int(side) for side in each["shape"]) for each in details}
+
+    def run(self, feed: Mapping[int, Array]) -> None:
+        """Run it on arrays by place."""
+        resized = {place: array.shape for place, array in feed.items() if self._shapes[place] != array.shape}
+        for place, shape in resized.items():
+            self._interpreter.resize_tensor_input(place, list(shape))
+        if resized:
+            self._interpreter.allocate_tensors()
+            self._shapes.update(resized)
+        for place, array in feed.items():
+            self._interpreter.set_tensor(place, np.ascontiguousarray(array).reshape(array.shape))
+        self._interpreter.invoke()
+
+    def again(self) -> None:
+        """Run it on what it was fed with last."""
+        self._interpreter.invoke()
+
+    def read(self, place: int) -> Array:
+        """A copy of a tensor."""
+        found: Array = self._interpreter.get_tensor(place)
+        return found
+
+    def holds(self, place: int) -> bool:
+        """A tensor has values."""
+        try:
+            self._interpreter.get_tensor(place)
+        except ValueError:
+            return False
+        return True
+
+
+def is_open(model: LiteModel) -> bool:
+    """The shapes of all inputs leave open how many samples a batch has."""
+    shapes = [model.tensors[place].shape for place in model.inputs]
+    return bool(shapes) and all(shape and shape[0] is None for shape in shapes)
+
+
+def takes_batches(session: Session, model: LiteModel) -> bool:
+    """Whether a model whose inputs are open computes several samples at once, and the same as one at a time.
+
+    Constant shapes within may refuse more than one sample, or mix them: outputs of two are held against those of one
+    and one.
+    """
+    rng = np.random.default_rng(0)
+    feed = {place: _probe(model, place, rng) for place in model.inputs}
+    outputs = list(model.outputs)
+    try:
+        alone = [session.run({k: array[i : i + 1] for k, array in feed.items()}, outputs) for i in range(PROBED)]
+        together = session.run(feed, outputs)
+    except ModelError:
+        return False
+    return all(_is_same(together[place], [found[place] for found in alone]) for place in outputs)
+
+
+def dtype_of(tensor: LiteTensor) -> np.dtype[Any]:
+    """Type of the arrays that a tensor is read from and written to; of objects where numpy has none."""
+    try:
+        return np.dtype(tensor.kind.lower())
+    except TypeError:
+        return np.dtype(object)
+
+
+def _probe(model: LiteModel, place: int, rng: np.random.Generator) -> Array:
+    """Two samples that differ; of an integer input without a grid zeros, for it may hold places in a table."""
+    tensor = model.tensors[place]
+    shape = (PROBED, *(side or 1 for side in tensor.shape[1:]))
+    kind = dtype_of(tensor)
+    if kind.kind == "f":
+        return rng.random(shape).astype(kind)
+    if kind.kind == "i" and tensor.quantizer is not None:
+        return rng.integers(tensor.quantizer.qmin, tensor.quantizer.qmax + 1, shape).astype(kind)
+    return np.zeros(shape, kind)
+
+
+def _is_same(together: Array, alone: Sequence[Array]) -> bool:
+    if any(each.ndim == 0 for each in alone):
+        return False
+    expected = np.concatenate(alone)
+    if expected.shape != together.shape:
+        return False
+    a, b = expected.astype(np.float64), together.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return False
+    top = float(np.abs(a[finite]).max(initial=0.0))
+    return bool((np.abs(a - b)[finite] <= SAME_BATCHED * top).all())
+
+
+@contextmanager
+def _without_greeting() -> Iterator[None]:
+    """Keep off the terminal what the first interpreter of a process writes there, past Python, of its delegate."""
+    if _greeted:
+        yield
+        return
+    with _GREETING:
+        try:
+            kept, void = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        except OSError:  # there is no terminal to keep clean
+            yield
+            return
+        try:
+            os.dup2(void, 2)
+            yield
+            _greeted.append(True)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(void)

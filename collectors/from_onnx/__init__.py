@@ -1,0 +1,1 @@
+"""ONNX models: read, run and observed with onnxruntime."""

@@ -1,0 +1,295 @@
+"""Running ONNX models with chosen tensors exposed, and checking that exposing them changed nothing."""
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_litert.functions import DOMAIN as TRANSLATED
+from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
+from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
+from quantmedic.collectors.pair.graph import Graph, Tap
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+Feed = Mapping[str, Array]
+#: Sessions that the search for taps at fault may build before it gives up.
+SEARCH_LIMIT = 48
+#: Above this share of taps at fault the network is observed in simulation instead.
+DROP_LIMIT = 0.5
+_TOKEN = re.compile(r"(_token_\d+|/duplicated(_token_\d+)?)+$")
+_NAMED = "quantmedic:"
+
+
+def make_session(
+    model: onnx.ModelProto,
+    path: Path,
+    threads: int,
+    *,
+    exposed: Sequence[str] = (),
+    optimized: Path | None = None,
+    plain: bool = False,
+) -> ort.InferenceSession:
+    """A CPU session of a model in memory.
+
+    Args:
+        model: The model.
+        path: Where it came from, for messages.
+        threads: Threads within an operator.
+        exposed: Tensors that are outputs too.
+        optimized: Where to save the graph that is really executed.
+        plain: Execute the graph as it is written: quantizers in float, no integer kernels.
+
+    Raises:
+        ModelError: onnxruntime refuses the model; names the file and its words.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    # A pattern reserves all intermediate tensors at once, which most of the exposed ones leave unused.
+    options.enable_mem_pattern = False
+    # Spinning threads of one session would take the cores from the other.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
+    if any(function.domain == TRANSLATED for function in model.functions):
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if plain:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
+    try:
+        # Messages written one behind the other are read as one: so a large model is not copied for a few outputs.
+        more = onnx.ModelProto(graph=onnx.GraphProto(output=added_outputs(model, exposed)))
+        content = model.SerializeToString() + more.SerializeToString()
+    except ValueError as error:
+        raise ModelError(
+            "models over 2 GB are not supported yet", where=str(path), help="diagnose a part of the network"
+        ) from error
+    try:
+        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ModelError(
+            "onnxruntime cannot load the model",
+            where=f"{path}: {first_line(error)}",
+            help=older_than_its_quantizers(model)
+            or "does it run by itself? quantmedic doctor tells the version of onnxruntime",
+        ) from error
+
+
+def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: Path) -> list[Array]:
+    """Outputs of one batch.
+
+    Raises:
+        ModelError: The model fails on this input; names the file and onnxruntime's words.
+    """
+    try:
+        return session.run(list(names), dict(feed))
+    except Exception as error:
+        shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
+        raise ModelError(
+            "the model fails on this data",
+            where=[f"{path}: {first_line(error)}", f"fed with {shapes}"],
+            help="do shape, type and preprocessing of the data fit the model?",
+        ) from error
+
+
+def added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.ValueInfoProto]:
+    """Outputs that expose tensors; those that are outputs or inputs already are left alone."""
+    present = {value.name for value in (*model.graph.output, *model.graph.input)}
+    return [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(tensors) if name not in present]
+
+
+def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Bit-equal, NaN equal to NaN."""
+    return all(_same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _same(x: Array, y: Array) -> bool:
+    """Sequences and maps, which onnxruntime returns as Python objects, are not compared."""
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        return True
+    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+
+
+def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
+    """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite."""
+    return max((_difference(x, y) for x, y in zip(a, b, strict=True) if not _same(x, y)), default=0.0)
+
+
+def _difference(x: Array, y: Array) -> float:
+    before, after = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    finite = np.isfinite(before) & np.isfinite(after)
+    top = float(np.abs(before[finite]).max(initial=0.0))
+    if not np.array_equal(np.isfinite(before), np.isfinite(after)) or top == 0.0:
+        return np.inf
+    return float(np.abs(after - before)[finite].max()) / top
+
+
+class ObservedModel:
+    """The quantized model with taps that provably leave its outputs as they were.
+
+    Attributes:
+        session: The observed session.
+        taps: Indexes of the taps that are exposed.
+        dropped: Indexes of the taps that would have changed the outputs.
+        model: The model that was observed, before anything was exposed.
+        read: Every tap as the session shows it: onnxruntime may need its codes unsigned.
+        plain: Outputs of the model with nothing exposed.
+        simulated: True where dropping taps did not help, so that what is observed is not what is deployed.
+        difference: Largest relative change of an output by observing, 0 unless simulated.
+    """
+
+    def __init__(
+        self, graph: Graph, taps: Sequence[Tap], feed: Feed, threads: int, plain: Sequence[Array] | None = None
+    ) -> None:
+        self._graph, self._feed, self._threads = graph, feed, threads
+        self.plain = plain if plain is not None else self._outputs(make_session(graph.model, graph.path, threads))
+        self.dropped: list[int] = []
+        self.simulated, self.difference = False, 0.0
+        self.taps = list(range(len(taps)))
+        self.model, self.read = graph.model, list(taps)
+        if self._opens_unsigned(taps):
+            return
+        self.session, outputs = self._observe(self.taps)
+        if same_outputs(self.plain, outputs):
+            return
+        self._built = 1
+        kept: list[int] = []
+        solved = self._search(self.taps, kept)
+        if solved and len(kept) >= (1 - DROP_LIMIT) * len(taps):
+            self.session, _ = self._observe(kept)
+            self.taps, self.dropped = kept, [i for i in self.taps if i not in kept]
+            return
+        self.simulated, self.difference = True, output_difference(self.plain, outputs)
+
+    def _opens_unsigned(self, taps: Sequence[Tap]) -> bool:
+        """Whether all taps can be read once signed pairs are rewritten as onnxruntime rewrites them."""
+        model, changed = with_unsigned_pairs(self._graph.model)
+        if not changed:
+            return False
+        signed, self.model = self.model, model
+        try:
+            self.session, outputs = self._observe(self.taps)
+        except ModelError:  # codes that a subgraph reads, for one
+            outputs = []
+        if outputs and same_outputs(self.plain, outputs):
+            self.read = [unsigned_tap(tap) if tap.tensor in changed else tap for tap in taps]
+            return True
+        self.model = signed
+        return False
+
+    def _outputs(self, session: ort.InferenceSession) -> list[Array]:
+        return run(session, self._graph.outputs, self._feed, self._graph.path)
+
+    def _observe(self, indexes: Sequence[int]) -> tuple[ort.InferenceSession, list[Array]]:
+        names = [self.read[i].tensor for i in indexes]
+        session = make_session(self.model, self._graph.path, self._threads, exposed=names)
+        return session, self._outputs(session)
+
+    def _search(self, group: list[int], kept: list[int]) -> bool:
+        """Add to ``kept`` every tap of the group that changes nothing beside those already kept."""
+        if self._built > SEARCH_LIMIT:
+            return False
+        self._built += 1
+        _, outputs = self._observe([*kept, *group])
+        if same_outputs(self.plain, outputs):
+            kept.extend(group)
+            return True
+        if len(group) == 1:
+            return True
+        half = len(group) // 2
+        return self._search(group[:half], kept) and self._search(group[half:], kept)
+
+
+def executed_types(graph: Graph, threads: int) -> dict[str, str]:
+    """What the runtime really executes: operator type of the optimized graph by the tensor written.
+
+    Layout transformations rename tensors; nodes keep their names, up to a suffix ``_token_N``. So each node is named
+    after the tensor that it writes before the graph is optimized.
+    """
+    named = named_after_outputs(graph.model)
+    with tempfile.TemporaryDirectory(prefix="quantmedic-") as folder:
+        target = Path(folder) / "optimized.onnx"
+        make_session(named, graph.path, threads, optimized=target)
+        optimized = onnx.load_model(str(target), load_external_data=False)
+    types = {}
+    for node in optimized.graph.node:
+        name = written_by(node.name)
+        if name is not None:
+            types[name] = node.op_type
+    return types | {name: node.op_type for node in optimized.graph.node for name in node.output}
+
+
+def named_after_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model whose nodes carry the name of the tensor that they write."""
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    for node in named.graph.node:
+        node.name = _NAMED + node.output[0]
+    return named
+
+
+def written_by(node: str) -> str | None:
+    """The tensor that a node was named after, as the runtime calls it; None for nodes that the runtime added."""
+    name = _TOKEN.sub("", node)
+    return name.removeprefix(_NAMED) if name.startswith(_NAMED) else None
+
+
+def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx.ModelProto, list[str]]:
+    """A quantized model cut at every tap: each operator is fed with the float tensor of its input.
+
+    Returns:
+        The model, and the name of the float input that replaces each tap.
+    """
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    original, model = model, onnx.ModelProto()
+    model.CopyFrom(original)
+    inputs = [f"quantmedic_float_{i}" for i in range(len(taps))]
+    replaced = {}
+    prologue = []
+    for i, tap in enumerate(taps):
+        assert tap.quantizer is not None
+        codes = f"quantmedic_codes_{i}"
+        replaced[tap.tensor] = codes
+        scale, zero = _constants_of(tap.quantizer, i)
+        model.graph.initializer.extend([scale, zero])
+        domain = "com.microsoft" if tap.quantizer.bits == 16 and opset < 21 else ""
+        axis: dict[str, Any] = {} if tap.quantizer.axis is None else {"axis": tap.quantizer.axis}
+        prologue.append(
+            onnx.helper.make_node("QuantizeLinear", [inputs[i], scale.name, zero.name], [codes], domain=domain, **axis)
+        )
+        model.graph.input.append(onnx.helper.make_tensor_value_info(inputs[i], onnx.TensorProto.FLOAT, None))
+    if any(node.domain for node in prologue) and not any(o.domain == "com.microsoft" for o in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    for node in model.graph.node:
+        for position, name in enumerate(node.input):
+            if name in replaced:
+                node.input[position] = replaced[name]
+    nodes = [*prologue, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.output.extend(added_outputs(model, [tap.tensor for tap in taps]))
+    return model, inputs
+
+
+def _constants_of(quantizer: Quantizer, index: int) -> tuple[onnx.TensorProto, onnx.TensorProto]:
+    dtype = np.dtype(f"{'' if quantizer.signed else 'u'}int{quantizer.bits}")
+    zero = np.asarray(quantizer.zero_point).astype(dtype)
+    return (
+        onnx.numpy_helper.from_array(np.asarray(quantizer.scale, np.float32), f"quantmedic_scale_{index}"),
+        onnx.numpy_helper.from_array(zero, f"quantmedic_zero_{index}"),
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says first."""
+    text = str(error).strip().splitlines()
+    return text[0][:300] if text else type(error).__name__

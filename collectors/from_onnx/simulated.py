@@ -1,0 +1,260 @@
+"""The float network with simulated quantizers that can be changed from run to run, without building a session anew.
+
+Grids of activations, weights and biases are inputs of the session. Every quantizer of the deployed model is put on the
+edges that it covers there; a step of 0 turns it off.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.measure.plan import feed_of
+from quantmedic.collectors.pair.graph import Operator
+from quantmedic.collectors.pair.originals import bias_of, weight_of
+from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.tensors import grid_of
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+#: The simulated quantizers are made of operators of this opset.
+MIN_OPSET = 13
+_GRIDS = "quantmedic:grids"
+#: Low, high and step of a quantizer that is turned off.
+_OFF = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """The weights of one operator, and the inputs by which its twin gets them and its bias."""
+
+    forms: WeightForms
+    weight_input: str
+    bias_input: str | None
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A small constant operand that the deployed model holds as codes, such as the gain of a normalization."""
+
+    operator: int
+    input: str
+    stored: Float32
+    original: Float32
+
+
+class SimulatedNetwork:
+    """Runs the float network under a change of the deployed quantizers."""
+
+    def __init__(self, models: Models, case: Case, threads: int) -> None:
+        """Build the network.
+
+        Raises:
+            ModelError: It cannot be simulated: its opset is too old, or onnxruntime refuses the changed graph.
+        """
+        graph = models.float_graph
+        if graph.opset < MIN_OPSET:
+            raise ModelError(
+                f"opset {graph.opset} is too old for a simulation",
+                where=str(graph.path),
+                help=f"export the model with opset {MIN_OPSET} or later",
+            )
+        self._graph = graph
+        self._grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
+        builder = _Builder(models, case)
+        opened = {k: builder.open_weights(op) for k, op in enumerate(models.quantized.operators)}
+        self._layers = {k: layer for k, layer in opened.items() if layer is not None}
+        self._operands = [found for op in models.quantized.operators for found in builder.open_operands(op)]
+        self._placed = [i for i, grid in enumerate(self._grids) if grid is not None and builder.place(i)]
+        self._outputs = [builder.output(i, j) for i, j in models.match.outputs]
+        builder.finish(len(self._placed))
+        self._session = make_session(builder.model, graph.path, threads, exposed=self._outputs)
+        self._known = {value.name for value in self._session.get_inputs()}
+
+    @property
+    def weighted(self) -> frozenset[int]:
+        """Operators whose weights can be changed, by index."""
+        return frozenset(self._layers)
+
+    @property
+    def with_constants(self) -> frozenset[int]:
+        """Operators with other constants that can be changed along with the bias, by index."""
+        return frozenset(operand.operator for operand in self._operands)
+
+    @property
+    def tensors(self) -> frozenset[int]:
+        """Tensors whose quantizers can be changed, by index into the case's table."""
+        return frozenset(self._placed)
+
+    def outputs(self, batch: Batch, change: Change | None) -> list[Float32]:
+        """The matched outputs; of the network without any quantizer where ``change`` is None.
+
+        Raises:
+            ModelError: The network fails on this batch.
+        """
+        feed: dict[str, Array] = dict(feed_of(batch, self._graph))
+        feed[_GRIDS] = self._grid_values(change)
+        for k, layer in self._layers.items():
+            feed[layer.weight_input] = layer.forms.weight("float" if change is None else change.weights.get(k))
+            if layer.bias_input is not None:
+                feed[layer.bias_input] = layer.forms.bias(change is None or k in change.biases)
+        for operand in self._operands:
+            is_float = change is None or operand.operator in change.biases
+            feed[operand.input] = operand.original if is_float else operand.stored
+        feed = {name: array for name, array in feed.items() if name in self._known}
+        return [np.asarray(array, np.float32) for array in run(self._session, self._outputs, feed, self._graph.path)]
+
+    def _grid_values(self, change: Change | None) -> Float32:
+        rows = []
+        for i in self._placed:
+            grid = None if change is None else change.grids.get(i, self._grids[i])
+            rows.append(_OFF if grid is None else (grid.low, grid.high, grid.step))
+        return np.array(rows, np.float32).reshape(-1)
+
+
+class _Builder:
+    """A copy of the float model in the making."""
+
+    def __init__(self, models: Models, case: Case) -> None:
+        self._models, self._case = models, case
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(models.float_graph.model)
+        self._nodes = {node.output[0]: node for node in self.model.graph.node if node.output}
+        self._writers = {name: node for node in models.quantized.model.graph.node for name in node.output if name}
+        self._quantized: dict[str, str] = {}
+        self._pending: list[tuple[str, str]] = []
+
+    def open_weights(self, op: Operator) -> _Layer | None:
+        """Turn weights and bias of an operator's twin into inputs; None where nothing is known of them."""
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        twin = self._models.match.operators.get(op.index)
+        forms = forms_of(op, quantized, twin, float_graph)
+        own = weight_of(twin, float_graph) if twin is not None else None
+        if forms is None or twin is None or own is None or own.values is None:
+            return None
+        node = self._nodes[twin.node.output[0]]
+        constants = [float_graph.constants.get(float_graph.root(name)) for name in node.input]
+        weight_input, bias_input = f"quantmedic:weight:{op.index}", f"quantmedic:bias:{op.index}"
+        node.input[next(k for k, constant in enumerate(constants) if constant is own)] = weight_input
+        self._add_input(weight_input, own.values.shape)
+        if forms.stored_bias is not None:
+            self._add_input(bias_input, forms.stored_bias.shape)
+            del node.input[2:]
+            node.input.append(bias_input)
+        if forms.original.folded:
+            self._skip_normalization(twin)
+        return _Layer(forms, weight_input, bias_input if forms.stored_bias is not None else None)
+
+    def open_operands(self, op: Operator) -> Iterator[_Operand]:
+        """Turn other constants that are held as codes into inputs of the operator's twin."""
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        twin = self._models.match.operators.get(op.index)
+        if twin is None or len(twin.inputs) != len(op.inputs):
+            return
+        known = (weight_of(op, quantized), bias_of(op, quantized))
+        node = self._nodes[twin.node.output[0]]
+        for place, (name, own) in enumerate(zip(op.inputs, twin.inputs, strict=True)):
+            constant, original = quantized.constants.get(name), float_graph.constants.get(own)
+            if constant is None or constant.quantizer is None or any(constant is other for other in known):
+                continue
+            if original is None or original.values is None or constant.values is None:
+                continue
+            slots = [k for k, slot in enumerate(node.input) if slot and float_graph.root(slot) == own]
+            if original.values.shape != constant.values.shape or not slots:
+                continue
+            target = f"quantmedic:operand:{op.index}:{place}"
+            node.input[slots[0]] = target
+            self._add_input(target, original.values.shape)
+            values = (np.asarray(each, np.float32) for each in (constant.values, original.values))
+            yield _Operand(op.index, target, *values)
+
+    def _add_input(self, name: str, shape: Iterable[int]) -> None:
+        self.model.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+
+    def _skip_normalization(self, twin: Operator) -> None:
+        """The normalization behind an operator is part of its weights."""
+        reader = self._models.float_graph.consumers[twin.outputs[0]][0]
+        node = self._nodes[reader.node.output[0]]
+        del node.input[1:]
+        del node.attribute[:]
+        node.op_type = "Identity"
+
+    def place(self, index: int) -> bool:
+        """Put a tensor's quantizer on every edge that it covers in the deployed model; False where there is none."""
+        record = self._case.record.tensors[index]
+        float_graph, quantized = self._models.float_graph, self._models.quantized
+        target = f"quantmedic:quantized:{index}"
+        edges = [
+            (self._nodes[twin.node.output[0]], k)
+            for reader in quantized.consumers.get(record.name, [])
+            if (twin := self._models.match.operators.get(reader.index)) is not None
+            and any(quantized.root(n) == record.name and self._is_coded(n) for n in reader.node.input if n)
+            for k, name in enumerate(twin.node.input)
+            if name and float_graph.root(name) == record.float_name
+        ]
+        ends = [
+            name
+            for i, j in self._models.match.outputs
+            if float_graph.root(name := float_graph.outputs[i]) == record.float_name
+            and quantized.root(quantized.outputs[j]) == record.name
+            and self._is_coded(quantized.outputs[j])
+        ]
+        for node, k in edges:
+            node.input[k] = target
+        self._quantized |= dict.fromkeys(ends, target)
+        if not edges and not ends:
+            return False
+        self._pending.append((record.float_name, target))
+        return True
+
+    def _is_coded(self, name: str) -> bool:
+        """Whether the deployed model has codes there, or what they stand for."""
+        quantized = self._models.quantized
+        while name not in quantized.codes:
+            node = self._writers.get(name)
+            if node is None or node.op_type not in ("Identity", "Dropout"):
+                return node is not None and node.op_type == "DequantizeLinear"
+            name = node.input[0]
+        return True
+
+    def output(self, i: int, j: int) -> str:
+        """What to fetch for a matched output: quantized where the deployed one is."""
+        name = self._models.float_graph.outputs[i]
+        return self._quantized.get(name, name)
+
+    def finish(self, count: int) -> None:
+        """Add the simulated quantizers; onnxruntime puts the nodes in order itself."""
+        graph = self.model.graph
+        if count:
+            self._add_input(_GRIDS, [3 * count])
+            parts = [f"{_GRIDS}:{k}" for k in range(3 * count)]
+            sizes = helper.make_tensor(f"{_GRIDS}:sizes", TensorProto.INT64, [3 * count], [1] * (3 * count))
+            zero = helper.make_tensor(f"{_GRIDS}:zero", TensorProto.FLOAT, [1], [0.0])
+            graph.initializer.extend([sizes, zero])
+            graph.node.append(helper.make_node("Split", [_GRIDS, sizes.name], parts, axis=0))
+        for k, (source, target) in enumerate(self._pending):
+            graph.node.extend(_quantizer(source, target, *(f"{_GRIDS}:{3 * k + n}" for n in range(3))))
+
+
+def _quantizer(source: str, target: str, low: str, high: str, step: str) -> Iterator[onnx.NodeProto]:
+    """clip(round(x / step) · step, low, high), or x where the step is 0."""
+
+    def node(kind: str, *inputs: str, to: str | None = None) -> onnx.NodeProto:
+        return helper.make_node(kind, list(inputs), [to or f"{target}:{kind}"])
+
+    yield node("Div", source, step)
+    yield node("Round", f"{target}:Div")
+    yield node("Mul", f"{target}:Round", step)
+    yield node("Max", f"{target}:Mul", low)
+    yield node("Min", f"{target}:Max", high)
+    yield node("Greater", step, f"{_GRIDS}:zero")
+    yield node("Where", f"{target}:Greater", f"{target}:Min", source, to=target)

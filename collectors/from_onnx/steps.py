@@ -1,0 +1,117 @@
+"""The float model cut where the quantized one is seen: its operators are fed with what the deployed ones got."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.models import Models, Pair
+from quantmedic.collectors.from_onnx.session import added_outputs, make_session, run
+from quantmedic.collectors.from_onnx.view import View
+from quantmedic.collectors.measure.plan import feed_of, is_coded
+from quantmedic.collectors.pair.graph import Graph, Tap
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+
+
+class FloatSteps:
+    """Float operators fed with the deployed tensors of a view: the reference of the ``step`` error.
+
+    As in LiteRT's debugger, a network input that the quantized model takes as floats reaches the float operator as it
+    is: rounding it belongs to the first operator. One that it takes as codes is dequantized.
+
+    Attributes:
+        measured: Numbers of the tensors whose float operator reads nothing but what the view shows.
+    """
+
+    def __init__(self, models: Models, view: View, pairs: Iterable[Pair], threads: int) -> None:
+        graph = models.float_graph
+        self._graph, self._taps = graph, view.taps
+        self.measured = measurable(graph, view, {pair.twin for pair in pairs})
+        self._twins = {number: view.pairs[number].twin for number in self.measured}
+        fed: dict[str, int] = {}
+        for number in view.taps:
+            twin = view.pairs[number].twin
+            if twin not in graph.inputs or view.pairs[number].root in models.quantized.coded_inputs:
+                fed.setdefault(twin, number)
+        model, read = cut_at(graph.model, list(fed), list(self._twins.values()))
+        self._fed = {name: fed[twin] for twin, name in read.items()}
+        self._session = make_session(model, graph.path, threads)
+
+    def read(self, batch: Batch, codes: Mapping[int, Array]) -> dict[int, Array]:
+        """What each measured float operator makes of the deployed tensors of a batch, by number of its output."""
+        if not self.measured:  # without names a session returns all outputs
+            return {}
+        feed = feed_of(batch, self._graph)
+        for name, number in self._fed.items():
+            feed[name] = values_of(self._taps[number], codes[number])
+        wanted = [*dict.fromkeys(self._twins.values())]
+        found = dict(zip(wanted, run(self._session, wanted, feed, self._graph.path), strict=True))
+        return {number: found[twin] for number, twin in self._twins.items()}
+
+
+def values_of(tap: Tap, codes: Array) -> Float32:
+    """The real values of what a tap shows."""
+    if tap.quantizer is None or not is_coded(tap):
+        return codes.astype(np.float32)
+    return tap.quantizer.dequantize(codes)
+
+
+def measurable(graph: Graph, view: View, twins: Collection[str]) -> list[int]:
+    """Tensors of a view whose float operator reads nothing but tensors of the view, constants and network inputs.
+
+    ``twins`` are all float tensors that have a deployed counterpart: those that the view does not show at the moment
+    are unknown, and with them what lies behind.
+    """
+    seen: dict[str, list[int]] = {}
+    for number in view.taps:
+        seen.setdefault(view.pairs[number].twin, []).append(number)
+    known: dict[str, bool] = {}
+    found = []
+    for op in graph.operators:
+        alone = all(known.get(name, True) for name in op.inputs)
+        for name in op.outputs:
+            if alone:
+                found += seen.get(name, [])
+            known[name] = name in seen if name in twins else alone
+    return sorted(found)
+
+
+def cut_at(
+    model: onnx.ModelProto, tensors: Sequence[str], exposed: Sequence[str]
+) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """A copy of a model whose readers of some float tensors read new inputs instead; what writes them stays.
+
+    Args:
+        model: The model.
+        tensors: Where to cut.
+        exposed: Tensors that are outputs too.
+
+    Returns:
+        The model, and the name of the input that replaces each tensor that is read at all.
+    """
+    original, model = model, onnx.ModelProto()
+    model.CopyFrom(original)
+    names = {tensor: f"quantmedic_step_{i}" for i, tensor in enumerate(tensors)}
+    used: set[str] = set()
+    _rename_inputs(model.graph, names, used)
+    read = {tensor: name for tensor, name in names.items() if name in used}
+    for name in read.values():
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+    model.graph.output.extend(added_outputs(model, exposed))
+    return model, read
+
+
+def _rename_inputs(graph: onnx.GraphProto, names: Mapping[str, str], used: set[str]) -> None:
+    """In subgraphs too, which read tensors of the graph around them by name; adds the new names that are read."""
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            if name in names:
+                node.input[position] = names[name]
+                used.add(names[name])
+        for attribute in node.attribute:
+            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                _rename_inputs(inner, names, used)

@@ -1,0 +1,145 @@
+"""What the nodes and types of an ONNX model say without running it: training mode, float16, opset."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from onnx import TensorProto, numpy_helper
+
+from quantmedic.collectors.pair.channels import without_weights
+from quantmedic.collectors.pair.graph import Graph
+
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+_FLOAT8 = frozenset(
+    {
+        TensorProto.FLOAT8E4M3FN,
+        TensorProto.FLOAT8E4M3FNUZ,
+        TensorProto.FLOAT8E5M2,
+        TensorProto.FLOAT8E5M2FNUZ,
+    }
+)
+_WIDE_OR_NARROW = frozenset({TensorProto.INT16, TensorProto.UINT16, TensorProto.INT4, TensorProto.UINT4})
+_SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
+
+
+def training_nodes(graph: Graph) -> list[str]:
+    """Names of operators that compute as in training: their result depends on the batch or on chance."""
+    known = {t.name: t for t in graph.model.graph.initializer}
+    known |= {
+        node.output[0]: attribute.t
+        for node in graph.model.graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    return [node.name or node.output[0] for node in graph.model.graph.node if _is_training(node, graph.opset, known)]
+
+
+def _is_training(node: onnx.NodeProto, opset: int, known: dict[str, TensorProto]) -> bool:
+    attributes = {a.name: a for a in node.attribute}
+    if node.domain not in _DEFAULT_DOMAINS or node.op_type not in ("BatchNormalization", "Dropout"):
+        return False
+    if opset < 7:
+        return not ("is_test" in attributes and attributes["is_test"].i)
+    if node.op_type == "BatchNormalization":
+        if opset >= 14:
+            return "training_mode" in attributes and bool(attributes["training_mode"].i)
+        return sum(bool(name) for name in node.output) > 1
+    if opset < 12 or len(node.input) < 3 or node.input[2] not in known:
+        return False
+    ratio = known.get(node.input[1]) if node.input[1] else None
+    drops = ratio is None or bool(np.any(numpy_helper.to_array(ratio) > 0))
+    return drops and bool(np.any(numpy_helper.to_array(known[node.input[2]])))
+
+
+def required_opset(model: onnx.ModelProto) -> int | None:
+    """Opset that the quantizers of the default domain need; None where there is none of them."""
+    tensors = {t.name: t for t in model.graph.initializer}
+    needs = [need for node in model.graph.node for need in _needs(node, tensors)]
+    return max(needs, default=None)
+
+
+def older_than_its_quantizers(model: onnx.ModelProto) -> str | None:
+    """Advice where the model's opset does not have what its quantizers use, the usual reason for a refusal."""
+    needed = required_opset(model)
+    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    if needed is None or needed <= opset:
+        return None
+    return (
+        f"its quantizers need opset {needed}, the model states {opset}: convert the float model with "
+        f"onnx.version_converter.convert_version(model, {needed}) and quantize it again (quantmedic explain R004)"
+    )
+
+
+def _needs(node: onnx.NodeProto, tensors: dict[str, TensorProto]) -> Iterator[int]:
+    quantizer = node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DEFAULT_DOMAINS
+    if not quantizer or len(node.input) < 2:
+        return
+    yield 10
+    scale = tensors.get(node.input[1])
+    if scale is not None and np.prod(scale.dims, dtype=np.int64) > 1:
+        yield 13
+    if any(a.name == "block_size" and a.i > 0 for a in node.attribute):
+        yield 21
+    for name in (node.input[0], *node.input[2:3]):
+        kind = tensors[name].data_type if name in tensors else TensorProto.UNDEFINED
+        if kind in _FLOAT8:
+            yield 19
+        if kind in _WIDE_OR_NARROW:
+            yield 21
+
+
+def half_tensors(graph: Graph) -> frozenset[str] | None:
+    """Tensors that the model holds as float16; None where type inference fails."""
+    main = graph.model.graph
+    kinds = [t.data_type for t in main.initializer] + [v.type.tensor_type.elem_type for v in main.input]
+    kinds += [a.i for node in main.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
+    if TensorProto.FLOAT16 not in kinds:
+        return frozenset()
+    try:
+        inferred = onnx.shape_inference.infer_shapes(without_weights(graph.model)).graph
+    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):  # The runtime says what is wrong.
+        return None
+    values = (*inferred.input, *inferred.value_info, *inferred.output)
+    return frozenset(v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT16)
+
+
+def squared_tensors(graph: Graph) -> frozenset[str]:
+    """Roots that an operator squares."""
+    found = set()
+    for op in graph.operators:
+        powers = graph.constants.get(op.inputs[1]) if op.op_type == "Pow" and len(op.inputs) > 1 else None
+        exponents = None if powers is None else powers.integers if powers.values is None else powers.values
+        by_two = exponents is not None and bool(np.all(exponents == 2))
+        itself = op.op_type == "Mul" and len(op.inputs) == 2 and op.inputs[0] == op.inputs[1]
+        if by_two or itself or op.op_type in _SQUARES:
+            found.add(op.inputs[0])
+    return frozenset(found)
+
+
+def toolchain_marks(model: onnx.ModelProto) -> tuple[str, ...]:
+    """What tells the tool that quantized a model: keys of metadata, domains and operators of its own, quantizers."""
+    nodes = list(model.graph.node)
+    marks = [f"metadata {entry.key}" for entry in model.metadata_props]
+    marks += [f"domain {node.domain}" for node in nodes if node.domain not in _DEFAULT_DOMAINS]
+    marks += [
+        f"operator {node.op_type}"
+        for node in nodes
+        if node.domain not in _DEFAULT_DOMAINS or not onnx.defs.has(node.op_type)
+    ]
+    return tuple(dict.fromkeys([*marks, *_quantizer_marks(model)]))
+
+
+def _quantizer_marks(model: onnx.ModelProto) -> Iterator[str]:
+    """How the quantizer of one activation is named, and whether weights have one that runs."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    written = {name for node in model.graph.node for name in node.output}
+    readers = {node.input[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear" and node.input}
+    quantizers = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input]
+    for node in quantizers:
+        if node.input[0] in written and node.output[0] in readers:
+            yield f"quantizer {node.input[0]} > {node.output[0]} > {readers[node.output[0]].output[0]}"
+            break
+    if any(node.input[0] in constants for node in quantizers):
+        yield "weights pass a QuantizeLinear"

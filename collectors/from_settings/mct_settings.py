@@ -1,0 +1,118 @@
+"""What Sony's Model Compression Toolkit was told: a live ``mct.core.CoreConfig``, and the log folder.
+
+The toolkit itself is not imported.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantmedic.collectors.from_settings.mct_log import fitting_mct_log
+from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
+from quantmedic.engine.errors import DataError
+
+#: Facts by the fields of ``CoreConfig.quantization_config`` that hold them, version 2.6.1.
+QUANTIZATION = {
+    "activation_error_method": "activation_error_method",
+    "weights_error_method": "weights_error_method",
+    "z_threshold": "z_threshold",
+    "min_threshold": "min_threshold",
+    "shift_negative": "shift_negative_activation_correction",
+    "shift_negative_ratio": "shift_negative_ratio",
+    "channel_equalization": "activation_channel_equalization",
+    "bias_correction": "weights_bias_correction",
+    "activation_bias_correction": "activation_bias_correction",
+    "concat_threshold_update": "concat_threshold_update",
+}
+#: The same of ``CoreConfig.mixed_precision_config``.
+SEARCH = {"distance_weighting": "distance_weighting_method", "hessian_scores": "use_hessian_based_scores"}
+#: Where edits of single layers are listed.
+EDITS = (
+    ("debug_config", "network_editor"),
+    ("bit_width_config", "manual_activation_bit_width_selection_list"),
+    ("bit_width_config", "manual_weights_bit_width_selection_list"),
+)
+#: What the toolkit calls the part of its model that quantizes the output of a node.
+HOLDER = "_activation_holder_quantizer"
+
+
+@dataclass(frozen=True)
+class Told:
+    """Settings from both sources: of the configuration where it was given, else of the log.
+
+    ``logs`` are what the toolkit printed, as text files; ``notice`` says why the log folder is not used.
+    """
+
+    settings: SettingsFacts
+    search: SearchFacts
+    logs: tuple[Path, ...] = ()
+    notice: str | None = None
+
+
+def read_told(quantized_model: Any, core_config: Any = None, log_folder: str | Path | None = None) -> Told:
+    """What the toolkit was told when it made a model.
+
+    Args:
+        quantized_model: The toolkit's module, whose nodes and thresholds a log has to fit; of any other model, None
+            included, the newest quantization in the log is taken.
+        core_config: The ``mct.core.CoreConfig``.
+        log_folder: The folder given to ``mct.set_log_folder``.
+
+    Raises:
+        DataError: It is no ``CoreConfig``, or ``tensorboard`` is not installed.
+    """
+    settings, search = SettingsFacts(), SearchFacts()
+    if core_config is not None:
+        settings, search = read_core_config(core_config)
+    if log_folder is None:
+        return Told(settings, search)
+    log, why = fitting_mct_log(log_folder, *nodes_of(quantized_model))
+    if log is None:
+        return Told(settings, search, notice=why)
+    settings = log.settings.model_copy(update=settings.model_dump(exclude_none=True))
+    texts = tuple(path for path in [Path(log.folder) / "mct_log.log"] if path.is_file())
+    return Told(settings, search, texts)
+
+
+def nodes_of(model: Any) -> tuple[list[str], dict[str, float]]:
+    """Nodes of the toolkit's module by name, and the thresholds of their outputs; both empty for other models."""
+    parts = dict(model.named_children()) if hasattr(model, "named_children") else {}
+    held = {name.removesuffix(HOLDER): part for name, part in parts.items() if name.endswith(HOLDER)}
+    if not held:
+        return [], {}
+    thresholds = {name: getattr(part.activation_holder_quantizer, "threshold_np", None) for name, part in held.items()}
+    names = dict.fromkeys(name.removesuffix(HOLDER) for name in parts)
+    return list(names), {name: float(value) for name, value in thresholds.items() if value is not None}
+
+
+def read_core_config(config: Any) -> tuple[SettingsFacts, SearchFacts]:
+    """Settings of a ``CoreConfig``; what it does not hold, as in another version, stays None.
+
+    The number of images and the other settings of the search are given only where it was run: the toolkit notes in the
+    configuration that it ran one.
+
+    Raises:
+        DataError: It is no ``CoreConfig``.
+    """
+    quantization = getattr(config, "quantization_config", None)
+    if quantization is None:
+        raise DataError(
+            f"a CoreConfig of MCT is expected, not {type(config).__name__}",
+            help="pass the mct.core.CoreConfig that the model was quantized with",
+        )
+    mixed = getattr(config, "mixed_precision_config", None)
+    searched = _plain(getattr(config, "is_mixed_precision_enabled", None))
+    told = {fact: _plain(getattr(quantization, name, None)) for fact, name in QUANTIZATION.items()}
+    if searched:
+        told |= {fact: _plain(getattr(mixed, name, None)) for fact, name in SEARCH.items()}
+        told["configuration_overwrite"] = getattr(mixed, "configuration_overwrite", None) is not None
+    lists = [getattr(getattr(config, part, None), name, None) for part, name in EDITS]
+    edits = sum(len(rules) for rules in lists if rules is not None) if any(r is not None for r in lists) else None
+    settings = SettingsFacts(**told, mixed_precision=searched, edits=edits)
+    images = getattr(mixed, "num_of_images", None) if searched else None
+    return settings, SearchFacts(toolchain="Sony MCT", images=images) if images else SearchFacts()
+
+
+def _plain(value: Any) -> Any:
+    """A member of an enumeration by its name, anything else as it is."""
+    return getattr(value, "name", value)

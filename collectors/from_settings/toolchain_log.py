@@ -1,0 +1,275 @@
+"""Logs of toolchains, read as text: patterns that the rule base holds tell which facts a line states."""
+
+import codecs
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from quantmedic.collectors.data.messages import missing
+from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.rules.rule import LogPattern
+
+#: Bytes of one log that are read: the beginning, which states the settings, and the end, which states how it went.
+MAX_BYTES = 16 << 20
+#: Longer lines are cut: they hold arrays, not messages.
+MAX_LINE = 2000
+#: Characters of a line that a fact keeps; of a failure it is longer, and its last lines are kept.
+SHOWN, FAILURE_SHOWN, LINES_SHOWN = 200, 400, 5
+#: Characters at the beginning of a longer line, which name the error.
+HEAD_SHOWN = 100
+#: Lines between what a library printed and the traceback of the error that it led to.
+NEAR = 20
+#: Frames of a traceback that are kept for the patterns that ask where an error arose.
+FRAMES = 200
+
+#: Where Python tells what was being done, and the words between two errors of which one led to the other.
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*$")
+_CHAINED = re.compile(
+    r"^(During handling of the above exception, another exception occurred"
+    r"|The above exception was the direct cause of the following exception):"
+)
+#: Lines that warn or inform: whatever they say, they did not end the run.
+_HARMLESS = re.compile(r"\b\w{0,40}Warning: |\bWARN(ING)?\b|\bDEBUG\b|^[WI]\d{4} |\[[WIV]:onnxruntime")
+#: What runners of jobs put in front of each line.
+_STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]{0,12}Z ", re.MULTILINE)
+#: A lone name such as ``KeyError: 'x'`` or ``onnxruntime….InvalidGraph: …`` behind a traceback.
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]{0,200}(:|$)")
+_COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+class LogFacts(NamedTuple):
+    """What logs tell: of a search, of how quantization failed, and of settings."""
+
+    search: SearchFacts
+    failure: FailureFacts
+    settings: SettingsFacts
+
+
+def read_logs(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> SearchFacts:
+    """What the logs tell of the toolchain's search; see ``read_log_facts``."""
+    own = [p for p in patterns if SearchFacts.model_fields.keys() & {*p.sets, *re.compile(p.pattern).groupindex}]
+    return read_log_facts(paths, own).search
+
+
+def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> LogFacts:
+    """What the logs tell; empty where none was given.
+
+    Nothing in a log is executed, and what matches no pattern is ignored. A log that was read and does not complain
+    about its target makes ``unreachable`` False, and one that reports no error ``failed``.
+
+    Of several errors the last one counts, since earlier runs may stand in the same log: a traceback whose words no
+    pattern knows therefore hides what was known before, unless Python says that the one led to the other, or what was
+    known stands right in front of it. Lines that only say that a run has failed never hide what they follow, and what
+    stands before a line that tells of a model which was written was overcome.
+
+    Raises:
+        DataError: A file cannot be read.
+    """
+    compiled = [_Compiled.of(pattern) for pattern in patterns]
+    reading = _Reading()
+    for path in paths:
+        content = _content(Path(path).expanduser())
+        text = content.decode("utf-8", errors="replace")
+        reading.begin([pattern for pattern in compiled if pattern.anywhere.search(text)])
+        for line in content.splitlines():
+            reading.read(line[:MAX_LINE].decode("utf-8", errors="replace"))
+    return LogFacts(SearchFacts(**reading.search), FailureFacts(**reading.failed), SettingsFacts(**reading.settings))
+
+
+class _Compiled(NamedTuple):
+    """A pattern, ready to search; what matches a line of a text also matches ``anywhere`` in the text."""
+
+    pattern: LogPattern
+    expression: re.Pattern[str]
+    anywhere: re.Pattern[str]
+    within: re.Pattern[str] | None
+
+    @classmethod
+    def of(cls, pattern: LogPattern) -> "_Compiled":
+        within = re.compile(pattern.within) if pattern.within else None
+        return cls(pattern, re.compile(pattern.pattern), re.compile(pattern.pattern, re.MULTILINE), within)
+
+
+@dataclass
+class _Reading:
+    """What was read so far.
+
+    ``patterns`` are those that match somewhere in the file. ``frames`` are the lines of the traceback at hand, which
+    ends with the first line that is not indented; ``margin`` are the characters that something else put in front of
+    each of its lines; ``chained`` says that the next one belongs to the error before it. ``told_at`` is the line of a
+    failure that stood outside of any traceback.
+    """
+
+    patterns: Sequence[_Compiled] = ()
+    search: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    failure: dict[str, Any] = field(default_factory=dict)
+    specific: bool = False
+    errors: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_SHOWN))
+    frames: deque[str] = field(default_factory=lambda: deque(maxlen=FRAMES))
+    in_traceback: bool = False
+    margin: int = 0
+    chained: bool = False
+    read_any: bool = False
+    number: int = 0
+    told_at: int | None = None
+
+    def begin(self, patterns: Sequence[_Compiled]) -> None:
+        """Another file."""
+        self.patterns = patterns
+        self.read_any = True
+        self.in_traceback = self.chained = False
+        self.told_at = None
+        self.search.setdefault("unreachable", False)
+
+    def read(self, line: str) -> None:
+        """Take one line."""
+        self.number += 1
+        if start := _TRACEBACK.search(line):
+            self.in_traceback = True
+            self.margin = start.start()
+            self.chained |= self.told_at is not None and self.number - self.told_at <= NEAR
+            self.frames.clear()
+            return
+        if _CHAINED.match(line):
+            self.chained = True
+            return
+        if self.in_traceback and self.margin:
+            line = self._bare(line)
+        is_frame = self.in_traceback and (not line.strip() or line.startswith((" ", "\t")))
+        if is_frame:
+            self.frames.append(line)
+        ends = self.in_traceback and not is_frame
+        self._match(line, may_fail=not is_frame, unknown_error=ends and bool(_EXCEPTION.match(line)))
+        if ends:
+            self.in_traceback = self.chained = False
+
+    def _bare(self, line: str) -> str:
+        """A line of a traceback without what stands before each line; often only the first one has it."""
+        if not self.frames and line.startswith("  File "):
+            self.margin = 0
+        return line[self.margin :]
+
+    @property
+    def failed(self) -> dict[str, Any]:
+        """The facts of ``FailureFacts``."""
+        if not self.read_any:
+            return {}
+        if not self.failure:
+            return {"failed": False}
+        return {**self.failure, "failed": True, "lines": tuple(self.errors)}
+
+    def _match(self, line: str, *, may_fail: bool, unknown_error: bool) -> None:
+        """Learn what the line states; ``unknown_error``: it reports an error whatever the patterns say."""
+        told = False
+        for pattern, expression, _, within in self.patterns:
+            if pattern.fails and (told or not may_fail):
+                continue
+            match = expression.search(line)
+            if match is None or (within is not None and not any(within.search(frame) for frame in self.frames)):
+                continue
+            if pattern.fails and not pattern.general and _HARMLESS.search(line):
+                continue
+            stated = _stated(pattern, match)
+            self._learn(pattern, stated, line)
+            if pattern.fails:
+                told = True
+                self.told_at = None if self.in_traceback or pattern.general else self.number
+                self._fail(pattern, stated, _excerpt(line, match.start()))
+            elif pattern.sets.get("failed") is False and may_fail:
+                self._overcome()
+        if unknown_error and not told:
+            self._fail(LogPattern(pattern="", general=self.chained), {}, _excerpt(line, 0))
+
+    def _overcome(self) -> None:
+        """A model was written after all."""
+        self.failure, self.specific, self.told_at = {}, False, None
+        self.errors.clear()
+
+    def _learn(self, pattern: LogPattern, stated: dict[str, Any], line: str) -> None:
+        """Facts of search and settings: the first word stands, but of images the smallest number counts."""
+        for known, facts in ((self.search, SearchFacts), (self.settings, SettingsFacts)):
+            own = {name: value for name, value in stated.items() if name in facts.model_fields}
+            if own and pattern.toolchain is not None:
+                known.setdefault("toolchain", pattern.toolchain)
+            for name, value in own.items():
+                if name == "images":
+                    known[name] = min(known.get(name, value), value)
+                elif name == "unreachable":
+                    known[name] = known.get(name) or value
+                else:
+                    known.setdefault(name, value)
+        if stated.get("unreachable") and "line" not in self.search:
+            self.search["line"] = line.strip()[:SHOWN]
+
+    def _fail(self, pattern: LogPattern, stated: dict[str, Any], text: str) -> None:
+        """The error at hand; one that says only that a run failed does not replace one that says why."""
+        if text not in self.errors:
+            self.errors.append(text)
+        if pattern.general and self.specific:
+            return
+        own = {name: value for name, value in stated.items() if name in FailureFacts.model_fields}
+        if pattern.general and self.failure and "kind" not in own:
+            return
+        self.failure = {**own, "toolchain": pattern.toolchain, "line": text}
+        self.specific = not pattern.general
+
+
+def _excerpt(line: str, place: int) -> str:
+    """The beginning of a line, and what stands at a place that tells."""
+    text = line.strip()
+    if len(text) <= FAILURE_SHOWN:
+        return text
+    place -= len(line) - len(line.lstrip())
+    if place < FAILURE_SHOWN // 2:
+        return text[:FAILURE_SHOWN]
+    return f"{text[:HEAD_SHOWN]} … {text[place:]}"[:FAILURE_SHOWN]
+
+
+def _stated(pattern: LogPattern, match: re.Match[str]) -> dict[str, Any]:
+    """The facts that a line states."""
+    stated: dict[str, Any] = {**pattern.sets}
+    for name, text in match.groupdict().items():
+        value = _value(name, text)
+        if value is not None:
+            stated[name] = value
+    return stated
+
+
+def _value(name: str, text: str | None) -> Any:
+    """A word of the log as the fact's type; None where it is no such thing."""
+    if text is None:
+        return None
+    holder: type[Facts] = next(
+        facts for facts in (SearchFacts, FailureFacts, SettingsFacts) if name in facts.model_fields
+    )
+    try:
+        return getattr(holder.model_validate({name: text[:SHOWN]}), name)
+    except ValidationError:
+        return None
+
+
+def _content(path: Path) -> bytes:
+    """The text of a log in UTF-8, without colours and without what runners of jobs put in front of lines."""
+    if not path.is_file():
+        raise missing(path, "toolchain log", otherwise="")
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES // 2)
+            rest = max(path.stat().st_size - MAX_BYTES // 2, file.tell())
+            rest += rest % 2  # Where the text begins if characters have two bytes.
+            file.seek(rest)
+            content += b"\n" * (rest > len(content)) + file.read(MAX_BYTES // 2)
+    except OSError as error:
+        raise DataError("toolchain log cannot be read", where=f"{path}: {error.strerror or error}") from error
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # Some shells redirect so.
+        content = content.decode("utf-16", errors="replace").encode()
+    if b"\0" in content[:4096]:
+        raise DataError("toolchain log is not text", where=str(path), help="give what the tool printed, as plain text")
+    return _STAMP.sub(b"", _COLOUR.sub(b"", content.removeprefix(codecs.BOM_UTF8)))

@@ -1,0 +1,1 @@
+"""PyTorch modules: run as they are, their calls intercepted."""

@@ -1,0 +1,73 @@
+"""Changes of what a torch module computes, made while it runs: other arguments for chosen calls, other results."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from quantmedic.collectors.from_torch.calls import Kwargs, with_tensors
+from quantmedic.collectors.from_torch.capture import Repeated
+from quantmedic.collectors.from_torch.trace import Place, TorchGraph
+from quantmedic.engine.formulas.simulate import Grid
+
+Replace = Callable[[torch.Tensor], torch.Tensor]
+#: Gets the first tensor argument and the result of a call.
+Redo = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class Changed(Repeated):
+    """Runs a module with some tensor arguments replaced before calls, and some results after them."""
+
+    def __init__(
+        self, graph: TorchGraph, arguments: Mapping[Place, Replace], results: Mapping[int, Redo], what: str
+    ) -> None:
+        super().__init__(graph, what)
+        self._results = results
+        self._arguments: dict[int, dict[int, Replace]] = {}
+        for place, replace in arguments.items():
+            self._arguments.setdefault(place.call, {})[place.place] = replace
+
+    def before(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs) -> tuple[Sequence[Any], Kwargs]:
+        wanted = self._arguments.get(number)
+        if wanted is None or not self.is_known(number, name):
+            return args, kwargs
+        given: Any = [list(args), dict(kwargs)]
+        changed = with_tensors(given, lambda place, tensor: wanted[place](tensor) if place in wanted else tensor)
+        return changed[0], changed[1]
+
+    def made(self, number: int, given: Sequence[torch.Tensor], result: Any) -> Any:
+        redo = self._results.get(number)
+        return result if redo is None else redo(given[0], result)
+
+
+def on_grid(grid: Grid) -> Replace:
+    """Rounds to a grid, ``clip(round(x / step) · step, low, high)``."""
+
+    def replace(x: torch.Tensor) -> torch.Tensor:
+        values = x.dequantize() if x.is_quantized else x
+        return torch.clamp(torch.round(values / grid.step) * grid.step, grid.low, grid.high).to(values.dtype)
+
+    return replace
+
+
+def constant(values: NDArray[np.float32]) -> Replace:
+    """Hands over these numbers, on the device and in the type of the tensor that they replace."""
+
+    def replace(x: torch.Tensor) -> torch.Tensor:
+        if type(x) in (torch.Tensor, torch.nn.Parameter):
+            return torch.from_numpy(values).to(x.device, x.dtype)
+        return torch.from_numpy(values).to(x.device)
+
+    return replace
+
+
+def along_channels(bias: NDArray[np.float32]) -> Redo:
+    """Adds one number per channel to the argument, in place of what the call would do with it."""
+
+    def redo(x: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        shape = (1, -1, *(1 for _ in range(x.dim() - 2)))
+        return x + torch.from_numpy(bias).to(x.device, x.dtype).reshape(shape)
+
+    return redo

@@ -1,0 +1,364 @@
+"""Torch functions in ONNX's vocabulary: operator type, inputs in ONNX's order, and the attributes that matter."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of
+
+#: An input: a tensor, a number that becomes a constant, or None for one that is left out.
+Operand = torch.Tensor | float | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """One call as an operator; ``fused`` is the activation that the same kernel computes behind it.
+
+    ``hints`` are further arguments under the names of ONNX's attributes: they are shown, nothing is told from them.
+    """
+
+    op_type: str
+    inputs: Sequence[Operand]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    fused: str | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Arguments:
+    """Arguments of a call, by place or by name."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Kwargs) -> None:
+        self._args, self._kwargs = args, kwargs
+
+    def get(self, place: int, *names: str, default: Any = None) -> Any:
+        """The argument at a place, else under one of its names."""
+        if place < len(self._args):
+            return self._args[place]
+        return next((self._kwargs[name] for name in names if name in self._kwargs), default)
+
+    def rest(self, place: int, name: str) -> list[int]:
+        """Whole numbers from a place on, given one by one or as one list."""
+        found = self._args[place:] if place < len(self._args) else (self._kwargs.get(name, ()),)
+        if len(found) == 1 and not isinstance(found[0], int):
+            return list(found[0] or ())
+        return list(found)
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [*tensors_of(self._args), *tensors_of(self._kwargs)]
+
+
+Writer = Callable[[Arguments, Any], Written]
+
+
+def written(name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Written:
+    """A call as an operator; one that is not known keeps its own name and all its tensors as inputs."""
+    arguments = Arguments(args, kwargs)
+    plain, fused = plain_name(name)
+    writer = _WRITERS.get(plain)
+    found = writer(arguments, result) if writer is not None else Written(_type_of(plain), arguments.tensors)
+    return found if fused is None else replace(found, fused=fused)
+
+
+def is_alias(name: str, args: Sequence[Any], result: Any) -> bool:
+    """The call hands on the numbers that it was given, in the same shape."""
+    plain, _ = plain_name(name)
+    if plain in _ALIASES:
+        return True
+    source = next(iter(tensors_of(args)), None)
+    if plain not in _CASTS or source is None or not isinstance(result, torch.Tensor):
+        return False
+    return result.is_floating_point() and source.is_floating_point()
+
+
+def plain_name(name: str) -> tuple[str, str | None]:
+    """Name of a function without namespace, operator syntax and in-place mark, and the activation fused into it."""
+    namespace, _, plain = name.rpartition("::")
+    if plain.startswith("__") and plain.endswith("__"):
+        plain = plain.strip("_")
+        plain = _REFLECTED.get(plain, plain)
+    elif plain.endswith("_") and not plain.endswith("__"):
+        plain = plain[:-1]
+    if not namespace.startswith("quantized") and namespace != "onednn":
+        return plain, None
+    plain = plain.removesuffix("_dynamic").removesuffix("_fp16").removesuffix("_prepack")
+    for ending in ("_relu6", "_relu"):
+        if plain.endswith(ending) and plain not in ("leaky_relu",):
+            return plain.removesuffix(ending), "Clip" if ending == "_relu6" else "Relu"
+    return plain, None
+
+
+_REFLECTED = {
+    "iadd": "add", "radd": "add", "isub": "sub", "imul": "mul", "rmul": "mul", "itruediv": "div", "truediv": "div",
+    "rtruediv": "rdiv", "ipow": "pow",
+}  # fmt: skip
+_ALIASES = frozenset(
+    {"detach", "contiguous", "clone", "alias", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout",
+     "feature_dropout", "feature_alpha_dropout", "requires_grad_", "cpu", "cuda", "get data", "lift_fresh_copy",
+     "native_dropout", "resolve_conj", "as_subclass", "pin_memory", "positive"}
+)  # fmt: skip
+_CASTS = frozenset({"to", "float", "half", "bfloat16", "double", "type", "type_as", "_to_copy"})
+
+
+def _type_of(name: str) -> str:
+    """``layer_scale`` as LayerScale."""
+    name = name.removeprefix("get ")
+    return _TYPES.get(name) or "".join(part.capitalize() for part in name.split("_") if part) or name
+
+
+def _all(kind: str) -> Writer:
+    """An operator of all tensors that are given."""
+    return lambda a, result: Written(kind, a.tensors)
+
+
+def _binary(kind: str, *, reverse: bool = False) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        operands = [a.get(0, "input", "self"), a.get(1, "other", "exponent", "y")]
+        return Written(kind, operands[::-1] if reverse else operands)
+
+    return write
+
+
+def _conv(a: Arguments, result: Any) -> Written:
+    return Written("Conv", _weighted(a), {"group": int(a.get(6, "groups", default=1))}, hints=_window(a, 5))
+
+
+def _convolution(a: Arguments, result: Any) -> Written:
+    kind = "ConvTranspose" if a.get(6, "transposed") else "Conv"
+    return Written(kind, _weighted(a), {"group": int(a.get(8, "groups", default=1))}, hints=_window(a, 5))
+
+
+def _conv_transpose(a: Arguments, result: Any) -> Written:
+    attributes = {"group": int(a.get(6, "groups", default=1))}
+    return Written("ConvTranspose", _weighted(a), attributes, hints=_window(a, 7))
+
+
+def _window(a: Arguments, dilation: int) -> dict[str, Any]:
+    """How a kernel slides; nothing where an integer kernel keeps it to itself."""
+    weight = a.get(1, "weight")
+    if not isinstance(weight, torch.Tensor):
+        return {}
+    sides = list(weight.shape[2:])
+    return {
+        "kernel_shape": sides,
+        "strides": _sides(a.get(3, "stride", default=1), len(sides)),
+        "pads": _pads(a.get(4, "padding", default=0), len(sides)),
+        "dilations": _sides(a.get(dilation, "dilation", default=1), len(sides)),
+    }
+
+
+def _sides(value: Any, count: int) -> Any:
+    """One number per side, where one number stands for all."""
+    return [value] * count if isinstance(value, int) else list(value) if isinstance(value, list | tuple) else value
+
+
+def _pads(value: Any, count: int) -> Any:
+    """Before and behind all sides, or the rule by which torch finds them."""
+    sides = _sides(value, count)
+    return sides * 2 if isinstance(sides, list) else sides
+
+
+def _pool(kind: str, sides: int) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        size = a.get(1, "kernel_size")
+        hints = {
+            "kernel_shape": _sides(size, sides),
+            "strides": _sides(a.get(2, "stride") or size, sides),
+            "pads": _pads(a.get(3, "padding", default=0), sides),
+        }
+        return Written(kind, a.tensors, hints=hints)
+
+    return write
+
+
+def _weighted(a: Arguments) -> list[Operand]:
+    return [a.get(0, "input"), a.get(1, "weight"), a.get(2, "bias")]
+
+
+def _linear(a: Arguments, result: Any) -> Written:
+    return Written("Gemm", _weighted(a), {"transB": 1})
+
+
+def _addmm(a: Arguments, result: Any) -> Written:
+    return Written("Gemm", [a.get(1, "mat1"), a.get(2, "mat2"), a.get(0, "input")])
+
+
+def _batch_norm(a: Arguments, result: Any) -> Written:
+    inputs = [
+        a.get(0, "input"),
+        a.get(3, "weight"),
+        a.get(4, "bias"),
+        a.get(1, "running_mean"),
+        a.get(2, "running_var"),
+    ]
+    return Written("BatchNormalization", inputs, {"epsilon": float(a.get(7, "eps", default=1e-5))})
+
+
+def _native_batch_norm(a: Arguments, result: Any) -> Written:
+    names = ("input", "weight", "bias", "running_mean", "running_var")
+    inputs = [a.get(place, name) for place, name in enumerate(names)]
+    numbers = [value for place in (5, 6, 7) if isinstance(value := a.get(place), float)]
+    return Written("BatchNormalization", inputs, {"epsilon": numbers[-1] if numbers else 1e-5})
+
+
+def _normalization(kind: str, weight: int, bias: int, epsilon: int) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        small = a.get(epsilon, "eps")
+        inputs = [a.get(0, "input"), a.get(weight, "weight"), a.get(bias, "bias")]
+        return Written(kind, inputs, hints={"epsilon": small} if isinstance(small, float) else {})
+
+    return write
+
+
+def _embedding(a: Arguments, result: Any) -> Written:
+    first, second = a.get(0, "input", "weight"), a.get(1, "weight", "indices")
+    return Written("Gather", [first, second] if first.is_floating_point() else [second, first])
+
+
+def _clip(low: int | float | None = None, high: float | None = None) -> Writer:
+    """Ends as fixed by the function, or as its arguments."""
+
+    def write(a: Arguments, result: Any) -> Written:
+        ends = {
+            "min": low if low is not None else a.get(1, "min", "min_val"),
+            "max": high if high is not None else a.get(2, "max", "max_val"),
+        }
+        known = {name: float(end) for name, end in ends.items() if isinstance(end, int | float)}
+        return Written("Clip", [a.get(0, "input", "self")], known)
+
+    return write
+
+
+def _hardtanh(a: Arguments, result: Any) -> Written:
+    ends = {"min": float(a.get(1, "min_val", default=-1.0)), "max": float(a.get(2, "max_val", default=1.0))}
+    return Written("Clip", [a.get(0, "input")], ends)
+
+
+def _clamp_min(a: Arguments, result: Any) -> Written:
+    low = a.get(1, "min")
+    kind = "Relu" if isinstance(low, int | float) and low == 0 else "Clip"
+    return Written(kind, [a.get(0, "input")], {} if kind == "Relu" else {"min": float(low)})
+
+
+def _adaptive_pool(kind: str) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        shape = tensors_of(result)[0].shape
+        whole = "Global" if all(side == 1 for side in shape[2:]) else ""
+        return Written(f"{whole}{kind}", [a.get(0, "input")])
+
+    return write
+
+
+def _reduction(kind: str) -> Writer:
+    def write(a: Arguments, result: Any) -> Written:
+        source, dim = a.get(0, "input", "self"), a.get(1, "dim", "axis")
+        axes = list(range(source.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        return Written(kind, [source], {"axes": axes, "keepdims": int(bool(a.get(2, "keepdim", default=False)))})
+
+    return write
+
+
+def _softmax(kind: str) -> Writer:
+    return lambda a, result: Written(kind, [a.get(0, "input", "self")], {"axis": int(a.get(1, "dim", default=-1))})
+
+
+def _concat(a: Arguments, result: Any) -> Written:
+    axis = a.get(1, "dim", "axis", default=0)
+    return Written("Concat", tensors_of(a.get(0, "tensors")), {"axis": int(axis) if isinstance(axis, int) else 0})
+
+
+def _permute(a: Arguments, result: Any) -> Written:
+    rank = result.dim()
+    return Written("Transpose", [a.get(0, "input")], {"perm": [axis % rank for axis in a.rest(1, "dims")]})
+
+
+def _transpose(a: Arguments, result: Any) -> Written:
+    source, order = a.get(0, "input"), list(range(result.dim()))
+    first, second = (a.get(1, "dim0", "axis0"), a.get(2, "dim1", "axis1"))
+    order[first], order[second] = order[second], order[first]
+    return Written("Transpose", [source], {"perm": order})
+
+
+def _last_two(a: Arguments, result: Any) -> Written:
+    order = list(range(result.dim()))
+    order[-2:] = order[-2:][::-1]
+    return Written("Transpose", [a.get(0, "input")], {"perm": order})
+
+
+def _attention(a: Arguments, result: Any) -> Written:
+    return Written("Attention", [a.get(0, "query"), a.get(1, "key"), a.get(2, "value"), a.get(3, "attn_mask")])
+
+
+_TYPES = {
+    "rsqrt": "Reciprocal", "getitem": "Slice", "setitem": "ScatterElements", "select": "Slice", "narrow": "Slice",
+    "index_select": "Gather", "index": "Gather", "repeat": "Tile", "silu": "Swish", "hardswish": "HardSwish",
+    "leaky_relu": "LeakyRelu", "prelu": "PRelu", "gelu": "Gelu", "elu": "Elu", "hardsigmoid": "HardSigmoid",
+    "pad": "Pad", "constant_pad_nd": "Pad", "pixel_shuffle": "DepthToSpace", "pixel_unshuffle": "SpaceToDepth",
+    "matmul": "MatMul", "mm": "MatMul", "bmm": "MatMul", "baddbmm": "MatMul", "lstm": "LSTM", "gru": "GRU",
+    "rnn_tanh": "RNN", "rnn_relu": "RNN", "unsqueeze": "Unsqueeze", "squeeze": "Squeeze", "flatten": "Flatten",
+    "expand": "Expand", "expand_as": "Expand", "chunk": "Split", "split": "Split", "unbind": "Split",
+    "tensor_split": "Split", "split_with_sizes": "Split", "maximum": "Max", "minimum": "Min",
+}  # fmt: skip
+_WRITERS: dict[str, Writer] = {
+    **{f"conv{n}d": _conv for n in (1, 2, 3)},
+    **{f"conv_transpose{n}d": _conv_transpose for n in (1, 2, 3)},
+    "convolution": _convolution,
+    "_convolution": _convolution,
+    "linear": _linear,
+    "addmm": _addmm,
+    "batch_norm": _batch_norm,
+    "native_batch_norm": _native_batch_norm,
+    "_native_batch_norm_legit_no_training": _native_batch_norm,
+    "layer_norm": _normalization("LayerNormalization", 2, 3, 4),
+    "native_layer_norm": _normalization("LayerNormalization", 2, 3, 4),
+    "rms_norm": _normalization("RMSNormalization", 2, 99, 3),
+    "group_norm": _normalization("GroupNormalization", 2, 3, 4),
+    "native_group_norm": _normalization("GroupNormalization", 1, 2, 7),
+    "instance_norm": _normalization("InstanceNormalization", 3, 4, 7),
+    "embedding": _embedding,
+    "relu6": _clip(0.0, 6.0),
+    "clamp": _clip(),
+    "clip": _clip(),
+    "clamp_min": _clamp_min,
+    "hardtanh": _hardtanh,
+    "add": _binary("Add"),
+    "sub": _binary("Sub"),
+    "rsub": _binary("Sub", reverse=True),
+    "mul": _binary("Mul"),
+    "multiply": _binary("Mul"),
+    "div": _binary("Div"),
+    "true_divide": _binary("Div"),
+    "divide": _binary("Div"),
+    "rdiv": _binary("Div", reverse=True),
+    "pow": _binary("Pow"),
+    "cat": _concat,
+    "concat": _concat,
+    "concatenate": _concat,
+    "stack": _concat,
+    **{f"max_pool{n}d": _pool("MaxPool", n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices": _pool("MaxPool", n) for n in (1, 2, 3)},
+    **{f"avg_pool{n}d": _pool("AveragePool", n) for n in (1, 2, 3)},
+    **{f"adaptive_avg_pool{n}d": _adaptive_pool("AveragePool") for n in (1, 2, 3)},
+    **{f"_adaptive_avg_pool{n}d": _adaptive_pool("AveragePool") for n in (2, 3)},
+    **{f"adaptive_max_pool{n}d": _adaptive_pool("MaxPool") for n in (1, 2, 3)},
+    "mean": _reduction("ReduceMean"),
+    "sum": _reduction("ReduceSum"),
+    "amax": _reduction("ReduceMax"),
+    "amin": _reduction("ReduceMin"),
+    "softmax": _softmax("Softmax"),
+    "_softmax": _softmax("Softmax"),
+    "_safe_softmax": _softmax("Softmax"),
+    "log_softmax": _softmax("LogSoftmax"),
+    "_log_softmax": _softmax("LogSoftmax"),
+    "permute": _permute,
+    "transpose": _transpose,
+    "swapaxes": _transpose,
+    "t": _last_two,
+    "get T": _last_two,
+    "get mT": _last_two,
+    **{name: _all("Reshape") for name in ("view", "reshape", "unflatten", "_unsafe_view", "view_as", "reshape_as")},
+    **{name: _all("Resize") for name in ("interpolate", "upsample_nearest2d", "upsample_bilinear2d", "upsample")},
+    "scaled_dot_product_attention": _attention,
+}

@@ -1,0 +1,243 @@
+"""One data set's accumulators: what each batch adds to the statistics, the sample table and the features."""
+
+import hashlib
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.measure.spatial import is_image, spatial_sums
+from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
+from quantmedic.collectors.measure.thumbnails import with_batch
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.case.comparison import Comparison
+from quantmedic.engine.case.records import BUCKETS, FEATURES, LATTICE_POINTS, SAMPLE_DTYPE, SetStatistics, union_lattice
+
+if os.environ.get("QUANTMEDIC_NO_JIT"):
+    from quantmedic.collectors.measure import statistics_numpy as kernels
+else:
+    try:
+        from quantmedic.collectors.measure import statistics_numba as kernels  # type: ignore[no-redef]
+    except ImportError:  # numba is missing or does not support this machine
+        from quantmedic.collectors.measure import statistics_numpy as kernels
+
+Array = NDArray[Any]
+Float32 = NDArray[np.float32]
+_PROJECTION_SEED = 20240117
+#: Shorter rows are gathered per channel before they are measured.
+SHORT_ROW = 16
+
+
+class SetAccumulator:
+    """Adds batches to a ``SetStatistics``; ``finish`` returns it with its sample table."""
+
+    def __init__(
+        self, statistics: SetStatistics, metric: Metric | None, *, classes: bool, thumbnails: bool = True
+    ) -> None:
+        self._statistics, self._metric, self._classes = statistics, metric, classes
+        self._keeps_thumbnails = thumbnails
+        self._rows: list[NDArray[np.void]] = []
+        self._labels: Array | None = None
+        self._projection: NDArray[np.float64] | None = None
+        self._views = [statistics.tensor(i) for i in range(len(statistics.channels))]
+        self.begun = self.ended = len(statistics.samples)
+
+    def begin(self, rows: NDArray[np.void], x: Array, image: tuple[str, int] | None, labels: Array | None) -> None:
+        """Open a batch: the table that ``sample_rows`` made of its inputs ``x`` and labels."""
+        self._rows.append(rows)
+        self._labels = labels
+        self.begun += len(rows)
+        if image is not None and x.dtype.kind == "f":
+            self._lattice(x, image[1])
+            if is_image(x.shape, image[1]):
+                np.add.at(self._statistics.spatial, buckets_of(rows), spatial_sums(x, image[1]))
+                if self._keeps_thumbnails:
+                    self._statistics.thumbnails = with_batch(self._statistics.thumbnails, rows, x, image[1])
+
+    def _lattice(self, x: Array, axis: int) -> None:
+        known = self._statistics.lattice
+        for c in range(len(known)):
+            if len(known[c]) > LATTICE_POINTS:
+                continue
+            values = np.ascontiguousarray(x if axis == 0 else np.take(x, c, axis=axis), np.float32).reshape(-1)
+            known[c] = union_lattice(known[c], kernels.distinct(values, LATTICE_POINTS + 1))
+
+    def outputs(self, floats: list[Array], quantized: list[Array], names: list[str]) -> None:
+        """Predictions, margins, ties and the task metric of this batch."""
+        rows = self._rows[-1]
+        for key, arrays in (("bad_float", floats), ("bad_quantized", quantized)):
+            rows[key] = np.any([_nonfinite_rows(array, len(rows)) for array in arrays], axis=0) if arrays else 0
+        scores = class_scores(floats[0], len(rows)) if self._classes and floats else None
+        other = class_scores(quantized[0], len(rows), kinds="fiu") if scores is not None else None
+        if scores is not None and other is not None:
+            rows["class_float"], rows["class_quantized"] = scores.argmax(axis=1), other.argmax(axis=1)
+            best, second = np.partition(scores, -2, axis=1)[:, :-3:-1].T
+            rows["margin"] = best - second
+            top, next_ = np.partition(other, -2, axis=1)[:, :-3:-1].T
+            rows["tie"] = top == next_
+        if self._metric is not None and self._labels is not None:
+            for key, values in (("metric_float", floats), ("metric_quantized", quantized)):
+                rows[key] = self._metric.per_sample(dict(zip(names, values, strict=True)), self._labels)
+
+    def features(self, values: Array, n: int) -> None:
+        """Add the projected features of a batch to their mean and second moment."""
+        vectors = self._project(values, n)
+        self._statistics.feature_count += len(vectors)
+        self._statistics.feature_sum += vectors.sum(axis=0)
+        self._statistics.feature_outer += vectors.T @ vectors
+
+    def flipped_features(self, values: Array, n: int) -> None:
+        """The same for channel-reversed inputs; only their mean is kept."""
+        vectors = self._project(values, n)
+        self._statistics.flipped_count += len(vectors)
+        self._statistics.flipped_sum += vectors.sum(axis=0)
+
+    def _project(self, values: Array, n: int) -> NDArray[np.float64]:
+        """One vector per sample: spatial mean, then a fixed random projection to ``FEATURES`` dimensions."""
+        if values.shape[0] != n:
+            return np.zeros((0, FEATURES))
+        x = np.asarray(values, np.float64)
+        x = x.mean(axis=tuple(range(2, x.ndim))) if x.ndim > 2 else x.reshape(n, -1)
+        x = x[np.isfinite(x).all(axis=1)]
+        width = x.shape[1]
+        self._statistics.feature_width = self._statistics.feature_width or width
+        if width != self._statistics.feature_width:  # features over an axis that depends on the data cannot be compared
+            return np.zeros((0, FEATURES))
+        if width <= FEATURES:
+            return np.pad(x, ((0, 0), (0, FEATURES - width)))
+        if self._projection is None:
+            rng = np.random.default_rng(_PROJECTION_SEED)
+            self._projection = rng.standard_normal((width, FEATURES)) / np.sqrt(FEATURES)
+        return x @ self._projection
+
+    def tensor(
+        self,
+        i: int,
+        rows: Float32,
+        samples: int,
+        buckets: NDArray[np.int64] | None,
+        rounding: Rounding | None,
+        deployed: Deployed | None,
+    ) -> None:
+        """Add what a batch tells of one tensor.
+
+        Args:
+            i: Index of the tensor.
+            rows: Its values in the float model as ``as_rows`` arranges them.
+            samples: Samples in the batch.
+            buckets: Bucket of each sample; None where the first axis holds no samples.
+            rounding: Its grid, where it is quantized on a fixed one.
+            deployed: Its values in the quantized model, arranged alike, where they are seen.
+        """
+        ends = kernels.observe(rows, self._views[i], _buckets_of(rows, buckets), rounding, deployed)
+        self._statistics.tensor_samples[i] += samples
+        if buckets is not None:
+            self._sample_widths(i, ends.reshape(2, samples, -1))
+
+    def _sample_widths(self, i: int, ends: NDArray[np.float64]) -> None:
+        """Add the range width of every sample with a finite value; ``ends`` holds the extremes of its parts."""
+        width = ends[1].max(axis=1) - ends[0].min(axis=1)
+        known = width[width >= 0]
+        self._statistics.sample_width[i] += known.sum()
+        self._statistics.sample_count[i] += len(known)
+
+    def error(self, i: int, kind: str, x: Float32, y: Float32) -> None:
+        """Add an ``operator`` or ``step`` error, both tensors as ``as_rows`` arranges them."""
+        kernels.observe_error(x, y, self._views[i], kind)
+
+    def codes(self, slot: int, codes: Array, columns: int, quantizer: Quantizer) -> None:
+        """Mark the codes that an output uses, per column of its last axis."""
+        table = codes.reshape(-1, columns).astype(np.int64) - quantizer.qmin
+        used = self._statistics.codes[slot]
+        used[np.broadcast_to(np.arange(columns), table.shape).ravel(), table.ravel()] = True
+
+    def compare(self, found: Mapping[str, Comparison]) -> None:
+        """Add what a batch tells of pairs of outputs, by their key in ``SetStatistics.comparisons``."""
+        known = self._statistics.comparisons
+        for key, comparison in found.items():
+            known[key] = known[key].merge(comparison) if key in known else comparison
+
+    def knows(self, key: str) -> bool:
+        """Whether a pair of outputs was compared already."""
+        return key in self._statistics.comparisons
+
+    def end(self, samples: int) -> None:
+        """Close a batch: everything that it tells has been added."""
+        self.ended += samples
+
+    def finish(self) -> SetStatistics:
+        """The statistics with the sample table attached."""
+        self._statistics.samples = np.concatenate([self._statistics.samples, *self._rows])
+        self._rows = []
+        return self._statistics
+
+
+def sample_rows(x: Array, labels: Array | None) -> NDArray[np.void]:
+    """The sample table of a batch of inputs ``[samples, ...]``, as far as it needs no model."""
+    rows = np.zeros(len(x), SAMPLE_DTYPE)
+    rows["class_float"] = rows["class_quantized"] = rows["label"] = -1
+    rows["metric_float"] = rows["metric_quantized"] = rows["margin"] = np.nan
+    rows["hash"] = [content_hash(sample) for sample in x]
+    if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
+        rows["label"] = labels
+    if x.dtype.kind == "f":
+        flat = np.ascontiguousarray(x, np.float32).reshape(len(x), -1)
+        rows["mean"], rows["deviation"], rows["saturated"], rows["nonfinite"] = kernels.sample_moments(flat)
+    return rows
+
+
+def buckets_of(rows: NDArray[np.void]) -> NDArray[np.int64]:
+    """Bucket of each sample of a table."""
+    return (rows["hash"] % BUCKETS).astype(np.int64)
+
+
+def content_hash(sample: Array) -> int:
+    """64-bit hash of a sample's bytes; SHA-256, for processors compute it several times faster than other hashes."""
+    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(sample).data).digest()[:8], "little")
+
+
+def as_rows(x: Array, axis: int | None) -> Array:
+    """Contiguous ``[outer, channels, inner]``; without a channel axis, one channel per sample.
+
+    Where the channels come last, rows would be single numbers: they are gathered into one long row per channel.
+    """
+    if axis is None:
+        return np.ascontiguousarray(x).reshape(x.shape[0] if x.ndim else 1, 1, -1)
+    outer, channels = math.prod(x.shape[:axis]), x.shape[axis]
+    view = np.ascontiguousarray(x).reshape(outer, channels, -1)
+    if view.shape[2] >= SHORT_ROW or outer == 1 or channels == 1:
+        return view
+    return np.ascontiguousarray(view.transpose(1, 0, 2)).reshape(1, channels, -1)
+
+
+def _buckets_of(rows: NDArray[np.float32], buckets: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Bucket per outer row; for gathered rows the bucket of each sample, whose values lie side by side."""
+    outer = len(rows)
+    if buckets is None:
+        return np.full(outer, -1, np.int64)
+    return np.repeat(buckets, outer // len(buckets)) if outer >= len(buckets) else buckets
+
+
+def _nonfinite_rows(output: Array, n: int) -> NDArray[np.bool_]:
+    """Samples with a non-finite value in an output; all of them where its rows are no samples."""
+    if output.dtype.kind != "f":
+        return np.zeros(n, np.bool_)
+    if output.ndim == 0 or output.shape[0] != n:
+        return np.full(n, not np.isfinite(output).all())
+    return np.logical_not(np.isfinite(output.reshape(n, -1)).all(axis=1))
+
+
+def class_scores(output: Array, n: int, kinds: str = "f") -> NDArray[np.float64] | None:
+    """Class scores ``[n, classes]`` where the output looks like them; ``kinds="fiu"`` takes codes of scores as well."""
+    if not isinstance(output, np.ndarray) or output.dtype.kind not in kinds or output.ndim < 2 or output.shape[0] != n:
+        return None
+    scores = output.reshape(n, -1)
+    one_axis = max(output.shape[1:]) == scores.shape[1]
+    if not one_axis or scores.shape[1] < 2:
+        return None
+    lowest = float(np.finfo(np.float32).min)
+    return np.nan_to_num(scores.astype(np.float64), nan=lowest, neginf=lowest, posinf=-lowest)

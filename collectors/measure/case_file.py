@@ -1,0 +1,385 @@
+"""The case file: one zip of JSON and arrays, without pickle, written whole or not at all."""
+
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
+from quantmedic.engine.case.facts import ROLES, Role
+from quantmedic.engine.case.histogram import BINS, StoredHistograms
+from quantmedic.engine.case.records import (
+    BUCKETS,
+    CASE_SCHEMA,
+    ERROR_COLUMNS,
+    ERROR_KINDS,
+    FEATURES,
+    ROW_COLUMNS,
+    SAMPLE_DTYPE,
+    SPATIAL,
+    WEIGHT_BINS,
+    WEIGHT_CHANNELS,
+    WEIGHT_COLUMNS,
+    Case,
+    CaseRecord,
+    SetStatistics,
+    WeightArrays,
+)
+from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
+from quantmedic.engine.errors import CaseError
+
+_RECORD = "case.json"
+_COMPARISON = "comparison."
+_WEIGHTS = "weights/"
+#: Schema that knows the ``step`` error.
+_FIRST_WITH_STEPS = 3
+#: Of each channel of an operator's weights; extremes are those of float32 weights, so that nothing is lost.
+_WEIGHT_ROWS: Mapping[str, type] = {
+    "index": np.int32,
+    "low": np.float32,
+    "high": np.float32,
+    "stored_low": np.float32,
+    "stored_high": np.float32,
+    "sqnr_db": np.float32,
+}
+
+
+def write_case(case: Case, path: Path) -> None:
+    """Save a case; the file appears only when it is complete.
+
+    Raises:
+        CaseError: The file cannot be written.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
+            temporary = Path(stream.name)
+            with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                archive.writestr(_RECORD, json.dumps(_spelled(case.record.model_dump(mode="json")), allow_nan=False))
+                for role, statistics in case.statistics.items():
+                    for name, array in _arrays(statistics).items():
+                        archive.writestr(f"{role}/{name}.npy", _npy(array))
+                for name, array in _weight_arrays(case.weights).items():
+                    archive.writestr(f"{_WEIGHTS}{name}.npy", _npy(array))
+        temporary.chmod(0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CaseError(
+            "cannot write the case file",
+            where=f"{path}: {error.strerror or error}",
+            help="choose another --output folder, or make room and allow writing there",
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def read_case(path: Path) -> Case:
+    """Open a saved case.
+
+    Raises:
+        CaseError: The file is missing, damaged, or of a newer schema.
+    """
+    if not path.is_file():
+        raise CaseError("no such case file", where=str(path), help="write one with: quantmedic collect")
+    try:
+        return _read(path)
+    except CaseError:
+        raise
+    except Exception as error:  # Damaged archives, arrays and JSON raise a dozen unrelated types.
+        raise CaseError(
+            "not a readable case file",
+            where=f"{path}: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            help="write it again with: quantmedic collect",
+        ) from error
+
+
+def _read(path: Path) -> Case:
+    with zipfile.ZipFile(path) as archive:
+        record = CaseRecord.model_validate(_migrate(json.loads(archive.read(_RECORD)), path))
+        arrays = {n: _array(archive.read(n)) for n in set(archive.namelist()) if n != _RECORD}
+    statistics: dict[Role, SetStatistics] = {}
+    for role in ROLES:
+        own = {n.partition("/")[2].removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(f"{role}/")}
+        if own:
+            statistics[role] = _statistics(own)
+            _check_shapes(statistics[role], record)
+    _check_record(record, statistics)
+    own = {n.removeprefix(_WEIGHTS).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(_WEIGHTS)}
+    return Case(record, statistics, _weights(own, len(record.operators)))
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+
+
+def _check_record(record: CaseRecord, statistics: Mapping[Role, SetStatistics]) -> None:
+    """Every data set has its statistics, and every index of a tensor or operator stands for one."""
+    if record.datasets.keys() != statistics.keys():
+        raise ValueError(f"data sets {sorted(record.datasets)} with statistics of {sorted(statistics)}")
+    used = [record.input_tensor, *(output.tensor for output in record.outputs)]
+    used += [index for op in record.operators for index in (*op.inputs, *op.outputs)]
+    for index in used:
+        if index is not None and not 0 <= index < len(record.tensors):
+            raise ValueError(f"tensor {index} of {len(record.tensors)}")
+    for source in (source for op in record.operators for source in op.sources):
+        if not 0 <= source < len(record.operators):
+            raise ValueError(f"operator {source} of {len(record.operators)}")
+
+
+def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
+    """Every array is as long as the tensors of the record ask for."""
+    if s.channels.tolist() != [tensor.channels for tensor in record.tensors]:
+        raise ValueError("the statistics are those of other tensors")
+    tensors, rows = len(s.channels), int(s.channels.sum())
+    columns = {*ROW_COLUMNS, *WEIGHT_COLUMNS, *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ERROR_COLUMNS)}
+    if columns != s.columns.keys():
+        raise ValueError(f"columns missing or unknown: {', '.join(sorted(columns ^ s.columns.keys()))}")
+    expected: list[tuple[tuple[int, ...], list[NDArray[Any]]]] = [
+        ((rows,), list(s.columns.values())),
+        ((tensors,), [s.tensor_samples, s.sample_width, s.sample_count]),
+        ((tensors, BUCKETS), [s.bucket_min, s.bucket_max]),
+        ((FEATURES,), [s.feature_sum, s.flipped_sum]),
+        ((FEATURES, FEATURES), [s.feature_outer]),
+        ((BUCKETS, len(SPATIAL)), [s.spatial]),
+    ]
+    for shape, arrays in expected:
+        if any(array.shape != shape or array.dtype.kind not in "fi" for array in arrays):
+            raise ValueError(f"an array of shape {shape} is of another shape or type")
+    if any(not 0 <= index < tensors for index in (*s.histograms, *s.quantized_histograms)):
+        raise ValueError("a histogram belongs to no tensor")
+
+
+def _migrate(raw: Any, path: Path) -> Any:
+    if not isinstance(raw, dict):
+        raise ValueError(f"{_RECORD} holds no record")
+    version = raw.get("schema_version")
+    if not isinstance(version, int) or version > CASE_SCHEMA:
+        raise CaseError(
+            "the case file was written by a newer quantmedic",
+            where=f"{path}: schema {version}, this version reads up to {CASE_SCHEMA}",
+            help="pip install --upgrade quantmedic",
+        )
+    told = raw.get("run")
+    if version < _FIRST_WITH_STEPS and isinstance(told, dict) and "operator_error" in told:
+        told["step_error"] = False
+    return raw
+
+
+def _spelled(value: Any) -> Any:
+    """The record with infinities and NaN as words, for JSON has no numbers for them; reading takes them for numbers."""
+    if isinstance(value, dict):
+        return {key: _spelled(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_spelled(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _npy(array: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
+    """All arrays of one data set; histograms sparse, ragged lists joined with their lengths."""
+    arrays: dict[str, NDArray[Any]] = {f"columns.{name}": column for name, column in s.columns.items()}
+    return arrays | {
+        "channels": s.channels,
+        **_sparse("histogram", s.histograms),
+        **_sparse("quantized_histogram", s.quantized_histograms),
+        "bucket_min": s.bucket_min,
+        "bucket_max": s.bucket_max,
+        "samples": s.samples,
+        "lattice.lengths": np.array([len(v) for v in s.lattice], np.int64),
+        "lattice.values": np.concatenate([np.zeros(0, np.float32), *s.lattice]),
+        "feature_count": np.array([s.feature_count, s.flipped_count, s.feature_width], np.int64),
+        "feature_sum": s.feature_sum,
+        "feature_outer": s.feature_outer,
+        "flipped_sum": s.flipped_sum,
+        "codes.shapes": np.array([c.shape for c in s.codes], np.int64).reshape(-1, 2),
+        "codes.used": np.concatenate([np.zeros(0, np.bool_), *(c.ravel() for c in s.codes)]),
+        "tensor_samples": s.tensor_samples,
+        "sample_width": s.sample_width,
+        "sample_count": s.sample_count,
+        **_comparison_arrays(s),
+        "spatial": s.spatial,
+        **_thumbnail_arrays(s.thumbnails),
+    }
+
+
+def _sparse(name: str, histograms: Mapping[int, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
+    """The occupied bins of histograms."""
+    indexes = sorted(histograms)
+    dense = np.array([histograms[i] for i in indexes], np.int64).reshape(-1, BINS)
+    row, bins = np.nonzero(dense)
+    return {
+        f"{name}.tensor": np.array(indexes, np.int64)[row] if indexes else np.zeros(0, np.int64),
+        f"{name}.bin": bins.astype(np.uint16),
+        f"{name}.count": dense[row, bins],
+    }
+
+
+def _weight_arrays(weights: Mapping[int, WeightArrays]) -> dict[str, NDArray[Any]]:
+    """Arrays of all operators' weights, joined, with the number of channels of each; none without weights."""
+    if not weights:
+        return {}
+    places = sorted(weights)
+    own = [weights[place] for place in places]
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.concatenate([getattr(w, name) for w in own]).astype(dtype) for name, dtype in _WEIGHT_ROWS.items()
+    }
+    return arrays | {
+        "operator": np.array(places, np.int32),
+        "lengths": np.array([len(w.index) for w in own], np.int32),
+        "ends": np.array([(w.start, w.stop) for w in own], np.float64),
+        "floats": np.stack([w.floats for w in own]),
+        "stored": np.stack([w.stored for w in own]),
+    }
+
+
+def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, WeightArrays]:
+    """Arrays of weights by operator; files of earlier versions have none."""
+    if not arrays:
+        return {}
+    places, lengths, ends = (arrays[name] for name in ("operator", "lengths", "ends"))
+    count = len(places)
+    expected: dict[str, tuple[tuple[int, ...], str]] = {
+        "operator": ((count,), "i"),
+        "lengths": ((count,), "i"),
+        "ends": ((count, 2), "f"),
+        "floats": ((count, WEIGHT_BINS), "i"),
+        "stored": ((count, WEIGHT_BINS), "i"),
+    }
+    expected |= {name: ((int(lengths.sum()),), np.dtype(kind).kind) for name, kind in _WEIGHT_ROWS.items()}
+    if any((arrays[name].shape, arrays[name].dtype.kind) != wanted for name, wanted in expected.items()):
+        raise ValueError("an array of weights is of another shape or type")
+    if len(np.unique(places)) != count or any(not 0 <= place < operators for place in places):
+        raise ValueError("weights belong to no operator, or to one twice")
+    if any(not 0 < length <= WEIGHT_CHANNELS for length in lengths):
+        raise ValueError("weights without channels, or with too many")
+    rows = {
+        name: _split(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths) for name in _WEIGHT_ROWS
+    }
+    return {
+        int(place): WeightArrays(
+            **{name: parts[i] for name, parts in rows.items()},
+            start=float(ends[i, 0]),
+            stop=float(ends[i, 1]),
+            floats=arrays["floats"][i].astype(np.int64),
+            stored=arrays["stored"][i].astype(np.int64),
+        )
+        for i, place in enumerate(places)
+    }
+
+
+def _thumbnail_arrays(kept: Thumbnails) -> dict[str, NDArray[Any]]:
+    return {
+        "thumbnails.table": kept.table,
+        "thumbnails.shapes": np.array([small.shape for small in kept.pixels], np.int64).reshape(-1, 3),
+        "thumbnails.pixels": np.concatenate([np.zeros(0, np.float16), *(small.ravel() for small in kept.pixels)]),
+    }
+
+
+def _thumbnails(arrays: Mapping[str, NDArray[Any]]) -> Thumbnails:
+    """Small versions of samples; files of earlier versions have none."""
+    if "thumbnails.table" not in arrays:
+        return Thumbnails()
+    table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
+    if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
+        raise ValueError("the thumbnails are of another shape")
+    parts = _split(pixels, shapes.prod(axis=1))
+    return Thumbnails(
+        table.astype(THUMBNAIL_DTYPE), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    )
+
+
+def _comparison_arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for key, found in s.comparisons.items():
+        arrays |= {f"{_COMPARISON}{key}.table": found.table, f"{_COMPARISON}{key}.votes": found.votes}
+        arrays[f"{_COMPARISON}{key}.metric"] = np.array([found.metric])
+    return arrays
+
+
+def _comparisons(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Comparison]:
+    """Pairs of outputs; files of earlier versions have none."""
+    keys = [n.removeprefix(_COMPARISON).removesuffix(".table") for n in arrays if n.startswith(_COMPARISON)]
+    keys = [key for key in keys if f"{_COMPARISON}{key}.table" in arrays]
+    found = {}
+    for key in sorted(keys, key=_numbered):
+        table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))
+        if table.ndim != 2 or table.shape[1] != len(FIELDS) or votes.shape != (len(VOTES),) or metric.shape != (1,):
+            raise ValueError(f"the comparison {key} is of another shape")
+        found[key] = Comparison(table.astype(np.float64), votes.astype(np.int64), float(metric[0]))
+    return found
+
+
+def _numbered(key: str) -> tuple[Any, ...]:
+    """Keys in the order of their numbers."""
+    return tuple(int(part) if part.isdigit() else -1 for part in key.split(".")), key
+
+
+def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
+    shapes = arrays["codes.shapes"]
+    codes = _split(arrays["codes.used"], shapes.prod(axis=1))
+    rows = int(arrays["channels"].sum())
+    # Cases of earlier versions do not have them: nothing was counted.
+    unfilled: dict[str, NDArray[Any]] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    unfilled |= {f"step.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
+    return SetStatistics(
+        channels=arrays["channels"],
+        columns=unfilled | {n.removeprefix("columns."): a for n, a in arrays.items() if n.startswith("columns.")},
+        histograms=_histograms("histogram", arrays),
+        bucket_min=arrays["bucket_min"],
+        bucket_max=arrays["bucket_max"],
+        samples=arrays["samples"].astype(SAMPLE_DTYPE),
+        lattice=_split(arrays["lattice.values"], arrays["lattice.lengths"]),
+        feature_count=int(arrays["feature_count"][0]),
+        feature_sum=arrays["feature_sum"],
+        feature_outer=arrays["feature_outer"],
+        flipped_count=int(arrays["feature_count"][1]),
+        flipped_sum=arrays["flipped_sum"],
+        feature_width=int(arrays["feature_count"][2]),
+        codes=[part.reshape(shape) for part, shape in zip(codes, shapes, strict=True)],
+        tensor_samples=arrays["tensor_samples"],
+        # Older files lack these two: no sample was counted.
+        sample_width=arrays.get("sample_width", np.zeros(len(arrays["channels"]))),
+        sample_count=arrays.get("sample_count", np.zeros(len(arrays["channels"]), np.int64)),
+        comparisons=_comparisons(arrays),
+        # Schema 1 did not measure neighbours.
+        spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
+        quantized_histograms=_quantized_histograms(arrays),
+        thumbnails=_thumbnails(arrays),
+    )
+
+
+def _quantized_histograms(arrays: Mapping[str, NDArray[Any]]) -> MutableMapping[int, NDArray[np.int64]]:
+    """Distributions of deployed values; files of earlier versions have none."""
+    name = "quantized_histogram"
+    return _histograms(name, arrays) if any(n.startswith(f"{name}.") for n in arrays) else {}
+
+
+def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> StoredHistograms:
+    tensors, bins, counts = (arrays[f"{name}.{part}"] for part in ("tensor", "bin", "count"))
+    if any(a.ndim != 1 or a.dtype.kind not in "iu" or len(a) != len(tensors) for a in (tensors, bins, counts)):
+        raise ValueError(f"the arrays of {name} are of another shape or type")
+    if len(bins) and not 0 <= bins.min() <= bins.max() < BINS:
+        raise ValueError(f"{name} counts in bins that are not there")
+    return StoredHistograms(tensors, bins, counts.astype(np.int64))
+
+
+def _split(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """The pieces of a ragged list."""
+    if lengths.sum() != len(joined):
+        raise ValueError(f"{len(joined)} values for lists of {lengths.sum()}")
+    return np.split(joined, np.cumsum(lengths)[:-1]) if len(lengths) else []

@@ -1,0 +1,426 @@
+"""Measure a float ONNX model and its quantized counterpart: one pass over each data set, memory independent of it."""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch, Part
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.from_onnx.models import Models, graph_inputs
+from quantmedic.collectors.measure.accumulate import SetAccumulator, sample_rows
+from quantmedic.collectors.measure.given_outputs import References
+from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
+from quantmedic.collectors.measure.observer import Observer, Options
+from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
+from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.weight_effects import fill_weight_errors
+from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
+from quantmedic.engine.case.records import (
+    EXTREME_SAMPLES,
+    Case,
+    CaseRecord,
+    DatasetRecord,
+    WeightArrays,
+    refuse_strangers,
+)
+from quantmedic.engine.errors import CaseError
+
+T = TypeVar("T")
+Array = NDArray[np.generic]
+Progress = Callable[[str, int, int | None], None]
+#: Samples on which the channel-reversed representative inputs are tried.
+FLIP_SAMPLES = 64
+#: Seconds between two checkpoints.
+CHECKPOINT_SECONDS = 30.0
+#: Bytes that the tensors of one batch should take: they stay in the last-level cache until they are measured.
+BATCH_BYTES = 16 << 20
+MAX_BATCH = 32
+UNKNOWN_BATCH = 8
+#: What an interrupted run has to be repeated with.
+RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
+RESUMED_EXTRAS = ("reference_outputs", "device_outputs", "stages", "expected_float_metric")
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the user gave beside models and data.
+
+    Attributes:
+        references: Outputs that were computed elsewhere for the validation data, by kind.
+        stages: Models between float and quantized.
+        expected_float_metric: What the user knows of the float model's accuracy.
+        search: What the toolchain's logs tell.
+        settings: What the toolchain was told.
+    """
+
+    references: Mapping[str, References] = field(default_factory=dict)
+    stages: Sequence[Stage] = ()
+    expected_float_metric: float | None = None
+    search: SearchFacts | None = None
+    settings: SettingsFacts | None = None
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Entries of the run record for what was given."""
+        given: dict[str, Any] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
+        if self.stages:
+            given["stages"] = ", ".join(f"{stage.name}={stage.graph.path.name}" for stage in self.stages)
+        if self.expected_float_metric is not None:
+            given["expected_float_metric"] = self.expected_float_metric
+        return given
+
+    def added_to(self, record: CaseRecord) -> CaseRecord:
+        """The record with what is known of them."""
+        changes: dict[str, Any] = {
+            "stages": tuple(stage.record for stage in self.stages),
+            "compared": {kind: r.origin for kind, r in self.references.items()},
+            "expected_float_metric": self.expected_float_metric,
+            "run": {**record.run, **self.run},
+        }
+        told = {"search": self.search, "settings": self.settings}
+        if known := {name: facts for name, facts in told.items() if facts is not None}:
+            changes["model"] = record.model.model_copy(update=known)
+        return record.model_copy(update=changes)
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: ``case`` holds what was measured until then."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+
+
+def collect(
+    models: Models,
+    datasets: Mapping[Role, Dataset],
+    *,
+    options: Options,
+    version: str,
+    metric: Metric | None = None,
+    progress: Progress = lambda stage, done, total: None,
+    resume: Case | None = None,
+    checkpoint: Callable[[Case], None] = lambda case: None,
+    extras: Extras | None = None,
+) -> Case:
+    """Run both models over the data sets and return everything measured.
+
+    Args:
+        models: What ``open_models`` returned.
+        datasets: At least one of the two roles.
+        options: How to collect.
+        version: Version of quantmedic, for the record.
+        metric: Task metric for labelled sets; without one, labels are not used.
+        progress: Called with a stage, the samples done and their number where known.
+        resume: An unfinished case of the same models, data and options: goes on behind its last sample.
+        checkpoint: Called every half minute with what is measured so far; on Ctrl-C too, then ``Interrupted`` is
+            raised.
+        extras: What the user gave beside models and data.
+
+    Raises:
+        DataError: A data set does not fit the model.
+        ModelError: A model fails on the data.
+        CaseError: The case to resume was measured with other models, data or options.
+    """
+    options = replace(options, batch_size=options.batch_size or batch_size_for(models))
+    run = _Run(models, datasets, options, version, metric, progress, extras or Extras())
+    if resume is not None:
+        run.go_on(resume)
+    try:
+        for case in run.measure():
+            checkpoint(case)
+        return run.case(complete=True)
+    except Abandoned:
+        raise
+    except KeyboardInterrupt:
+        if not run.settled or not run.begun:
+            raise
+        checkpoint(run.case())
+        raise Interrupted(run.case(complete=True)) from None
+
+
+def batch_size_for(models: Models) -> int:
+    """Samples per run: as many as fit the cache, one where a grid computed at run time would depend on the batch."""
+    taps = [pair.tap.quantizer for pair in models.pairs]
+    if any(quantizer is not None and quantizer.dynamic for quantizer in taps):
+        return 1
+    shapes = models.shapes
+    sizes = [shapes.get(pair.twin) for pair in models.pairs]
+    # Four bytes of the float tensor and one of its codes.
+    known = [5 * math.prod(size or 1 for size in shape[1:]) for shape in sizes if shape and None not in shape[1:]]
+    if len(known) < len(sizes) / 2:
+        return UNKNOWN_BATCH
+    return int(np.clip(BATCH_BYTES // max(sum(known), 1), 1, MAX_BATCH))
+
+
+@dataclass
+class _Progress:
+    """How far one data set has been read: samples of each slice."""
+
+    seen: list[int]
+    complete: bool = False
+
+
+class _Item(NamedTuple):
+    """One batch on its way to the accumulators.
+
+    Attributes:
+        batch: Samples.
+        flip: Its channels are reversed too, for comparison.
+        given: Its outputs as they were computed elsewhere, by kind.
+    """
+
+    batch: Batch
+    flip: bool
+    given: Mapping[str, Sequence[Array | None]]
+
+
+class _Run:
+    """One collection: what has been read, and the accumulators that it went to."""
+
+    def __init__(
+        self,
+        models: Models,
+        datasets: Mapping[Role, Dataset],
+        options: Options,
+        version: str,
+        metric: Metric | None,
+        progress: Progress,
+        extras: Extras,
+    ) -> None:
+        self._extras = extras
+        self._models, self._datasets, self._options = models, datasets, options
+        self._version, self._metric, self._progress = version, metric, progress
+        self._size = options.batch_size or UNKNOWN_BATCH
+        first = next(next(iter(datasets.values())).batches(self._size, limit=options.samples))
+        self._observer = Observer(models, first, options, classes=_are_classes(models.float_graph, metric))
+        self._record: CaseRecord | None = None
+        self._weights: dict[int, WeightArrays] = {}
+        self._notices: list[str] = []
+        self._states = {role: _Progress([0] * self._parts(dataset)) for role, dataset in datasets.items()}
+        self._accumulators = {role: self._accumulator(role) for role in datasets}
+
+    def _parts(self, dataset: Dataset) -> int:
+        """Slices of a data set; of one with unknown length no more samples are counted than make a difference."""
+        if self._options.mode == "exact":
+            return 1
+        samples = _total(dataset, self._options)
+        if dataset.samples is None:
+            enough = min(MAX_PARTS * EXTREME_SAMPLES, self._options.samples or MAX_PARTS * EXTREME_SAMPLES)
+            samples = sum(batch.samples for batch in dataset.batches(self._size, limit=enough))
+        return parts_of(samples or 0, dataset.unit)
+
+    def _accumulator(self, role: Role, resume: Case | None = None) -> SetAccumulator:
+        metric = self._metric if self._datasets[role].labelled else None
+        return self._observer.accumulator(metric, resume.statistics.get(role) if resume is not None else None)
+
+    @property
+    def settled(self) -> bool:
+        """No batch was left half added."""
+        return all(into.begun == into.ended for into in self._accumulators.values())
+
+    @property
+    def begun(self) -> bool:
+        """Something was measured."""
+        return any(into.ended for into in self._accumulators.values())
+
+    def go_on(self, case: Case) -> None:
+        """Take over what an interrupted run has measured."""
+        record, mine = case.record, self.case().record
+        options = {name: (record.run.get(name), mine.run[name]) for name in RESUMED_OPTIONS}
+        options |= {name: (record.run.get(name), mine.run.get(name)) for name in RESUMED_EXTRAS}
+        for name, (then, now) in {**options, "metric": (record.metric, mine.metric)}.items():
+            if then != now:
+                raise CaseError(
+                    "the interrupted run was started with other options",
+                    where=f"{name}: {then} then, {now} now",
+                    help="repeat the options of the first run, or start anew without --resume",
+                )
+        refuse_strangers(record, mine)
+        self._notices = [notice for notice in record.notices if notice not in self._unread(record.datasets)]
+        for i, tensor in enumerate(record.tensors):
+            self._observer.plan.bucketed[i] &= tensor.bucketed
+        for role, known in record.datasets.items():
+            state = self._states.get(role)
+            if state is None or len(known.parts) != len(state.seen) or not self._same_start(role, case):
+                raise CaseError(
+                    f"the interrupted run read other {role} data",
+                    where=f"{known.origin}, {known.seen} samples",
+                    help="give the same data, or start anew without --resume",
+                )
+            state.seen, state.complete = list(known.parts), known.complete
+            self._accumulators[role] = self._accumulator(role, case)
+
+    def _same_start(self, role: Role, case: Case) -> bool:
+        """The data set has its name and no less samples than were read, and its first batch is what it was."""
+        known, dataset = case.statistics[role].samples, self._datasets[role]
+        if dataset.origin != case.record.datasets[role].origin or len(known) > (dataset.samples or len(known)):
+            return False
+        batch = next(self._batches(role, 0, 0), None)
+        if not len(known) or batch is None:
+            return not len(known)
+        name = self._observer.plan.image[0] if self._observer.plan.image is not None else next(iter(batch.inputs))
+        rows = sample_rows(batch.inputs[name], batch.labels)
+        return all(np.array_equal(rows[column], known[column][: len(rows)]) for column in ("hash", "label"))
+
+    def measure(self) -> Iterator[Case]:
+        """Read everything that is left; yields the case now and then."""
+        for count in sorted({len(state.seen) for state in self._states.values()}):
+            roles = [role for role, state in self._states.items() if len(state.seen) == count and not state.complete]
+            shown = rotation(self._observer.plan, count) if count > 1 else []
+            for index in range(count):
+                if count > 1 and roles:
+                    self._observer.show(shown[index])
+                for role in roles:
+                    yield from self._read(role, index)
+            for role in roles:
+                self._states[role].complete = True
+        self._compare_stages()
+
+    def _compare_stages(self) -> None:
+        """Run the stage models on the first samples of the validation set, unless an earlier run did."""
+        role: Role = "validation" if "validation" in self._accumulators else "representative"
+        into, dataset, stages = self._accumulators[role], self._datasets[role], self._extras.stages
+        if not stages or into.knows("stage.0.0"):
+            return
+        limit = self._options.samples
+        total = _total(dataset, self._options)
+        found = compare_stages(
+            stages,
+            dataset,
+            self._observer.outputs,
+            names=self._models.float_graph.outputs,
+            batch_size=self._size,
+            limit=limit,
+            threads=self._options.threads,
+            metric=self._metric if dataset.labelled else None,
+            progress=lambda done: self._progress("stages", done, min(total or STAGE_SAMPLES, STAGE_SAMPLES)),
+        )
+        into.compare(found)
+
+    def _read(self, role: Role, index: int) -> Iterator[Case]:
+        """One slice of one data set, unless a later one was begun already."""
+        state, into = self._states[role], self._accumulators[role]
+        if any(state.seen[index + 1 :]):
+            return
+        before = sum(state.seen[:index])
+        total = _total(self._datasets[role], self._options)
+        batches, done = self._flagged(role, index), into.ended
+
+        def work(item: _Item, lane: Lane) -> None:
+            self._observer.observe(item.batch, into, lane, flip=item.flip, given=item.given)
+
+        while True:
+            more = _Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
+            try:
+                for item in side_by_side(more, work, self._options.lanes):
+                    done += item.batch.samples
+                    self._progress(role, done, total)
+            finally:
+                state.seen[index] = into.ended - before
+            if more.exhausted:
+                return
+            yield self.case()
+
+    def _flagged(self, role: Role, index: int) -> Iterator["_Item"]:
+        """What is left of a slice."""
+        references = self._extras.references if role == "validation" else {}
+        done = sum(self._states[role].seen)
+        for batch in self._batches(role, index, self._states[role].seen[index]):
+            given = {kind: outputs.take(batch.numbers) for kind, outputs in references.items()}
+            yield _Item(batch, role == "representative" and done < FLIP_SAMPLES, given)
+            done += batch.samples
+
+    def _batches(self, role: Role, index: int, start: int) -> Iterator[Batch]:
+        count = len(self._states[role].seen)
+        part = Part(index, count, self._options.seed) if count > 1 else None
+        return self._datasets[role].batches(self._size, limit=self._options.samples, start=start, part=part)
+
+    def case(self, *, complete: bool = False) -> Case:
+        """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
+        if self._record is None:
+            about = self._observer, self._options, self._version, self._metric
+            record, self._weights = self._models.record(*about)
+            self._record = self._extras.added_to(record)
+        begun = {role: into for role, into in self._accumulators.items() if into.ended}
+        statistics = {role: into.finish() for role, into in begun.items()}
+        if complete:
+            models = self._models
+            for into in statistics.values():
+                fill_weight_errors(into, self._record, models.quantized, models.match.operators, models.float_graph)
+        records = {role: self._dataset_record(role) for role in begun}
+        notices = [*self._notices, *self._observer.notices]
+        notices += [notice for dataset in self._datasets.values() for notice in dataset.notices]
+        notices += self._unread(begun)
+        observer, record = self._observer, self._record
+        buckets = zip(record.tensors, observer.plan.bucketed, strict=True)
+        changes = {
+            "datasets": records,
+            "notices": tuple(dict.fromkeys(notices)),
+            "tensors": tuple(tensor.model_copy(update={"bucketed": bucketed}) for tensor, bucketed in buckets),
+            "model": record.model.model_copy(update=observer.facts),
+        }
+        return Case(record.model_copy(update=changes), statistics, self._weights)
+
+    def _unread(self, begun: Collection[Role]) -> list[str]:
+        return [f"the {role} data were not read" for role in self._datasets if role not in begun]
+
+    def _dataset_record(self, role: Role) -> DatasetRecord:
+        dataset, state = self._datasets[role], self._states[role]
+        return DatasetRecord(
+            origin=dataset.origin,
+            labelled=dataset.labelled,
+            seen=sum(state.seen),
+            complete=state.complete,
+            parts=tuple(state.seen),
+        )
+
+
+class _Until(Iterator[T]):
+    """One item, and more until a moment has come; ``exhausted`` tells whether there are no more."""
+
+    def __init__(self, items: Iterator[T], deadline: float) -> None:
+        self._items, self._deadline = items, deadline
+        self._begun = self.exhausted = False
+
+    def __next__(self) -> T:
+        if self._begun and time.monotonic() >= self._deadline:
+            raise StopIteration
+        self._begun = True
+        try:
+            return next(self._items)
+        except StopIteration:
+            self.exhausted = True
+            raise
+
+
+def _are_classes(graph: Graph, metric: Metric | None) -> bool:
+    """The first output holds class scores: a known number of them, and no metric that says otherwise.
+
+    Where none is given, what has the shape of an input is taken for a reconstruction or a filtered signal.
+    """
+    if metric is not None:
+        return metric.name in ("top1", "top5") and _has_columns(graph)
+    return _has_columns(graph) and _sides(graph.model.graph.output[0]) not in map(_sides, graph_inputs(graph))
+
+
+def _has_columns(graph: Graph) -> bool:
+    return bool(graph.outputs) and any(side > 1 for side in _sides(graph.model.graph.output[0]))
+
+
+def _sides(value: Any) -> list[int]:
+    """Sides of a sample; 0 where they depend on the data."""
+    return [side.dim_value for side in value.type.tensor_type.shape.dim[1:]]
+
+
+def _total(dataset: Dataset, options: Options) -> int | None:
+    if dataset.samples is None:
+        return options.samples
+    return min(dataset.samples, options.samples or dataset.samples)

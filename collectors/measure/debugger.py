@@ -1,0 +1,266 @@
+"""What LiteRT's QuantizationDebugger measures, of any two models whose operators can be run by themselves.
+
+Both operators of a pair, the float one and the quantized one, are fed with what the deployed model computed before them
+(the ``step`` error). Every metric is computed per sample and averaged over the samples.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.functions import import_function
+from quantmedic.collectors.from_onnx.models import Models, Pair
+from quantmedic.collectors.from_onnx.steps import values_of
+from quantmedic.collectors.measure.plan import fixed_grid, settle
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.errors import DataError, ModelError
+from quantmedic.engine.formulas.debugger import LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+Progress = Callable[[str, int, int | None], None]
+#: A function of the user, or how it is named: ``module:function``.
+Function = str | Callable[..., Any]
+
+#: Of the difference ``quantized - float`` of one sample.
+_BUILT_IN: Mapping[str, Callable[[Float32], Any]] = dict(
+    zip(
+        METRICS,
+        (np.size, np.std, np.average, lambda d: np.max(np.abs(d)), lambda d: np.average(d**2)),
+        strict=True,
+    )
+)
+#: How each kind of function of the user is called.
+_CALLED = {
+    "layer": "function(quantized - float)",
+    "pair": "function(float, codes, scale, zero_point)",
+    "output": "function(float_outputs, quantized_outputs)",
+}
+
+
+@dataclass(frozen=True)
+class UserMetric:
+    """A function of the user under its name; it is called with arrays and returns one number."""
+
+    name: str
+    kind: str
+    spec: str
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> float:
+        """The number.
+
+        Raises:
+            DataError: The function fails, or returns something else; names it.
+        """
+        try:
+            found = self.function(*arguments)
+        except (Exception, SystemExit) as error:
+            raise self._error("failed", f"cause  {type(error).__name__}: {error}") from error
+        try:
+            array = np.asarray(found)
+            return float(array.reshape(())) if array.dtype.kind in "fiub" else float("invalid")
+        except (TypeError, ValueError) as error:
+            shown = f"shape {array.shape}, {array.dtype}" if isinstance(found, np.ndarray) else type(found).__name__
+            raise self._error("did not return one number", f"returned  {shown}") from error
+
+    def _error(self, what: str, where: str) -> DataError:
+        return DataError(
+            f"the {self.kind} metric {self.name} {what}",
+            where=[self.spec, where],
+            help=f"it is called as {_CALLED[self.kind]} for every sample and returns one number",
+        )
+
+
+@dataclass(frozen=True)
+class UserMetrics:
+    """All functions of the user: of differences, of pairs of tensors, and of the network's outputs."""
+
+    layer: tuple[UserMetric, ...] = ()
+    pair: tuple[UserMetric, ...] = ()
+    output: tuple[UserMetric, ...] = ()
+
+
+def open_metrics(
+    layer: Mapping[str, Function], pair: Mapping[str, Function], output: Mapping[str, Function]
+) -> UserMetrics:
+    """The functions that the user named.
+
+    Raises:
+        DataError: A function cannot be imported, or two columns would have one name.
+    """
+    kinds = {"layer": layer, "pair": pair, "output": output}
+    taken = dict.fromkeys((*LEADING, *METRICS, *TRAILING), "the table itself")
+    for kind, functions in kinds.items():
+        for name in functions:
+            if not name or name in taken:
+                where = f"{name} is a column of {taken[name]}" if name else "an empty name"
+                raise DataError("two metrics have one name", where=where, help="give every metric a name of its own")
+            taken[name] = f"the {kind} metrics"
+    return UserMetrics(**{kind: tuple(_opened(kind, *item) for item in given.items()) for kind, given in kinds.items()})
+
+
+def _opened(kind: str, name: str, given: Function) -> UserMetric:
+    if isinstance(given, str):
+        return UserMetric(name, kind, given, import_function(given, f"{kind} metric {name}"))
+    return UserMetric(name, kind, getattr(given, "__qualname__", type(given).__name__), given)
+
+
+class _Mean:
+    """Mean of numbers as they come, NaN left out."""
+
+    def __init__(self) -> None:
+        self._sum, self._count = 0.0, 0
+
+    def add(self, value: float) -> None:
+        if not math.isnan(value):
+            self._sum += value
+            self._count += 1
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._count if self._count else math.nan
+
+
+@dataclass
+class _Row:
+    """One quantized tensor and the means of its metrics."""
+
+    pair: Pair
+    grid: Quantizer
+    means: dict[str, _Mean] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        self.means.setdefault(name, _Mean()).add(value)
+
+
+class _Table:
+    """Rows of all quantized tensors of which the float operator can be run by itself."""
+
+    def __init__(self, models: Models, first: Batch, threads: int) -> None:
+        self._view = view = models.view(dict(enumerate(models.pairs)), first, threads)
+        reading = view.read(first)
+        plan = settle(models, first, reading.floats, reading.codes)
+        view.renumber(plan.numbers)
+        self._steps = models.steps(view, plan.pairs, threads)
+        grids = {number: fixed_grid(view.pairs[number].tap.quantizer) for number in range(len(plan.pairs))}
+        shown = {number: grid for number, grid in grids.items() if grid is not None}
+        self.rows = {n: _Row(view.pairs[n], shown[n]) for n in self._steps.measured if n in shown}
+        written = {name for op in models.quantized.operators for name in op.outputs}
+        others = [view.pairs[n].root for n in shown if n not in self.rows and view.pairs[n].root in written]
+        self.unmeasured = tuple(others)
+        self.simulated, self.difference = view.observed.simulated, view.observed.difference
+
+    def add(self, batch: Batch, metrics: UserMetrics) -> tuple[list[Array], list[Array]]:
+        """Run both models on one sample; returns the outputs of both."""
+        reading = self._view.read(batch)
+        floats = self._steps.read(batch, reading.codes)
+        for number, row in self.rows.items():
+            tap, codes = self._view.taps[number], reading.codes[number]
+            expected = np.asarray(floats[number], np.float32)
+            difference = values_of(tap, codes) - expected
+            for name, measure in _BUILT_IN.items():
+                row.add(name, float(measure(difference)))
+            for metric in metrics.layer:
+                row.add(metric.name, metric(difference.copy()))
+            if tap.decoded:
+                codes = row.grid.encode(np.asarray(codes, np.float32)).astype(np.int8 if row.grid.signed else np.uint8)
+            for metric in metrics.pair:
+                row.add(metric.name, metric(expected.copy(), codes.copy(), *_first(row.grid)))
+        return reading.outputs
+
+
+def _first(grid: Quantizer) -> tuple[np.float32, np.int32]:
+    """Scale and zero point, those of the first channel; as numbers with which codes of 8 bits do not overflow."""
+    return np.float32(grid.scale.flat[0]), np.int32(grid.zero_point.flat[0])
+
+
+def debug(
+    models: Models,
+    dataset: Dataset,
+    metrics: UserMetrics,
+    *,
+    samples: int | None,
+    threads: int,
+    suspect_steps: float,
+    progress: Progress = lambda stage, done, total: None,
+) -> DebuggerRecord:
+    """Run both models sample by sample; memory does not depend on their number.
+
+    A model with a fixed batch axis is run batch by batch, and each batch counts as one sample.
+
+    Raises:
+        DataError: The data do not fit, or a function of the user fails.
+        ModelError: A model fails on the data, its operators cannot be run by themselves, or none is quantized.
+    """
+    models.require_steps("quantmedic debugger")
+    first = next(dataset.batches(1, limit=samples))
+    table = _Table(models, first, threads)
+    if not table.rows:
+        raise ModelError(
+            "no quantized tensor has a float operator to compare with",
+            where=[str(models.float_graph.path), str(models.quantized.path)],
+            help="quantmedic diagnose tells what is quantized in this model",
+        )
+    outputs: dict[str, list[float]] = {metric.name: [0.0, 0.0] for metric in metrics.output}
+    total, done = dataset.samples, 0
+    total = samples if total is None else min(total, samples or total)
+    for batch in dataset.batches(1, limit=samples):
+        ends = table.add(batch, metrics)
+        for metric in metrics.output:
+            # As the debugger does it, NaN of a whole network is no number to leave out.
+            value = metric(*([_real(models, side, k, array) for k, array in enumerate(ends[side])] for side in (0, 1)))
+            outputs[metric.name][0] += value
+            outputs[metric.name][1] += 1
+        done += batch.samples
+        progress("debugger", done, total)
+    return DebuggerRecord(
+        float_model=models.float_graph.path.name,
+        quantized_model=models.quantized.path.name,
+        data=dataset.origin,
+        samples=done,
+        suspect_steps=suspect_steps,
+        layers=tuple(_layer(models, row) for row in table.rows.values()),
+        outputs={name: total / count for name, (total, count) in outputs.items()},
+        unmeasured=table.unmeasured,
+        notices=tuple(_notices(table, dataset)),
+    )
+
+
+def _layer(models: Models, row: _Row) -> DebuggerLayer:
+    kind, place, name = models.written(row.pair)
+    scale, zero = _first(row.grid)
+    return DebuggerLayer(
+        op_name=kind,
+        tensor_idx=place,
+        tensor_name=name,
+        scale=float(scale),
+        zero_point=int(zero),
+        bits=row.grid.bits,
+        metrics={name: mean.value for name, mean in row.means.items()},
+    )
+
+
+def _real(models: Models, side: int, position: int, array: Array) -> Array:
+    """An output as real values, where the model ends on codes whose grid is known."""
+    if side == 0 or array.dtype.kind not in "iu":
+        return array
+    name = models.quantized.outputs[models.match.outputs[position][1]]
+    grid = models.quantized.codes.get(name)
+    return array if grid is None or grid.dynamic else grid.dequantize(array)
+
+
+def _notices(table: _Table, dataset: Dataset) -> Sequence[str]:
+    notices = [*dataset.notices]
+    if table.simulated:
+        notices.append(
+            "reading its tensors changes the result of the quantized model by "
+            f"{table.difference:.1%} of the largest output: the figures describe that simulation"
+        )
+    return notices

@@ -1,0 +1,289 @@
+"""Batches through both models: every tensor pair goes to the accumulators."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.session import output_difference
+from quantmedic.collectors.from_onnx.view import IsolatedOperators, View
+from quantmedic.collectors.measure.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
+from quantmedic.collectors.measure.given_outputs import Outputs
+from quantmedic.collectors.measure.lanes import Lane
+from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_channel, settle
+from quantmedic.collectors.measure.spatial import is_image
+from quantmedic.collectors.measure.statistics_numpy import Deployed
+from quantmedic.collectors.pair.graph import Tap
+from quantmedic.engine.case.records import SetStatistics
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+#: Names that a notice lists.
+NAMES_TOLD = 8
+#: More batches side by side would wait for each other at the interpreter.
+MAX_LANES = 8
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to collect.
+
+    Attributes:
+        samples: At most this many samples per data set; None for all.
+        batch_size: Samples per run; None for as many as suit the processor's cache.
+        threads: Processor threads to use.
+        operator_error: Also measure each operator on float inputs (one more run per batch).
+        step_error: Also measure each operator against the float one on deployed inputs (one more run per batch).
+        seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
+        mode: ``exact`` measures every tensor on every sample, ``fast`` each on a slice of them.
+        thumbnails: Keep small versions of a few samples, where they are images.
+    """
+
+    samples: int | None = None
+    batch_size: int | None = None
+    threads: int = 1
+    operator_error: bool = False
+    seed: int = 0
+    mode: Literal["exact", "fast"] = "exact"
+    thumbnails: bool = True
+    step_error: bool = False
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """Entries of the run record: what the figures of a case depend on."""
+        names = ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def lanes(self) -> int:
+        """Batches side by side: one batch does not keep several cores busy all the time, several do."""
+        return min(self.threads, MAX_LANES)
+
+    @property
+    def session_threads(self) -> int:
+        """Threads of one batch, so that all lanes together use ``threads``."""
+        return max(self.threads // self.lanes, 1)
+
+
+class Observer:
+    """Runs batches through both models and hands tensor pairs to the accumulators.
+
+    Attributes:
+        plan: What is measured.
+        tapped: Tensors that the quantized model shows without computing anything else.
+        simulated: What is observed is not what is deployed.
+        difference: Largest relative change of an output by observing.
+        rerun_difference: Largest relative change of a float output in a second run of the first batch.
+        kernel_noise: What integer kernels add; None on CPUs where they do not saturate.
+        outputs: Compares the outputs that both models have.
+    """
+
+    def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
+        if options.operator_error and not models.isolates:
+            raise ModelError(
+                f"operators of {models.framework} models are not measured on float inputs",
+                where=str(models.quantized.path),
+                help="leave --operator-error out; rounding and accumulated errors are measured",
+            )
+        if options.step_error:
+            models.require_steps("--step-error")
+        self._models, self._first, self._options, self._classes = models, first, options, classes
+        self.tapped: set[int] = set()
+        self.simulated, self.difference = False, 0.0
+        view = models.view(dict(enumerate(models.pairs)), first, options.session_threads)
+        self._plain = view.observed.plain
+        reading = view.read(first)
+        self.plan: Plan = settle(models, first, reading.floats, reading.codes)
+        self.outputs = Outputs(models, classes=classes)
+        graph = models.float_graph
+        floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
+        self.rerun_difference = output_difference(floats, view.floats_again(first))
+        self.kernel_noise = models.kernel_noise(first, reading, options.session_threads)
+        view.renumber(self.plan.numbers)
+        self._use(view)
+
+    def show(self, tensors: Iterable[int]) -> None:
+        """Expose these tensors from now on, and only these."""
+        del self._view  # one pair of sessions at a time
+        pairs = {i: self.plan.pairs[i] for i in tensors}
+        view = self._models.view(pairs, self._first, self._options.session_threads, self._plain)
+        self._use(view)
+
+    def _use(self, view: View) -> None:
+        self._view = view
+        self.tapped.update(view.taps)
+        self.simulated |= view.observed.simulated
+        self.difference = max(self.difference, view.observed.difference)
+        self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
+        alone = self._alone(view) if self._options.operator_error else []
+        threads = self._options.session_threads
+        self._isolated = IsolatedOperators(self._models, view, alone, threads) if alone else None
+        self._steps = self._models.steps(view, self.plan.pairs, threads) if self._options.step_error else None
+
+    def _alone(self, view: View) -> list[int]:
+        """Tensors that depend on float tensors of this view only, so that their operator can be measured by itself."""
+        graph = self._models.quantized
+        number = {pair.root: i for i, pair in enumerate(self.plan.pairs)}
+        gridded = {i for i, pair in enumerate(self.plan.pairs) if is_coded(pair.tap)}
+        known = dict.fromkeys(graph.inputs, True)
+        found = []
+        for op in graph.operators:
+            alone = all(known.get(name, True) for name in op.inputs)
+            for name in op.outputs:
+                known[name] = alone
+                i = number.get(name)
+                if i is None or i not in gridded:
+                    continue
+                known[name] = i in view.taps  # what lies behind is fed with its float twin
+                if alone and i in view.taps:
+                    found.append(i)
+        return found
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Fields of ``ModelFacts`` that say how faithfully the models were observed, and how they compute."""
+        return {
+            "observed": "simulated" if self.simulated else "deployed",
+            "observed_difference": self.difference,
+            "dropped_taps": len(self.plan.pairs) - len(self.tapped),
+            "integer_kernel_noise": self.kernel_noise,
+            "float_rerun_difference": self.rerun_difference,
+        }
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know of the models and of how they were observed."""
+        graphs, strangers = (self._models.float_graph, self._models.quantized), self.plan.strangers
+        notices = [notice for graph in graphs for notice in graph.notices]
+        if self.simulated:
+            notices.append(
+                "reading its tensors changes the result of the quantized model by "
+                f"{self.difference:.1%} of the largest output: the figures describe that simulation"
+            )
+        names = [pair.twin for i, pair in enumerate(self.plan.pairs) if i not in self.tapped]
+        if names:
+            more = f" and {len(names) - NAMES_TOLD} more" if len(names) > NAMES_TOLD else ""
+            notices.append(
+                f"{len(names)} tensors are measured in the float model only, for reading them would change what the "
+                f"quantized model computes: {', '.join(names[:NAMES_TOLD])}{more}"
+            )
+        if strangers:
+            notices.append(f"{len(strangers)} tensors differ in shape and are not measured: {strangers[0]}")
+        return notices
+
+    @property
+    def spatial(self) -> bool:
+        """Samples are images, of which neighbouring pixels are compared."""
+        image = self.plan.image
+        return image is not None and is_image(self._first.inputs[image[0]].shape, image[1])
+
+    def accumulator(self, metric: Metric | None, known: SetStatistics | None = None) -> SetAccumulator:
+        """Accumulators for one data set: empty, or going on from what is known."""
+        statistics, keeps = known or self._empty(), self._options.thumbnails
+        return SetAccumulator(statistics, metric, classes=self._classes, thumbnails=keeps)
+
+    def _empty(self) -> SetStatistics:
+        plan, lattices = self.plan, 0
+        if plan.image is not None:
+            lattices = plan.channels[plan.input_pair] if plan.image[1] > 0 and plan.input_pair is not None else 1
+        codes = [(columns, 2**grid.bits) for _, grid, columns in plan.output_grids]
+        return SetStatistics.empty(plan.channels, lattices, codes)
+
+    def observe(
+        self,
+        batch: Batch,
+        into: SetAccumulator,
+        lane: Lane,
+        *,
+        flip: bool,
+        given: Mapping[str, Sequence[Array | None]] = MappingProxyType({}),
+    ) -> None:
+        """Add one batch to the accumulators, station by station behind the batch before.
+
+        ``given`` holds outputs that were computed elsewhere, by kind.
+
+        Raises:
+            ModelError: A model fails on this batch, or a tensor changes its channels.
+        """
+        plan = self.plan
+        x = self._input(batch)
+        rows = sample_rows(x, batch.labels)
+        reading = self._view.read(batch)
+        alone = self._isolated.read(batch, reading.floats) if self._isolated is not None else {}
+        steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
+        flipped = self._flipped(batch) if flip else None
+        found = self.outputs.pairs(*reading.outputs, whole=bool(given))
+        for kind, arrays in given.items():
+            found |= self.outputs.given(kind, arrays, *reading.outputs)
+        names = [self._models.float_graph.outputs[i] for i, _ in self._models.match.outputs]
+        with lane.station(0):
+            into.begin(rows, x, plan.image, batch.labels)
+            into.outputs(*reading.outputs, names)
+            into.compare(found)
+            if plan.feature is not None:
+                into.features(reading.floats[plan.feature], batch.samples)
+            if flipped is not None:
+                into.flipped_features(flipped, batch.samples)
+            for slot, (i, grid, columns) in enumerate(plan.output_grids):
+                code = reading.codes.get(i)
+                if code is not None and (columns == 1 or code.shape[-1] == columns):
+                    into.codes(slot, code, columns, self._view.taps[i].quantizer or grid)
+        buckets = buckets_of(rows)
+        for station, (i, pair) in enumerate(self._view.pairs.items(), 1):
+            values, code = reading.floats[pair.twin], reading.codes.get(i)
+            floats = self._rows(i, values)
+            if code is not None and code.shape != values.shape:
+                raise self._changed(i, values)
+            deployed = None if code is None else self._deployed(i, code)
+            operator = self._deployed(i, alone[i]).values() if i in alone else None
+            step = self._rows(i, steps[i]) if i in steps else None
+            with lane.station(station):
+                plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
+                used = buckets if plan.bucketed[i] else None
+                into.tensor(i, floats, batch.samples, used, plan.rounding[i], deployed)
+                if operator is not None:
+                    into.error(i, "operator", floats, operator)
+                if step is not None and deployed is not None:
+                    into.error(i, "step", step, deployed.values())
+        with lane.station(len(self._view.pairs) + 1):
+            into.end(batch.samples)
+
+    def _rows(self, i: int, values: Array) -> Float32:
+        rows: Float32 = as_rows(values, self.plan.axes[i])
+        if rows.shape[1] != self.plan.channels[i]:
+            raise self._changed(i, values)
+        return rows
+
+    def _changed(self, i: int, values: Array) -> ModelError:
+        return ModelError(
+            "a tensor changes its channels from batch to batch",
+            where=f"{self.plan.pairs[i].root}: {self.plan.channels[i]} at first, then {list(values.shape)}",
+        )
+
+    def _grid(self, i: int, tap: Tap) -> tuple[Float32, Float32]:
+        """Scale and zero point per channel of what a tap shows; without a grid it shows values."""
+        grid, channels = None if tap.decoded else fixed_grid(tap.quantizer), self.plan.channels[i]
+        scale, zero = (1, 0) if grid is None else (grid.scale, grid.zero_point)
+        return per_channel(scale, channels), per_channel(zero, channels)
+
+    def _deployed(self, i: int, code: Array) -> Deployed:
+        """Codes are arranged before they grow to floats."""
+        return Deployed(as_rows(code, self.plan.axes[i]), *self._grids[i])
+
+    def _input(self, batch: Batch) -> Array:
+        name = self.plan.image[0] if self.plan.image is not None else next(iter(batch.inputs))
+        return batch.inputs[name]
+
+    def _flipped(self, batch: Batch) -> Array | None:
+        plan = self.plan
+        colours = plan.channels[plan.input_pair] if plan.input_pair is not None else 0
+        if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:
+            return None
+        return self._view.flipped_features(batch, *plan.image)

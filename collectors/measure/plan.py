@@ -1,0 +1,243 @@
+"""What is measured of two ONNX models: tensor pairs, channel axes and grids, settled once on a first batch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.models import Models, Pair, graph_inputs, input_spec
+from quantmedic.collectors.measure.statistics_numpy import Rounding
+from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes, static_types
+from quantmedic.collectors.pair.graph import COMPUTE, Graph, Tap
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.errors import ModelError
+
+Array = NDArray[np.generic]
+Shape = tuple[int | None, ...]
+#: Samples of a batch that is thought of, not run: a number that few other axes have.
+SAMPLES = 2
+#: Output columns whose codes are counted one by one.
+MAX_COLUMNS = 1024
+
+
+@dataclass
+class Plan:
+    """Every list goes by tensor.
+
+    Attributes:
+        pairs: The tensors that are measured.
+        numbers: Position of each among the pairs of the models.
+        axes: Channel axis of each; None where it is unknown or not measured channel by channel.
+        channels: Channels of each, 1 without an axis.
+        bucketed: Whether its first axis has counted samples so far.
+        rounding: Its grid per channel; None without a fixed quantizer.
+        elements: Elements in the first batch.
+        output_grids: (tensor, quantizer, columns) of every network output that ends on a grid of 8 bits or less.
+        input_pair: The network's input among the tensors.
+        image: The first float input and its channel axis, 0 where it has none; None without a float input.
+        feature: The tensor that the last compute operator reads: what the network thinks before it decides.
+        strangers: Pairs that were dropped, for their shapes differ.
+    """
+
+    models: Models
+    pairs: list[Pair] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    axes: list[int | None] = field(default_factory=list)
+    channels: list[int] = field(default_factory=list)
+    bucketed: list[bool] = field(default_factory=list)
+    rounding: list[Rounding | None] = field(default_factory=list)
+    elements: list[int] = field(default_factory=list)
+    output_grids: list[tuple[int, Quantizer, int]] = field(default_factory=list)
+    input_pair: int | None = None
+    image: tuple[str, int] | None = None
+    feature: str | None = None
+    strangers: list[str] = field(default_factory=list)
+
+    @property
+    def always(self) -> set[int]:
+        """Network inputs and outputs: seen on every sample, whatever else is."""
+        quantized = self.models.quantized
+        ends = {*quantized.inputs, *quantized.output_roots}
+        return {i for i, pair in enumerate(self.pairs) if pair.root in ends}
+
+
+def feature_of(graph: Graph) -> str | None:
+    """The first input of the last compute operator, unless it is a network input."""
+    heads = [op for op in graph.operators if op.op_type in COMPUTE]
+    names = [n for op in heads[-1:] for n in op.inputs[:1] if n not in graph.constants and n not in graph.inputs]
+    return names[0] if names else None
+
+
+def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Mapping[int, Array]) -> Plan:
+    """Keep the pairs that are float tensors of equal shape, and find their channels.
+
+    Args:
+        models: Both models.
+        first: A batch.
+        floats: What the float model makes of it, by tensor.
+        codes: What the quantized model shows of it, by number of the pair.
+
+    Raises:
+        ModelError: No tensor of the two can be compared.
+    """
+    plan = Plan(models, feature=feature_of(models.float_graph))
+    shapes = {pair.twin: floats[pair.twin].shape for pair in models.pairs}
+    fixed = models.shapes
+    axes = channel_axes(models.float_graph, shapes, fixed)
+    for number, pair in enumerate(models.pairs):
+        x, code = floats[pair.twin], codes.get(number)
+        if x.dtype != np.float32 or not x.size or not x.ndim:
+            continue
+        if code is not None and x.shape != code.shape:
+            plan.strangers.append(f"{pair.root} {list(code.shape)} against {pair.twin} {list(x.shape)}")
+            continue
+        axis = axes.get(pair.twin)
+        if axis is not None and not _is_channel_axis(axis, x.shape, fixed.get(pair.twin)):
+            axis = None
+        grid = fixed_grid(pair.tap.quantizer)
+        if grid is not None and grid.scale.size > 1:  # its own channels, whatever the operators' are
+            axis = (grid.axis or 0) % x.ndim
+        channels = x.shape[axis] if axis is not None else 1
+        plan.numbers.append(number)
+        plan.pairs.append(pair)
+        plan.axes.append(axis)
+        plan.channels.append(channels)
+        plan.bucketed.append(x.shape[0] == first.samples)
+        plan.rounding.append(None if grid is None else _rounding(grid, channels))
+        plan.elements.append(x.size)
+    if not plan.pairs:
+        raise ModelError(
+            "no tensor of the two models can be compared",
+            where=[str(models.float_graph.path), str(models.quantized.path)],
+        )
+    plan.output_grids = _output_grids(plan, {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes})
+    plan.input_pair = _input_pair(plan)
+    plan.image = _image_axis(models, {name: array.shape for name, array in first.inputs.items()}, axes)
+    return plan
+
+
+def foresee(models: Models) -> Plan:
+    """The same as far as types and shapes tell it: what ``settle`` would keep of most batches, without one.
+
+    A tensor of unknown type is kept where it is quantized, for only floats are. ``rounding`` and ``elements`` are left
+    empty: they serve those who measure.
+    """
+    plan = Plan(models, feature=feature_of(models.float_graph))
+    floats, codes = (static_types(graph.model, SAMPLES) for graph in (models.float_graph, models.quantized))
+    shapes = {name: found.shape for name, found in floats.items() if found.shape is not None}
+    twins = {pair.twin for pair in models.pairs}
+    fixed = models.shapes
+    axes = channel_axes(models.float_graph, {name: shape for name, shape in shapes.items() if name in twins}, fixed)
+    for number, pair in enumerate(models.pairs):
+        kind = floats[pair.twin].kind if pair.twin in floats else onnx.TensorProto.UNDEFINED
+        quantized = kind == onnx.TensorProto.UNDEFINED and pair.tap.quantizer is not None
+        shape = shapes.get(pair.twin)
+        if not (kind == onnx.TensorProto.FLOAT or quantized) or shape == ():
+            continue
+        code = codes[pair.tap.tensor].shape if pair.tap.tensor in codes else None
+        if shape is not None and code is not None and not _may_be_equal(shape, code):
+            plan.strangers.append(f"{pair.root} {_dimensions(code)} against {pair.twin} {_dimensions(shape)}")
+            continue
+        axis = axes.get(pair.twin)
+        if axis is not None and (shape is None or not _is_channel_axis(axis, shape, fixed.get(pair.twin))):
+            axis = None
+        grid = fixed_grid(pair.tap.quantizer)
+        if grid is not None and grid.scale.size > 1:
+            axis = (grid.axis or 0) % len(shape) if shape else grid.axis or 0
+        size = shape[axis] if axis is not None and shape else None
+        plan.numbers.append(number)
+        plan.pairs.append(pair)
+        plan.axes.append(axis)
+        plan.channels.append(size or (grid.scale.size if grid is not None else 1))
+        plan.bucketed.append(True)
+    plan.output_grids = _output_grids(plan, dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs)))
+    plan.input_pair = _input_pair(plan)
+    plan.image = _image_axis(models, {spec.name: spec.shape for spec in models.input_specs}, axes)
+    return plan
+
+
+def _may_be_equal(a: Shape, b: Shape) -> bool:
+    return len(a) == len(b) and all(x is None or y is None or x == y for x, y in zip(a, b, strict=True))
+
+
+def _dimensions(shape: Shape) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def _input_pair(plan: Plan) -> int | None:
+    return next((i for i, pair in enumerate(plan.pairs) if pair.root in plan.models.quantized.inputs), None)
+
+
+def fixed_grid(quantizer: Quantizer | None) -> Quantizer | None:
+    """The quantizer, unless its scale is computed at run time."""
+    return None if quantizer is None or quantizer.dynamic else quantizer
+
+
+def is_coded(tap: Tap) -> bool:
+    """What is read are codes on a fixed grid."""
+    return not tap.decoded and fixed_grid(tap.quantizer) is not None
+
+
+def per_channel(values: NDArray[np.generic] | int, channels: int) -> NDArray[np.float32]:
+    """One float32 per channel."""
+    return np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.float32).ravel(), (channels,)))
+
+
+def feed_of(batch: Batch, graph: Graph) -> dict[str, Array]:
+    """Inputs under the names of one graph; both models name them alike or list them in the same order."""
+    arrays = list(batch.inputs.values())
+    feed = {
+        name: batch.inputs[name] if name in batch.inputs else arrays[position]
+        for position, name in enumerate(graph.inputs)
+    }
+    return {value.name: _fed(feed[value.name], value, graph) for value in graph_inputs(graph)}
+
+
+def _fed(array: Array, value: onnx.ValueInfoProto, graph: Graph) -> Array:
+    """What an input takes: a number where it is a scalar, codes where the graph dequantizes it."""
+    spec = input_spec(value)
+    taps = graph.quantizers.get(value.name, [])
+    if array.dtype.kind == "f" and spec.dtype.kind in "iu" and taps and taps[0].quantizer is not None:
+        array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
+    return array if value.type.tensor_type.shape.dim else array.reshape(())
+
+
+def _rounding(grid: Quantizer, channels: int) -> Rounding:
+    zero = per_channel(grid.zero_point, channels)
+    return Rounding(per_channel(grid.scale, channels), grid.qmin - zero, grid.qmax - zero)
+
+
+def _is_channel_axis(axis: int, shape: Shape, static: Shape | None) -> bool:
+    """The axis can be measured channel by channel: few enough, and as many in every batch."""
+    size = shape[axis]
+    known = static is not None and len(static) == len(shape) and size is not None and static[axis] == size
+    return axis > 0 and known and size is not None and size <= MAX_CHANNELS
+
+
+def _output_grids(plan: Plan, shapes: Mapping[int, Shape | None]) -> list[tuple[int, Quantizer, int]]:
+    """``shapes`` are those of the codes that are seen, by tensor."""
+    found = []
+    for root in plan.models.quantized.output_roots:
+        i = next((k for k, pair in enumerate(plan.pairs) if pair.root == root), None)
+        grid = fixed_grid(plan.pairs[i].tap.quantizer) if i is not None and is_coded(plan.pairs[i].tap) else None
+        shape = shapes.get(i) if i is not None else None
+        if i is None or grid is None or shape is None or grid.bits > 8:
+            continue
+        width = shape[-1] if len(shape) > 1 else None
+        found.append((i, grid, width if width is not None and width <= MAX_COLUMNS else 1))
+    return found
+
+
+def _image_axis(models: Models, shapes: Mapping[str, Shape], axes: Mapping[str, int]) -> tuple[str, int] | None:
+    name = next((s.name for s in models.input_specs if s.dtype == np.float32), None)
+    if name is None:
+        return None
+    shape = shapes[name]
+    axis = axes.get(name)
+    if axis is None and len(shape) == 4:
+        axis = next((i for i in (1, 3) if shape[i] in (1, 3, 4)), None)
+    size = shape[axis] if axis is not None and axis > 0 else None
+    return (name, axis) if axis is not None and size is not None and size <= 16 else (name, 0)

@@ -1,0 +1,158 @@
+"""The models between float and quantized that a toolchain leaves behind, run on the same validation inputs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.models import graph_inputs, input_spec
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.measure.given_outputs import Array, Outputs, with_metric
+from quantmedic.collectors.measure.plan import feed_of
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.engine.case.comparison import Comparison
+from quantmedic.engine.case.records import StageRecord
+from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+
+#: Samples on which the stages are compared: enough to see a jump, at a bounded cost.
+STAGE_SAMPLES = 256
+_HELP = "give the stages in their order: --stage original=float.onnx --stage quantized=int8.onnx"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One model under the name that the user gave it."""
+
+    name: str
+    graph: Graph
+
+    @property
+    def record(self) -> StageRecord:
+        return StageRecord(name=self.name, is_quantized=self.graph.is_quantized)
+
+
+def open_stages(stages: Sequence[tuple[str, str | Path]], models_input: Graph) -> list[Stage]:
+    """Read the models and check that they take the same inputs.
+
+    Args:
+        stages: Names and paths in the order of the toolchain.
+        models_input: The float model, whose inputs the data sets have.
+
+    Raises:
+        ModelError: A model cannot be read or takes other inputs; names the stage.
+        DataError: There is only one stage, or two have one name.
+    """
+    names = [name for name, _ in stages]
+    if len(names) == 1:
+        raise DataError("one stage alone cannot be compared", where=f"--stage {names[0]}", help=_HELP)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError("two stages have one name", where=f"--stage {twice}", help=_HELP)
+    return [_open(name, Path(path).expanduser(), models_input) for name, path in stages]
+
+
+def _open(name: str, path: Path, float_graph: Graph) -> Stage:
+    graph = parse(path, load_model(path))
+    own, wanted = (sorted(_inputs(g)) for g in (graph, float_graph))
+    by_rank = [[len(shape) for _, shape in _inputs(g)] for g in (graph, float_graph)]
+    if own != wanted and by_rank[0] != by_rank[1]:
+        raise ModelError(
+            f"the model of stage {name} takes other inputs than the float model",
+            where=[f"{path.name}  {_described(graph)}", f"{float_graph.path.name}  {_described(float_graph)}"],
+            help="give models that take the validation inputs as they are",
+        )
+    return Stage(name, graph)
+
+
+def _inputs(graph: Graph) -> list[tuple[str, tuple[int | None, ...]]]:
+    return [(spec.name, spec.shape) for spec in map(input_spec, graph_inputs(graph))]
+
+
+def _described(graph: Graph) -> str:
+    return ", ".join(f"{name} {['?' if side is None else side for side in shape]}" for name, shape in _inputs(graph))
+
+
+def compare_stages(
+    stages: Sequence[Stage],
+    dataset: Dataset,
+    outputs: Outputs,
+    *,
+    names: Sequence[str],
+    batch_size: int,
+    limit: int | None,
+    threads: int,
+    metric: Metric | None,
+    progress: Callable[[int], None],
+) -> dict[str, Comparison]:
+    """Run every stage on the first samples of a data set; compare it with the first stage and with the one before.
+
+    Args:
+        stages: What ``open_stages`` returned.
+        dataset: The validation set.
+        outputs: Compares outputs.
+        names: Outputs of the float model, which the stages' outputs are ordered by.
+        batch_size: Samples per run.
+        limit: Samples of the set that may be read at most.
+        threads: Processor threads.
+        metric: Task metric, where the set is labelled.
+        progress: Called with the samples done.
+
+    Returns:
+        ``stage.K.O`` and ``step.K.O`` for stage K and output O; see ``SetStatistics``.
+
+    Raises:
+        ModelError: A stage cannot be loaded or fails on the data.
+    """
+    sessions = [_session(stage, threads) for stage in stages]
+    found: dict[str, Comparison] = {}
+    done = 0
+    for batch in dataset.batches(batch_size, limit=min(limit or STAGE_SAMPLES, STAGE_SAMPLES)):
+        seen: list[list[Array]] = []
+        for stage, session in zip(stages, sessions, strict=True):
+            wanted = _ordered(stage.graph.outputs, names)
+            seen.append(run(session, wanted, feed_of(batch, stage.graph), stage.graph.path))
+        new: dict[str, Comparison] = {}
+        for k, own in enumerate(seen):
+            new |= outputs.of_stage(f"stage.{k}", seen[0], own)
+            key = f"stage.{k}.0"
+            if metric is not None and batch.labels is not None and key in new:
+                labelled = dict(zip(names, own, strict=False))
+                new[key] = with_metric(new[key], metric.per_sample(labelled, batch.labels))
+        for k, (before, after) in enumerate(pairwise(seen), 1):
+            if k > 1:
+                new |= outputs.of_stage(f"step.{k}", before, after)
+        found = {key: found[key].merge(value) if key in found else value for key, value in new.items()}
+        done += batch.samples
+        progress(done)
+    _refuse_incomparable(stages, found)
+    return found
+
+
+def _session(stage: Stage, threads: int):  # type: ignore[no-untyped-def]
+    try:
+        return make_session(stage.graph.model, stage.graph.path, threads)
+    except QuantmedicError as error:
+        raise ModelError(
+            f"the model of stage {stage.name} cannot be run",
+            where=error.where,
+            help="leave this stage out: models with operators of a vendor's own run in his tools only",
+        ) from error
+
+
+def _ordered(own: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Outputs in the float model's order where they have its names, else in their own."""
+    return [name for name in names if name in own] if set(names) <= set(own) else list(own)
+
+
+def _refuse_incomparable(stages: Sequence[Stage], found: Mapping[str, Comparison]) -> None:
+    for k, stage in enumerate(stages):
+        if not any(key.startswith(f"stage.{k}.") for key in found):
+            raise ModelError(
+                f"no output of stage {stage.name} has the shape of the first stage's",
+                where=f"{stage.graph.path.name}  {', '.join(stage.graph.outputs) or 'no outputs'}",
+                help="give models that end in the same outputs",
+            )

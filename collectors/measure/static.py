@@ -1,0 +1,70 @@
+"""Two ONNX models as a case without data: what files, graphs, weights and quantization parameters tell by themselves.
+
+Neither model is run. Whatever rests on data stays None, so that its rules are not judged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.plan import Plan, foresee
+from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS, is_image
+from quantmedic.engine.case.records import STATIC, Case
+from quantmedic.engine.errors import ModelError
+
+NOTICE = "no data was given: neither model was run, and rules on accuracy, activations and data are not judged"
+
+
+@dataclass(frozen=True)
+class _Unobserved:
+    """What is known of two models that were not run."""
+
+    plan: Plan
+
+    @property
+    def spatial(self) -> bool | None:
+        """Samples are images; None where their size depends on the data."""
+        image = self.plan.image
+        if image is None:
+            return False
+        shape = next(spec.shape for spec in self.plan.models.input_specs if spec.name == image[0])
+        if len(shape) != 4 or image[1] not in (1, 3) or shape[image[1]] not in IMAGE_CHANNELS:
+            return False
+        sizes = tuple(1 if i == 0 else size for i, size in enumerate(shape))
+        known = tuple(size for size in sizes if size is not None)
+        return is_image(known, image[1]) if len(known) == len(sizes) else None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Nothing was run."""
+        return {}
+
+
+def collect(models: Models, *, version: str, threads: int | None = None) -> Case:
+    """What two models tell without data.
+
+    Args:
+        models: What ``open_models`` returned.
+        version: Version of quantmedic, for the record.
+        threads: Processor threads; all cores by default.
+    """
+    plan = foresee(models)
+    executed, refused = _executed(models, threads or available_threads())
+    record, weights = models.file_record(_Unobserved(plan), version, None, executed=executed, how={"mode": STATIC})
+    notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
+    if plan.strangers:
+        notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")
+    return Case(record.model_copy(update={"notices": tuple(dict.fromkeys(notices))}), {}, weights)
+
+
+def _executed(models: Models, threads: int) -> tuple[Mapping[str, str], list[str]]:
+    """What the runtime really executes, or a notice that it refuses the model: that is of no account to weights."""
+    try:
+        return models.executed(threads), []
+    except ModelError as error:
+        # A notice stands in reports, which name no folders.
+        path = models.quantized.path
+        said = [error.message, *(line.replace(str(path), path.name) for line in error.where)]
+        return {}, [f"which kernels compute is not known: {'; '.join(said)}"]

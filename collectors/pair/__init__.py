@@ -1,0 +1,1 @@
+"""Two models that belong together: their graphs, which tensor is which, and what their weights tell."""

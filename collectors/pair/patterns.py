@@ -1,0 +1,157 @@
+"""What the graph around a tensor makes of it: products of a tensor with itself, masks of a Softmax, lost bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantmedic.collectors.from_litert.functions import DOMAIN as LITERT
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.engine.case.records import GateRecord, GateStep
+
+#: Functions of one tensor that saturate: one of them makes a gate of a product.
+SATURATING = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Clip"})
+_UNARY = SATURATING | {"Relu", "Softplus"}
+_BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
+#: Operators that only move values.
+_MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Slice"})
+#: So far upstream of a product its two factors are searched for the tensor that they have in common.
+_STEPS = 6
+#: A bound that is missed by less than this share of itself is kept.
+_BOUND = 0.05
+#: Attributes of an operator with a Clip built in, and what they are where it has only one end.
+_UNBOUNDED = {"low": -np.inf, "high": np.inf}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Ends of a Clip; infinite where it has none."""
+
+    low: float
+    high: float
+
+
+def feeds_softmax(root: str, graph: Graph) -> bool:
+    """A Softmax reads this tensor, directly or through operators that only move values."""
+    frontier = [root]
+    while frontier:
+        readers = graph.consumers.get(frontier.pop(), [])
+        if any(op.op_type in ("Softmax", "LogSoftmax") for op in readers):
+            return True
+        frontier += [name for op in readers if op.op_type in _MOVES for name in op.outputs]
+    return False
+
+
+def gate_of(root: str, models: Models, index: Mapping[str, int]) -> GateRecord | None:
+    """The product that a tensor is of two functions of one tensor, one of them saturating; None for all others."""
+    graph = models.quantized
+    product = graph.producers.get(root)
+    if product is None or product.op_type != "Mul" or len(product.inputs) != 2:
+        return None
+    ways = [_ways(name, graph) for name in product.inputs]
+    common = [name for name in ways[0] if name in ways[1] and name in index]
+    for name in common:
+        chains = [way[name] for way in ways]
+        if any(op.op_type in SATURATING for chain in chains for op in chain):
+            first, second = (tuple(_step(op, graph) for op in chain) for chain in chains)
+            twins = [models.match.operators.get(op.index) or op for chain in chains for op in chain]
+            names = tuple(dict.fromkeys(op.name for op in twins))
+            return GateRecord(source=index[name], factors=(first, second), names=names)
+    return None
+
+
+def _ways(name: str, graph: Graph) -> dict[str, list[Operator]]:
+    """Tensors that this one is a function of alone, nearest first, with the operators between in their order."""
+    ways: dict[str, list[Operator]] = {name: []}
+    chain: list[Operator] = []
+    for _ in range(_STEPS):
+        op = graph.producers.get(name)
+        if op is None or not _is_step(op, graph):
+            break
+        chain = [op, *chain]
+        name = next(n for n in op.inputs if n not in graph.constants)
+        ways[name] = chain
+    return ways
+
+
+def _is_step(op: Operator, graph: Graph) -> bool:
+    """A function of one tensor whose parameters are single known numbers."""
+    known = [graph.constants[name].values for name in op.inputs if name in graph.constants]
+    single = all(values is not None and values.size == 1 for values in known)
+    variable = len(op.inputs) - len(known)
+    return single and variable == 1 and (op.op_type in _UNARY or (op.op_type in _BINARY and len(known) == 1))
+
+
+def _step(op: Operator, graph: Graph) -> GateStep:
+    constants = _parameters(op, graph)
+    reverse = op.op_type in ("Sub", "Div") and op.inputs[0] in graph.constants
+    return GateStep(op_type=op.op_type, constants=constants, reverse=reverse, grid=_grid(op.outputs[0], graph))
+
+
+def _parameters(op: Operator, graph: Graph) -> tuple[float, ...]:
+    if op.op_type == "Clip":
+        bounds = clip_bounds(op, graph)
+        return (bounds.low, bounds.high) if bounds is not None else (-np.inf, np.inf)
+    if op.op_type == "HardSigmoid":
+        defaults = {"alpha": 0.2, "beta": 0.5}
+        return tuple(op.attributes[name].f if name in op.attributes else value for name, value in defaults.items())
+    found = [graph.constants[name].values for name in op.inputs if name in graph.constants]
+    return tuple(float(values.item()) for values in found if values is not None)
+
+
+def _grid(root: str, graph: Graph) -> tuple[float, float, float] | None:
+    """Low end, high end and step of a tensor's quantizer; None where it is not rounded to one grid."""
+    quantizer = _quantizer(root, graph)
+    if quantizer is None or quantizer.scale.size != 1 or not np.isfinite(quantizer.scale).all():
+        return None
+    step, zero = float(quantizer.scale.item()), int(quantizer.zero_point.item())
+    return step * (quantizer.qmin - zero), step * (quantizer.qmax - zero), step
+
+
+def _quantizer(root: str, graph: Graph) -> Quantizer | None:
+    return next((tap.quantizer for tap in graph.quantizers.get(root, []) if tap.quantizer is not None), None)
+
+
+def clip_bounds(op: Operator, graph: Graph) -> Bounds | None:
+    """Ends of a Clip, or of the one that an operator has built in; None where they are not known."""
+    if _has_clip(op):
+        return Bounds(*(op.attributes[name].f if name in op.attributes else end for name, end in _UNBOUNDED.items()))
+    if len(op.inputs) == 1:
+        ends = [op.attributes[name].f if name in op.attributes else None for name in ("min", "max")]
+    else:
+        ends = []
+        for name in (*op.node.input[1:3], "")[:2]:
+            constant = graph.constants.get(graph.root(name)) if name else None
+            if name and (constant is None or constant.values is None or constant.values.size != 1):
+                return None
+            ends.append(float(constant.values.item()) if constant is not None and constant.values is not None else None)
+    low, high = (-np.inf if ends[0] is None else ends[0]), (np.inf if ends[1] is None else ends[1])
+    return Bounds(low, high)
+
+
+def _has_clip(op: Operator) -> bool:
+    """A LiteRT operator with an activation built in."""
+    return op.node.domain == LITERT and not _UNBOUNDED.keys().isdisjoint(op.attributes)
+
+
+def float_clip(twin: str, models: Models) -> Bounds | None:
+    """Ends of the Clip that writes a tensor of the float model; None without one, or without an upper end."""
+    op = models.float_graph.producers.get(twin)
+    clips = op is not None and (op.op_type == "Clip" or _has_clip(op))
+    bounds = clip_bounds(op, models.float_graph) if op is not None and clips else None
+    return bounds if bounds is not None and np.isfinite(bounds.high) else None
+
+
+def is_clip_lost(root: str, bounds: Bounds, graph: Graph) -> bool:
+    """Neither a Clip nor the range of a quantizer holds this tensor of the quantized model within the bounds."""
+    limit = bounds.high + _BOUND * abs(bounds.high)
+    op = graph.producers.get(root)
+    if op is not None and (op.op_type == "Clip" or _has_clip(op)):
+        own = clip_bounds(op, graph)
+        return own is not None and own.high > limit
+    quantizer = _quantizer(root, graph)
+    if quantizer is None or quantizer.dynamic:
+        return True
+    return bool(np.max(quantizer.scale * (quantizer.qmax - quantizer.zero_point)) > limit)

@@ -1,0 +1,74 @@
+"""Float and stored weights of one operator as a reader looks at them: extremes and SQNR per channel, distributions."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.pair.weight_grids import DEAD, power_of
+from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
+
+Values = NDArray[np.float32]
+Floats = NDArray[np.float64]
+#: Weights that are put into bins at a time: what is made of them in float64 stays in the cache.
+_PIECE = 1 << 16
+
+
+def weight_arrays(source: Values, stored: Values, axis: int | None) -> WeightArrays | None:
+    """Arrays of float and stored weights of one shape.
+
+    Args:
+        source: Float weights, at least one.
+        stored: The same as the quantized model uses them.
+        axis: Axis of the output channels; without one, all weights are one channel.
+
+    Returns:
+        The arrays; None where a weight is not finite.
+    """
+    x, y = (_rows(values, axis) for values in (source, stored))
+    low, high, stored_low, stored_high = (
+        end.astype(np.float64) for end in (x.min(axis=1), x.max(axis=1), y.min(axis=1), y.max(axis=1))
+    )
+    start, stop = float(np.minimum(low, stored_low).min()), float(np.maximum(high, stored_high).max())
+    if not np.isfinite([start, stop]).all():
+        return None
+    if start == stop:
+        start, stop = start - 0.5, stop + 0.5
+    sqnr = _channel_sqnr(x, y, np.maximum(-low, high))
+    # The worst first, dead channels last.
+    worst = np.argsort(sqnr, kind="stable")[:WEIGHT_CHANNELS]
+    return WeightArrays(
+        index=worst,
+        low=low[worst],
+        high=high[worst],
+        stored_low=stored_low[worst],
+        stored_high=stored_high[worst],
+        sqnr_db=sqnr[worst],
+        start=start,
+        stop=stop,
+        floats=_counts(x, start, stop),
+        stored=_counts(y, start, stop),
+    )
+
+
+def _rows(values: Values, axis: int | None) -> Values:
+    """One row per output channel."""
+    if axis is None:
+        return values.reshape(1, -1)
+    return np.ascontiguousarray(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+
+
+def _channel_sqnr(x: Values, y: Values, tops: Floats) -> Floats:
+    """dB per channel, as float32 holds it; NaN for dead channels, infinite without error."""
+    alive = tops > DEAD * tops.max()
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        levels = 10.0 * np.log10(power_of(x) / power_of(y - x))
+    return np.where(alive, levels, np.nan).astype(np.float32).astype(np.float64)
+
+
+def _counts(rows: Values, start: float, stop: float) -> NDArray[np.int64]:
+    """Weights per bin; the last bin holds its upper end too."""
+    found = np.zeros(WEIGHT_BINS, np.int64)
+    flat, per_unit = rows.reshape(-1), WEIGHT_BINS / (stop - start)
+    for begin in range(0, flat.size, _PIECE):
+        places = ((flat[begin : begin + _PIECE].astype(np.float64) - start) * per_unit).astype(np.int64)
+        found += np.bincount(np.minimum(places, WEIGHT_BINS - 1), minlength=WEIGHT_BINS)
+    return found

@@ -1,0 +1,83 @@
+"""What the error of stored weights does to each output channel, from what is known of the float inputs."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.originals import bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.weights import is_comparable
+from quantmedic.engine.case.records import CaseRecord, SetStatistics
+
+Floats = NDArray[np.float64]
+
+
+def fill_weight_errors(
+    statistics: SetStatistics, record: CaseRecord, graph: Graph, twins: Mapping[int, Operator], float_graph: Graph
+) -> None:
+    """Write ``WEIGHT_COLUMNS``: for every output channel, the error d = ΔW · x + Δb that weights and bias make.
+
+    ``weights.sum`` holds n · E[d] with E[d] = Σ ΔW · E[x] + Δb, exact but for zero padding, and ``weights.square``
+    n · Σ ΔW² · E[x²], which is E[d²] where rounding errors have random signs; n is the number of values of x per
+    channel. Channels of an operator whose input or weights are not known stay at 0.
+    """
+    for op in graph.operators:
+        known = record.operators[op.index]
+        source, target = (next(iter(tensors), None) for tensors in (known.inputs, known.outputs))
+        if source is None or target is None or known.weight.name is None:
+            continue
+        twin = twins.get(op.index)
+        error = _weight_error(op, graph, twin, float_graph)
+        if error is None:
+            continue
+        inputs, outputs = (slice(int(statistics.offsets[i]), int(statistics.offsets[i + 1])) for i in (source, target))
+        count, mean, m2 = (statistics.columns[name][inputs] for name in ("count", "mean", "m2"))
+        reached = _per_output(error, mean, m2 / np.maximum(count, 1) + mean * mean, outputs.stop - outputs.start)
+        if reached is None or not (count > 0).all():
+            continue
+        n = int(count.min())
+        statistics.columns["weights.count"][outputs] = n
+        statistics.columns["weights.sum"][outputs] = n * (reached[0] + _bias_error(op, graph, twin, float_graph))
+        statistics.columns["weights.square"][outputs] = n * reached[1]
+
+
+def _weight_error(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Floats | None:
+    """Stored - float weights as ``[outputs, inputs of a group, taps]``; None where they cannot be compared."""
+    axis, stored = output_axis(op), weight_of(op, graph)
+    if op.op_type not in ("Conv", "Gemm", "MatMul") or axis is None or stored is None or stored.values is None:
+        return None
+    original = original_of(op, graph, twin, float_graph).weight
+    if original is None or not is_comparable(stored.values, original) or _scales_its_product(op):
+        return None
+    if op.op_type != "Conv" and stored.values.ndim != 2:
+        return None
+    error = stored.values.astype(np.float64) - original
+    rows = error if axis == 0 else error.T
+    return rows.reshape(rows.shape[0], rows.shape[1], -1)
+
+
+def _bias_error(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Floats:
+    """Stored - float bias per channel; 0 where there is none, or none that can be compared."""
+    stored, original = bias_of(op, graph), original_of(op, graph, twin, float_graph).bias
+    if stored is None or stored.values is None or original is None or stored.values.shape != original.shape:
+        return np.zeros(1)
+    return stored.values.astype(np.float64).ravel() - original.ravel()
+
+
+def _scales_its_product(op: Operator) -> bool:
+    """A Gemm that turns its input or multiplies the product, or a MatMul whose weights come first."""
+    alpha, turned = op.attributes.get("alpha"), op.attributes.get("transA")
+    return bool((alpha is not None and alpha.f != 1.0) or (turned is not None and turned.i))
+
+
+def _per_output(error: Floats, mean: Floats, power: Floats, outputs: int) -> tuple[Floats, Floats] | None:
+    """Σ ΔW · E[x] and Σ ΔW² · E[x²] of each output; None where the channels do not fit the weights."""
+    if len(error) != outputs or not error.shape[1] or len(mean) % error.shape[1]:
+        return None
+    groups = len(mean) // error.shape[1]
+    if outputs % groups:
+        return None
+    owner = np.arange(outputs) * groups // outputs
+    means, powers = (values.reshape(groups, -1)[owner] for values in (mean, power))
+    return (error.sum(axis=2) * means).sum(axis=1), ((error * error).sum(axis=2) * powers).sum(axis=1)

@@ -1,0 +1,134 @@
+"""The forms in which weights can be stored: float, as they are, on a better range, per channel, in eight bits."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.originals import Original, bias_of, is_turned, original_of, output_axis, weight_of
+from quantmedic.engine.diagnosis.change import WeightForm
+from quantmedic.engine.formulas.simulate import SHRINK
+
+Float32 = NDArray[np.float32]
+
+
+@dataclass
+class WeightForms:
+    """The weights of one operator as stored, what they stand for, and what other storage would make of them.
+
+    ``turned`` tells that the float operator holds them transposed; so are the forms handed out.
+    """
+
+    original: Original
+    stored: Float32
+    bits: int
+    per_tensor: bool
+    axis: int | None
+    turned: bool
+    stored_bias: Float32 | None
+    forms: dict[WeightForm | None, Float32] = field(default_factory=dict)
+
+    def weight(self, form: WeightForm | None) -> Float32:
+        """The weights in a form, the stored one without, as the float operator wants them."""
+        if form not in self.forms:
+            values = self.own(form)
+            self.forms[form] = np.ascontiguousarray(values.T if self.turned else values, np.float32)
+        return self.forms[form]
+
+    def own(self, form: WeightForm | None) -> Float32:
+        """The weights in a form, as the quantized operator holds them."""
+        return self.stored if form is None else self._formed(form)
+
+    def bias(self, is_float: bool) -> Float32:
+        """The bias as it was, or as it is stored."""
+        values = self.original.bias if is_float else self.stored_bias
+        return np.ascontiguousarray(values, np.float32)
+
+    def _formed(self, form: WeightForm) -> Float32:
+        weight = self.original.weight
+        assert weight is not None
+        if form == "float":
+            return weight
+        if form == "best-range":
+            return best_rounded(weight, self.bits, None if self.per_tensor else self.axis)
+        return rounded(weight, 8 if form == "eight-bit" else self.bits, self.axis)
+
+
+def forms_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightForms | None:
+    """The forms of an operator's weights; None where what is stored, or what it stands for, is not known."""
+    stored, own = weight_of(op, graph), weight_of(twin, float_graph) if twin is not None else None
+    if twin is None or own is None or own.values is None or stored is None or stored.values is None:
+        return None
+    original = original_of(op, graph, twin, float_graph)
+    if stored.quantizer is None or original.weight is None or original.weight.shape != stored.values.shape:
+        return None
+    stored_bias = _stored_bias(op, graph, original)
+    if original.folded and stored_bias is None:
+        return None
+    return WeightForms(
+        original=original,
+        stored=stored.values,
+        bits=stored.quantizer.bits,
+        per_tensor=stored.quantizer.scale.size == 1,
+        axis=output_axis(op),
+        turned=is_turned(op, twin),
+        stored_bias=stored_bias,
+    )
+
+
+def _stored_bias(op: Operator, graph: Graph, original: Original) -> Float32 | None:
+    """The bias as it is stored, where the float one is known too."""
+    bias = bias_of(op, graph)
+    if bias is None or bias.values is None or original.bias is None or bias.values.shape != original.bias.shape:
+        return None
+    return bias.values
+
+
+def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
+    """Weights after a round trip through the grid of ``coded``."""
+    codes, step = coded(weight, bits, axis, shrink)
+    return np.asarray(codes * step, np.float32)
+
+
+def coded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> tuple[Float32, Float32]:
+    """Codes of weights on a symmetric grid, one per channel of ``axis`` or one in all, and its steps.
+
+    Args:
+        weight: Float weights.
+        bits: Bits of a code. As in onnxruntime, 8 bits and more use ``±(2**(bits-1) - 1)``, fewer bits all codes.
+        axis: Channel axis; None for one scale.
+        shrink: The grid's reach over the largest magnitude.
+
+    Returns:
+        Whole numbers in the shape of the weights, and steps that broadcast to it.
+    """
+    top = np.abs(weight).max(axis=_others(weight, axis), keepdims=True) * shrink
+    high = 2 ** (bits - 1) - 1
+    low = -high if bits >= 8 else -high - 1
+    step = np.where(top > 0, 2 * top / (high - low), 1.0)
+    return np.clip(np.rint(weight / step), low, high), step
+
+
+def best_rounded(weight: Float32, bits: int, axis: int | None) -> Float32:
+    """Weights after a round trip through the grid of ``best_coded``."""
+    codes, step = best_coded(weight, bits, axis)
+    return np.asarray(codes * step, np.float32)
+
+
+def best_coded(weight: Float32, bits: int, axis: int | None) -> tuple[Float32, Float32]:
+    """``coded`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
+    others = _others(weight, axis)
+    codes, step = coded(weight, bits, axis)
+    least = ((np.asarray(codes * step, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
+    for shrink in SHRINK[1:]:
+        tried, width = coded(weight, bits, axis, float(shrink))
+        noise = ((np.asarray(tried * width, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
+        better = noise < least
+        codes, step = np.where(better, tried, codes), np.where(better, width, step)
+        least = np.minimum(noise, least)
+    return codes, step
+
+
+def _others(weight: Float32, axis: int | None) -> tuple[int, ...] | None:
+    return None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)

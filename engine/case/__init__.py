@@ -1,0 +1,1 @@
+"""The case and its facts: everything measured of one pair of models, as typed records."""

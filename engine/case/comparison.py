@@ -1,0 +1,161 @@
+"""Sums that compare two versions of a network's output; they merge, so memory does not grow with the samples."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.facts import AffineFacts, ComparisonFacts
+
+Floats = NDArray[np.float64]
+#: Columns of a table, each row being one column of the output: finite pairs (x, y), both means, the sums of squared
+#: deviations and of their product, Σd², Σx², largest |d|, largest |x|, pairs left out for NaN or infinity; d = y - x.
+FIELDS = (
+    "count",
+    "mean_x",
+    "mean_y",
+    "m2_x",
+    "m2_y",
+    "cross",
+    "square",
+    "power",
+    "max",
+    "peak",
+    "nonfinite",
+)
+#: What is counted per sample: samples, those with a class in both, those of one class, those with a metric.
+VOTES = ("samples", "classified", "same", "measured")
+#: A column is judged by its own largest value, but never by less than this share of the output's.
+QUIET = 0.01
+
+
+@dataclass
+class Comparison:
+    """What is known of pairs of outputs ``x`` (the standard) and ``y``.
+
+    Attributes:
+        table: ``[columns, FIELDS]``.
+        votes: ``[VOTES]``.
+        metric: Sum of the task metric of ``y`` over the samples that have one.
+    """
+
+    table: Floats
+    votes: NDArray[np.int64]
+    metric: float = 0.0
+
+    @classmethod
+    def empty(cls, columns: int) -> "Comparison":
+        """Nothing seen yet."""
+        return cls(np.zeros((columns, len(FIELDS))), np.zeros(len(VOTES), np.int64))
+
+    def column(self, name: str) -> Floats:
+        """One of ``FIELDS`` for all columns of the output."""
+        column: Floats = self.table[:, FIELDS.index(name)]
+        return column
+
+    def vote(self, name: str) -> int:
+        """One of ``VOTES``."""
+        return int(self.votes[VOTES.index(name)])
+
+    def merge(self, other: "Comparison") -> "Comparison":
+        """What one pass over both parts' samples gives (Chan, Golub and LeVeque 1979)."""
+        table = merge_rows(self.table, other.table)
+        return Comparison(table, self.votes + other.votes, self.metric + other.metric)
+
+    @property
+    def whole(self) -> Floats:
+        """The table's row for all columns of the output together."""
+        row = self.table[0]
+        for other in self.table[1:]:
+            row = merge_rows(row, other)
+        return row
+
+
+def merge_rows(a: Floats, b: Floats) -> Floats:
+    """Rows of two tables for the pairs of both together."""
+    x, y = (dict(zip(FIELDS, np.moveaxis(table, -1, 0), strict=True)) for table in (a, b))
+    count = x["count"] + y["count"]
+    share = np.divide(y["count"], count, out=np.zeros(np.shape(count)), where=count > 0)
+    step_x, step_y = y["mean_x"] - x["mean_x"], y["mean_y"] - x["mean_y"]
+    apart = x["count"] * share
+    merged = {name: x[name] + y[name] for name in FIELDS}
+    merged |= {
+        "mean_x": x["mean_x"] + step_x * share,
+        "mean_y": x["mean_y"] + step_y * share,
+        "m2_x": x["m2_x"] + y["m2_x"] + step_x * step_x * apart,
+        "m2_y": x["m2_y"] + y["m2_y"] + step_y * step_y * apart,
+        "cross": x["cross"] + y["cross"] + step_x * step_y * apart,
+        "max": np.maximum(x["max"], y["max"]),
+        "peak": np.maximum(x["peak"], y["peak"]),
+    }
+    return np.stack([merged[name] for name in FIELDS], axis=-1)
+
+
+def comparison_facts(found: Sequence[Comparison]) -> ComparisonFacts:
+    """The worst of all outputs that were compared; empty where none was."""
+    seen = [comparison for comparison in found if comparison.column("count").sum() > 0]
+    if not seen:
+        return ComparisonFacts()
+    classified = sum(comparison.vote("classified") for comparison in seen)
+    return ComparisonFacts(
+        samples=max(comparison.vote("samples") for comparison in seen),
+        max_abs_difference=float(max(comparison.column("max").max() for comparison in seen)),
+        relative_difference=max(_relative_difference(comparison) for comparison in seen),
+        sqnr_db=min(sqnr_db(*noise_and_power(comparison)) for comparison in seen),
+        agreement=sum(comparison.vote("same") for comparison in seen) / classified if classified else None,
+        nonfinite=int(sum(comparison.column("nonfinite").sum() for comparison in seen)),
+    )
+
+
+def _relative_difference(comparison: Comparison) -> float:
+    """Largest |d| of a column / its largest |x|; a quiet column is held against a share of the loudest one's."""
+    peak = comparison.column("peak")
+    against = np.maximum(peak, QUIET * peak.max(initial=0.0))
+    largest = comparison.column("max")
+    ratios = np.divide(largest, against, out=np.where(largest > 0, np.inf, 0.0), where=against > 0)
+    return float(ratios.max(initial=0.0))
+
+
+def noise_and_power(comparison: Comparison) -> tuple[float, float]:
+    """Σd² and Σx² over the whole output."""
+    return float(comparison.column("square").sum()), float(comparison.column("power").sum())
+
+
+def sqnr_db(noise: float, power: float) -> float:
+    """-10 · log10(noise / power); infinite without noise, minus infinite where there is nothing but noise."""
+    if noise <= 0:
+        return math.inf
+    return 10.0 * math.log10(power / noise) if power > 0 else -math.inf
+
+
+def noise_ratio(found: Sequence[Comparison], against: Sequence[Comparison]) -> float | None:
+    """Largest ratio over the outputs of mean d² to that of another comparison; None where one has no noise."""
+    ratios = []
+    for mine, theirs in zip(found, against, strict=True):
+        count, other = mine.column("count").sum(), theirs.column("count").sum()
+        noise, base = noise_and_power(mine)[0], noise_and_power(theirs)[0]
+        if count > 0 and other > 0 and base > 0:
+            ratios.append((noise / count) / (base / other))
+        elif count > 0 and other > 0 and noise == 0:
+            ratios.append(0.0)
+    return max(ratios, default=None)
+
+
+def affine_facts(comparison: Comparison) -> AffineFacts:
+    """Least-squares line y ≈ slope · x + offset through all pairs; empty where x or y does not vary."""
+    row: dict[str, Any] = dict(zip(FIELDS, comparison.whole.tolist(), strict=True))
+    if row["count"] < 2 or row["m2_x"] <= 0 or row["m2_y"] <= 0:
+        return AffineFacts()
+    slope = row["cross"] / row["m2_x"]
+    offset = row["mean_y"] - slope * row["mean_x"]
+    std = math.sqrt(row["m2_x"] / row["count"])
+    return AffineFacts(
+        slope=slope,
+        offset=offset,
+        r2=min(row["cross"] ** 2 / (row["m2_x"] * row["m2_y"]), 1.0),
+        slope_mismatch=max(abs(slope), 1 / abs(slope)) if slope else None,
+        offset_over_std=abs(offset) / std,
+    )

@@ -1,0 +1,151 @@
+"""What was proven: remedies carried out on copies of the model, measured on samples that they were not fitted on."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.record import Record
+
+#: Kind of a trial: calibrated again with the representative inputs, repaired; the cause stands in its key.
+REPAIRED_DATA = "repaired-data"
+#: Kind of a trial: the smallest set of layers in float that explains the loss.
+FLOAT_SET = "float-set"
+Floats = NDArray[np.float64]
+#: Noise below this share of what it was counts as gone: 60 dB.
+NOISELESS = 1e-6
+_RESAMPLES = 2000
+#: Values that one block of resamples may hold, so that memory does not grow with the samples.
+_BLOCK = 4_000_000
+
+
+class MetricTrial(Record):
+    """The task metric of the judged samples; a gain is positive where the model became better."""
+
+    name: str
+    float_model: float
+    before: float
+    after: float
+    gain: float
+    low: float = Field(description="lower end of the gain's 95 % interval")
+    high: float
+    left: float = Field(description="what is still lost against the float model; positive is worse")
+    left_low: float = Field(description="lower end of its 95 % interval")
+    left_high: float
+
+
+class TrialRecord(Record):
+    """One remedy on a copy of the quantized model.
+
+    ``key`` is that of the repair in the simulation (`engine.suspects.Repair`), ``after`` those of the repairs that the
+    copy held already: the gain is what this one adds to them.
+    """
+
+    key: str
+    kind: str = Field(description="what was changed: a key of CHANGES or HALVES, repaired-data or float-set")
+    detail: str | None = Field(default=None, description="what was done to the data, or to which layers, in words")
+    nodes: tuple[str, ...] = Field(default=(), description="nodes of the float model left in float, for no cause")
+    after: tuple[str, ...] = ()
+    failed: str | None = Field(default=None, description="why there is no result")
+    samples: int = 0
+    sqnr_before: float | None = Field(default=None, description="output SQNR in dB before, on the judged samples")
+    sqnr_after: float | None = None
+    gain_db: float | None = Field(default=None, description="rise of the output's SQNR in dB")
+    low_db: float | None = Field(default=None, description="lower end of the gain's 95 % interval")
+    high_db: float | None = None
+    share: float | None = Field(default=None, description="share of the output's noise power that is gone")
+    share_low: float | None = None
+    share_high: float | None = None
+    agreement_before: float | None = Field(default=None, description="share of samples with the float model's class")
+    agreement_after: float | None = None
+    metric: MetricTrial | None = None
+    left_integer: tuple[str, ...] = Field(
+        default=(), description="layers that ran in integers before and do not now, without being meant to"
+    )
+    unedited: tuple[str, ...] = Field(default=(), description="what of the change could not be carried out")
+    seconds: float = 0.0
+
+    @property
+    def proven(self) -> bool:
+        """The whole interval of the gain lies above zero, and the task metric did not get worse."""
+        worse = self.metric is not None and self.metric.high < 0
+        return self.low_db is not None and self.low_db > 0 and not worse
+
+
+Stopped = Literal["explained", "tried-all", "budget", "interrupted"]
+
+
+class ProofRecord(Record):
+    """All trials on one case, in the order in which they ran, and how the samples were split."""
+
+    dataset: Role
+    seed: int
+    fitted: int = Field(description="samples on which remedies were fitted")
+    judged: int = Field(description="samples on which gains were measured")
+    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
+    budget_seconds: float
+    spent_seconds: float
+    stopped: Stopped
+    trials: tuple[TrialRecord, ...] = ()
+    chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")
+
+    def trial(self, key: str, after: Sequence[str] = ()) -> TrialRecord | None:
+        """The trial of a repair on a copy that held others already."""
+        return next((t for t in self.trials if t.key == key and t.after == tuple(after)), None)
+
+    def added(self, key: str) -> TrialRecord | None:
+        """The last trial of a repair on top of others."""
+        return next((t for t in reversed(self.trials) if t.key == key and t.after and t.failed is None), None)
+
+    def links(self) -> list[TrialRecord]:
+        """The trials of the chain, in order."""
+        found = [self.trial(key, self.chain[:place]) for place, key in enumerate(self.chain)]
+        return [trial for trial in found if trial is not None]
+
+
+class Gain(NamedTuple):
+    """What a change recovers at the output, with 95 % intervals; no interval of fewer than two samples."""
+
+    gain_db: float
+    low_db: float | None
+    high_db: float | None
+    share: float
+    share_low: float | None
+    share_high: float | None
+
+
+def gain_of(before: Floats, after: Floats, seed: int = 0) -> Gain:
+    """Gain in dB and share of the noise power that is gone.
+
+    The intervals are percentiles of a seeded bootstrap over samples (Efron and Tibshirani 1993, chapter 13), both
+    networks on the same ones.
+
+    Args:
+        before: Noise power at the output per sample, ``[samples]``.
+        after: The same with the remedy.
+        seed: Seed of the bootstrap.
+    """
+    share = _share(before.sum(), after.sum())
+    if len(before) < 2:
+        return Gain(_decibels(share), None, None, share, None, None)
+    rng = np.random.default_rng(seed)
+    rows = max(_BLOCK // len(before), 1)
+    found = []
+    for start in range(0, _RESAMPLES, rows):
+        picks = rng.integers(0, len(before), (min(rows, _RESAMPLES - start), len(before)))
+        found.append(_share(before[picks].sum(axis=1), after[picks].sum(axis=1)))
+    low, high = np.quantile(np.concatenate(found), [0.025, 0.975]).tolist()
+    return Gain(_decibels(share), _decibels(low), _decibels(high), share, low, high)
+
+
+def _share(before: Any, after: Any) -> Any:
+    """1 - after / before; nothing is gone of no noise."""
+    return np.where(before > 0, 1.0 - after / np.where(before > 0, before, 1.0), 0.0)[()]
+
+
+def _decibels(share: float) -> float:
+    return -10.0 * math.log10(max(1.0 - share, NOISELESS))

@@ -1,0 +1,1 @@
+"""Diagnosis: from findings to ranked causes, remedies, proofs and a prescription."""

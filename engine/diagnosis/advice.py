@@ -1,0 +1,430 @@
+"""Which remedies to advise for a cause, for which layers, and which to hold back and why. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
+from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
+from quantmedic.engine.rules.rule import (
+    EACH_FIELDS,
+    GLOBAL_SCOPES,
+    LAYER_NAMING,
+    NAME_FIELDS,
+    VALUE_FIELDS,
+    Condition,
+    Cost,
+    Data,
+    Remedy,
+    RemedyScope,
+    RuleBase,
+    Simulation,
+    Snippet,
+    names_layers,
+)
+
+#: A value for a snippet keeps this many digits; it is rounded up, so that a bound still holds.
+DIGITS = 3
+_F = TypeVar("_F", bound=Facts)
+
+
+class Present(Data):
+    """The present value of a setting."""
+
+    fact: str
+    value: Any
+    subjects: tuple[str, ...] = Field(description="layers, tensors or data sets that have this value")
+
+
+class Recovery(Data):
+    """What a remedy recovers at the network's output, by a simulated run."""
+
+    gain_db: float = Field(description="rise of the output's SQNR")
+    low_db: float = Field(description="lower end of its 95 % interval, the error of the simulation included")
+    high_db: float = Field(description="upper end of that interval")
+    share: float = Field(description="share of the output's noise power that goes")
+    bound: bool = Field(default=False, description="at most this: what it repairs was taken away, not repaired")
+
+
+class Advice(Data):
+    """A remedy for a cause of this model."""
+
+    id: str
+    title: str
+    changes: str
+    cost: Cost
+    unsafe: str
+    scope: RemedyScope
+    simulate: Simulation | None = None
+    predicted: Recovery | None = None
+    measured: TrialRecord | None = Field(default=None, description="what it recovered on a copy of the model")
+    now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
+    layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
+    tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")
+    unsure: tuple[str, ...] = Field(
+        default=(), description="facts not measured that would tell whether it is in force already, or out of place"
+    )
+    snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
+    fields: Mapping[str, Any] = Field(default={}, exclude=True, description="names and values for the snippets")
+
+
+class Withheld(Data):
+    """A remedy of the rules that is not advised, and why."""
+
+    id: str
+    title: str
+    because: str = Field(description="the reason, with the numbers of the worst layer")
+    layers: tuple[str, ...] = Field(default=(), description="layers that it holds for, worst first; empty: all")
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What the conditions of a remedy say of one subject; ``reason`` is the place among ``withheld``."""
+
+    view: Facts
+    in_force: str | None = None
+    because: str | None = None
+    reason: int = -1
+    missing: tuple[str, ...] = ()
+
+    @property
+    def stands(self) -> bool:
+        """Nothing speaks against the remedy here."""
+        return self.in_force is None and self.because is None
+
+
+def advise(
+    findings: Sequence[Finding], base: RuleBase, facts: CaseFacts
+) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
+    """Remedies for one cause, in the order of its rules, and those that are held back.
+
+    Each finding is looked at on the subjects that the remedy's conditions speak of: a tensor's producing layer, a
+    layer's output, the layer that joins an operand; all of them where a finding concerns the whole model. What is
+    already in force, or out of place, on a subject is not advised for it.
+
+    Args:
+        findings: What fired for the cause.
+        base: Remedies and thresholds in force.
+        facts: The facts on which the findings rest.
+    """
+    advised: list[Advice] = []
+    withheld: list[Withheld] = []
+    index = _Index.of(facts)
+    for name in dict.fromkeys(name for finding in findings for name in finding.rule.remedies):
+        for_it = [finding for finding in findings if name in finding.rule.remedies]
+        given, held = _advise(base.remedies[name], for_it, base, index)
+        advised += given
+        withheld += held
+    return tuple(advised), tuple(withheld)
+
+
+def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] = ()) -> Advice:
+    """A remedy for the whole network of these operator types, or for these nodes.
+
+    It has the snippets that name no layer or tensor, or but nodes.
+    """
+    fields: dict[str, Any] = dict.fromkeys(NAME_FIELDS, ()) | dict.fromkeys(("layers", "nodes", "around"), nodes)
+    return Advice(
+        id=remedy.id,
+        title=remedy.title,
+        changes=remedy.changes,
+        cost=remedy.cost,
+        unsafe=remedy.unsafe,
+        scope=remedy.scope,
+        simulate=remedy.simulate,
+        snippets=tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or {*types} & {*s.types})),
+        fields=fields,
+    )
+
+
+@dataclass(frozen=True)
+class _Index:
+    """Facts by the names that findings use."""
+
+    facts: CaseFacts
+    layers: Mapping[str | None, LayerFacts]
+    tensors: Mapping[str, tuple[TensorFacts, ...]]
+
+    @classmethod
+    def of(cls, facts: CaseFacts) -> "_Index":
+        tensors: dict[str, tuple[TensorFacts, ...]] = {}
+        for tensor in facts.tensors:
+            tensors[subject_name(tensor)] = (*tensors.get(subject_name(tensor), ()), tensor)
+        return cls(facts, {layer.name: layer for layer in facts.layers}, tensors)
+
+
+def _advise(
+    remedy: Remedy, findings: list[Finding], base: RuleBase, index: _Index
+) -> tuple[list[Advice], list[Withheld]]:
+    everywhere = all(_is_global(finding, index) for finding in findings)
+    views = _views(remedy, findings, index, everywhere)
+    if not views:
+        reason = f"it needs {_article(remedy.scope)}, and this cause names none in the float model"
+        return [], [Withheld(id=remedy.id, title=remedy.title, because=reason)]
+    verdicts = [_judge(remedy, view, base, index.facts) for view in views]
+    if everywhere:
+        # A layer without weights says nothing about weights.
+        verdicts = [verdict for verdict in verdicts if not verdict.missing] or verdicts[:1]
+    standing = [verdict for verdict in verdicts if verdict.stands]
+    held = [] if everywhere and standing else _withheld(remedy, verdicts)
+    if not standing:
+        return [], held
+    concerned = [verdict.view for verdict in standing]
+    layers, tensors = ([], []) if everywhere else _concerned(remedy, concerned, findings, index)
+    fields = _fields(remedy, layers, tensors, concerned, index)
+    types = {layer.op_type for layer in layers}
+    snippets = tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or types & set(s.types)))
+    if remedy.snippets and not snippets:
+        reason = "nothing in the float model has a name that its options could take"
+        return [], [*held, Withheld(id=remedy.id, title=remedy.title, because=reason)]
+    advice = Advice(
+        id=remedy.id,
+        title=remedy.title,
+        changes=remedy.changes,
+        cost=remedy.cost,
+        unsafe=remedy.unsafe,
+        scope=remedy.scope,
+        simulate=remedy.simulate,
+        now=_present(remedy, concerned, index),
+        layers=tuple(name for layer in layers if (name := _layer_name(layer))),
+        tensors=tuple(_tensor_names(tensors)),
+        unsure=tuple(dict.fromkeys(name for verdict in standing for name in verdict.missing)),
+        snippets=snippets,
+        fields=fields,
+    )
+    return [advice], held
+
+
+def _is_global(finding: Finding, index: _Index) -> bool:
+    return finding.rule.scope in GLOBAL_SCOPES and _named_layer(finding, index) is None
+
+
+def _named_layer(finding: Finding, index: _Index) -> LayerFacts | None:
+    """The layer of a finding, or the one that a fact of the model names."""
+    if isinstance(finding.view, LayerFacts):
+        return finding.view
+    if finding.layer is not None:
+        return index.layers.get(finding.layer)
+    if finding.rule.scope in GLOBAL_SCOPES and names_layers(finding.rule):
+        return index.layers.get(next((getattr(index.facts.model, fact) for fact in LAYER_NAMING), None))
+    return None
+
+
+def _views(remedy: Remedy, findings: list[Finding], index: _Index, everywhere: bool) -> list[Facts]:
+    """Subjects of the remedy's scope that the findings are about."""
+    if remedy.scope == "model":
+        return [index.facts.model]
+    if remedy.scope == "dataset":
+        named = {finding.subject for finding in findings}
+        sets = [view for view in index.facts.datasets if view.role in named]
+        return [*(sets or index.facts.datasets or (DatasetFacts(),))]
+    if everywhere:
+        return list(subjects(remedy.scope, index.facts)) or [SCOPES[remedy.scope]()]
+    if remedy.scope == "layer":
+        return [*_unique(layer for finding in findings for layer in _layers(finding, index))]
+    return [*_unique(tensor for finding in findings for tensor in _tensors(finding, index))]
+
+
+def _layers(finding: Finding, index: _Index) -> list[LayerFacts]:
+    """The layer that a finding speaks of; for an input of the network, the layers that read it."""
+    layer = _named_layer(finding, index)
+    if layer is not None:
+        return [layer]
+    readers = {name for tensor in _tensors(finding, index) for name in tensor.readers}
+    return [layer for layer in index.facts.layers if readers & set(_nodes(layer))]
+
+
+def _tensors(finding: Finding, index: _Index) -> list[TensorFacts]:
+    """The activation that a finding speaks of: its own, else the output of its layer."""
+    if isinstance(finding.view, TensorFacts):
+        return [finding.view]
+    if isinstance(finding.view, OutputFacts):
+        return [finding.view.tensor]
+    layer = _named_layer(finding, index)
+    if layer is None:
+        return list(index.tensors.get(finding.subject, ()))
+    return [layer.output]
+
+
+def _judge(remedy: Remedy, view: Facts, base: RuleBase, facts: CaseFacts) -> _Verdict:
+    missing: list[str] = []
+    if remedy.in_force is not None:
+        verdict, used = decide(remedy.in_force, view, facts.model, base)
+        if verdict:
+            return _Verdict(view, in_force=f"already in force: {_said(used, view, facts)}")
+        missing += _missing(verdict, used, view, facts)
+    for number, reason in enumerate(remedy.withheld):
+        verdict, used = decide(reason.when, view, facts.model, base)
+        if verdict:
+            because = render_message(reason.because, lambda path: look_up(path, view, facts.model))
+            return _Verdict(view, because=because, reason=number)
+        missing += _missing(verdict, used, view, facts)
+    return _Verdict(view, missing=tuple(missing))
+
+
+def _missing(verdict: bool | None, used: list[Condition], view: Facts, facts: CaseFacts) -> list[str]:
+    return [c.fact for c in used if look_up(c.fact, view, facts.model) is None] if verdict is None else []
+
+
+def _said(used: Iterable[Condition], view: Facts, facts: CaseFacts) -> str:
+    """The facts that decided, as measured: "quantizer.bits is 16"."""
+    values = {condition.fact: look_up(condition.fact, view, facts.model) for condition in used}
+    return ", ".join(f"{fact} is {_text(value)}" for fact, value in values.items()) or "the model has it"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _withheld(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld]:
+    """One entry per reason; where the remedy is in force on some subjects and stands on others, that needs no word."""
+    some_stand = any(verdict.stands for verdict in verdicts)
+    against = [v for v in verdicts if v.because is not None or (v.in_force is not None and not some_stand)]
+    reasons: dict[int, list[_Verdict]] = {}
+    for verdict in against:
+        reasons.setdefault(verdict.reason, []).append(verdict)
+    everything = len(reasons) == 1 and not some_stand
+    return [
+        Withheld(
+            id=remedy.id,
+            title=remedy.title,
+            because=same[0].because or same[0].in_force or "",
+            layers=() if everything else tuple(dict.fromkeys(subject_name(verdict.view) for verdict in same)),
+        )
+        for same in reasons.values()
+    ]
+
+
+def _concerned(
+    remedy: Remedy, views: list[Facts], findings: list[Finding], index: _Index
+) -> tuple[list[LayerFacts], list[TensorFacts]]:
+    """Layers and activations that the remedy is advised for."""
+    if remedy.scope == "layer":
+        layers = [view for view in views if isinstance(view, LayerFacts)]
+        return layers, [layer.output for layer in layers]
+    if remedy.scope == "tensor":
+        tensors = [view for view in views if isinstance(view, TensorFacts)]
+        return _unique(layer for tensor in tensors for layer in _writers(tensor, index)), tensors
+    return (
+        _unique(layer for finding in findings for layer in _layers(finding, index)),
+        _unique(tensor for finding in findings for tensor in _tensors(finding, index)),
+    )
+
+
+def _unique(views: Iterable[_F]) -> list[_F]:
+    return list({id(view): view for view in views}.values())
+
+
+def _writers(tensor: TensorFacts, index: _Index) -> list[LayerFacts]:
+    """The layer that writes a tensor; for an input of the network, the layers that read it."""
+    if tensor.producer_name in index.layers:
+        return [index.layers[tensor.producer_name]]
+    return [layer for layer in index.facts.layers if set(tensor.readers) & set(_nodes(layer))]
+
+
+def _fields(
+    remedy: Remedy, layers: list[LayerFacts], tensors: list[TensorFacts], views: list[Facts], index: _Index
+) -> dict[str, Any]:
+    """What snippets of the remedy are filled with; an empty list or None: nothing to fill in."""
+    feeders = [index.layers[name] for layer in layers for name in layer.feeders if name in index.layers]
+    nodes = [name for layer in layers for name in _nodes(layer)]
+    written = [*(layer.output for layer in layers), *tensors]
+    types = {layer.op_type for layer in layers if layer.op_type}
+    names = {
+        "layers": [name for layer in layers if (name := _layer_name(layer))],
+        "nodes": nodes,
+        "around": [
+            *nodes,
+            *(name for tensor in written for name in tensor.readers),
+        ],
+        "group": [*nodes, *(name for layer in feeders for name in _nodes(layer))],
+        "tensors": _tensor_names(tensors),
+        "weights": [layer.weight.name for layer in layers if layer.weight.name],
+        "typed": [name for layer in index.facts.layers if layer.op_type in types for name in _nodes(layer)],
+        "quantized_layers": [n for layer in layers if layer.weight.name and (n := layer.quantized_name)],
+        "quantized_tensors": [n for tensor in written if tensor.quantizer.bits and (n := tensor.name)],
+    }
+    lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
+    values = {field: _value(given, views, index.facts) for field, given in remedy.values.items()}
+    return lists | _pixels(index.facts.datasets) | values
+
+
+def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
+    """How the application turns pixels into inputs, where the validation images show all of a pixel's values."""
+    sets = {view.role: view for view in datasets}
+    rep, val = sets.get("representative"), sets.get("validation")
+    if rep is None or val is None or not rep.relation.reading or not val.lattice_step or not val.lattice_low:
+        return dict.fromkeys(VALUE_FIELDS)
+    grids = list(zip(val.lattice_step, val.lattice_low, strict=True))
+    return {
+        "pixel_mean": " ".join(f"{-low / step + 0.0:.6g}" for step, low in grids),
+        "pixel_scale": " ".join(f"{step:.6g}" for step, _ in grids),
+    }
+
+
+def _value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> Any:
+    """The largest of a number, rounded up; the different texts; or several facts of every subject under its name."""
+    if isinstance(given, str):
+        values = [value for view in views if (value := look_up(given, view, facts.model)) is not None]
+        if all(isinstance(value, int | float) for value in values):
+            return _rounded_up(max(values)) if values else None
+        return tuple(dict.fromkeys(values))
+    table = {_float_name(view): tuple(look_up(path, view, facts.model) for path in given) for view in views}
+    return {name: row for name, row in table.items() if name and None not in row} or None
+
+
+def _rounded_up(value: float) -> float:
+    if isinstance(value, int) or not math.isfinite(value) or value == 0:
+        return value
+    places = DIGITS - 1 - math.floor(math.log10(abs(value)))
+    return math.ceil(value * 10**places) / 10**places if places <= 300 else value
+
+
+def _float_name(view: Facts) -> str | None:
+    return view.float_name if isinstance(view, LayerFacts | TensorFacts) else subject_name(view)
+
+
+def _nodes(layer: LayerFacts) -> tuple[str, ...]:
+    """Nodes of a layer in the float model; by its name where the collector did not tell."""
+    if layer.float_nodes is not None:
+        return layer.float_nodes
+    return (layer.float_name,) if layer.float_name else ()
+
+
+def _layer_name(layer: LayerFacts) -> str | None:
+    return layer.float_name or layer.quantized_name
+
+
+def _tensor_names(tensors: Iterable[TensorFacts]) -> list[str]:
+    return list(dict.fromkeys(tensor.float_name for tensor in tensors if tensor.float_name))
+
+
+def _fits(snippet: Snippet, fields: Mapping[str, Any]) -> bool:
+    """All that it asks for is there, and it is not meant for the whole model only."""
+    if snippet.whole and (fields["layers"] or fields["tensors"]):
+        return False
+    return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, ()) for name in snippet.fields)
+
+
+def _present(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:
+    rows = []
+    for path in remedy.now:
+        values: dict[Any, list[str]] = {}
+        for view in views:
+            value = look_up(path, view, index.facts.model)
+            if value is not None:
+                values.setdefault(value, []).append(subject_name(view))
+        rows += [Present(fact=path, value=v, subjects=tuple(dict.fromkeys(names))) for v, names in values.items()]
+    return tuple(rows)
+
+
+def _article(scope: str) -> str:
+    return {"layer": "a layer", "tensor": "an activation"}.get(scope, f"a {scope}")

@@ -1,0 +1,118 @@
+"""What remedies would recover at the network's output, from simulated runs under changed quantizers.
+
+Local noise does not tell what arrives at the output: downstream layers add, attenuate and amplify it. So the float
+network is run with the deployed quantizers and with those that a remedy would leave, and the noise at its output is
+compared. The runs are few, because only what the rules suspect is changed.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.proof import NOISELESS
+from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.rules.rule import RuleBase
+
+#: Gains in dB beyond this are told apart by no decision: 99 % of the noise power is gone.
+ENOUGH_DB = 20.0
+#: Where simulated and deployed network differ by more, a simulated gain says little of the deployed one.
+FAITHFUL_DB = 6.0
+
+
+class Prediction(NamedTuple):
+    """What a simulated change recovers at the network's output.
+
+    Attributes:
+        gain_db: Rise of the output's SQNR; of its 95 % interval the ends ``low_db`` and ``high_db``: jackknife over the
+            samples, widened by the difference between simulated and deployed network.
+        share: Share of the output's noise power that goes, negative where it grows.
+        sqnr_db: SQNR of the output after the change.
+        agreement: Share of samples with the float network's class after the change; None without classes.
+    """
+
+    gain_db: float
+    low_db: float
+    high_db: float
+    share: float
+    sqnr_db: float
+    agreement: float | None
+
+
+def predict(simulation: SimulationRecord | None, key: str, before: str | None = None) -> Prediction | None:
+    """What one of the simulated runs recovers, over the unchanged network or another run; None where it was not run."""
+    if simulation is None or key not in simulation.runs:
+        return None
+    if before is not None and before not in simulation.runs:
+        return None
+    start = simulation.simulated if before is None else simulation.runs[before]
+    return _compared(simulation, start, simulation.runs[key])
+
+
+def heals(outcome: Prediction, base: RuleBase) -> bool:
+    """Whether a simulated repair leaves nothing to explain."""
+    return explains(share=outcome.share, sqnr_db=outcome.sqnr_db, agreement=outcome.agreement, base=base)
+
+
+def explains(*, share: float, sqnr_db: float, agreement: float | None, base: RuleBase) -> bool:
+    """Whether nothing is left to explain: most of the noise has gone, and the output is clean, or its classes agree.
+
+    Args:
+        share: Share of the output's noise power that has gone.
+        sqnr_db: SQNR of the output now.
+        agreement: Share of samples with the float network's class now; None without classes.
+        base: Holds the thresholds.
+    """
+    if agreement is not None:
+        clean = agreement >= base.threshold("harmed_agreement") and sqnr_db >= base.threshold("healed_sqnr_db")
+    else:
+        clean = sqnr_db >= base.threshold("quantize_error_sqnr_db")
+    return clean and share > base.threshold("healed_share")
+
+
+def simulation_gap_db(simulation: SimulationRecord) -> float:
+    """Output SQNR of the deployed network minus that of the simulated one."""
+    power = np.array(simulation.power)
+    return sqnr_db(power, simulation.deployed) - sqnr_db(power, simulation.simulated)
+
+
+def is_faithful(simulation: SimulationRecord) -> bool:
+    """The simulated network is about as noisy as the deployed one."""
+    return abs(simulation_gap_db(simulation)) <= FAITHFUL_DB
+
+
+def sqnr_db(power: NDArray[np.float64], run: RunRecord) -> float:
+    """Output SQNR of one run in dB; inf without noise."""
+    noise = float(np.sum(run.noise))
+    return 10.0 * math.log10(power.sum() / noise) if noise > 0 and power.sum() > 0 else math.inf
+
+
+def _compared(simulation: SimulationRecord, before: RunRecord, after: RunRecord) -> Prediction:
+    old, new, power = np.array(before.noise), np.array(after.noise), np.array(simulation.power)
+    gain = _gain_db(old.sum(), new.sum())
+    spread = 1.96 * _jackknife_error(old, new)
+    gap = abs(simulation_gap_db(simulation))
+    width = math.hypot(spread, gap if math.isfinite(gap) else FAITHFUL_DB)
+    return Prediction(
+        gain_db=gain,
+        low_db=gain - width,
+        high_db=gain + width,
+        share=float(1.0 - new.sum() / old.sum()) if old.sum() > 0 else 0.0,
+        sqnr_db=sqnr_db(power, after),
+        agreement=after.agreement,
+    )
+
+
+def _gain_db(before: float, after: float) -> float:
+    return 10.0 * math.log10(before / max(after, before * NOISELESS)) if before > 0 else 0.0
+
+
+def _jackknife_error(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
+    """Standard error of the gain over samples (Efron and Tibshirani 1993, chapter 11); 0 for a single sample."""
+    n = len(old)
+    rest_old, rest_new = old.sum() - old, new.sum() - new
+    if n < 2 or (rest_old <= 0).any() or (rest_new <= 0).any():
+        return 0.0
+    gains = 10.0 * np.log10(rest_old / rest_new)
+    return float(np.sqrt((n - 1) / n * np.sum((gains - gains.mean()) ** 2)))

@@ -1,0 +1,456 @@
+"""Against the case before: which settings changed since, what that did to the output, and which remedy was in vain."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, Role, TensorFacts
+from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.errors import CaseError
+from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
+from quantmedic.engine.rules.rule import Remedy, RuleBase
+
+if TYPE_CHECKING:
+    from quantmedic.engine.diagnosis.diagnose import CauseReport
+
+#: Scales and ends of ranges that differ by less, relative to the wider range, are the same setting.
+SAME = 0.01
+#: Share of a cause's subjects that a remedy has to be tried on before its failure speaks against the cause.
+TRIED_SHARE = 0.5
+EXAMPLES_SHOWN = 3
+#: Facts that somebody chose; all others are consequences, which change with any calibration.
+_SETTING = re.compile(r"(^|\.)quantizer\.(granularity|bits|signed|symmetric|axis|dynamic)$|^(bias\.bits|format|opset)$")
+NAMES_SHOWN = 5
+_V = TypeVar("_V")
+
+
+class Compared(BaseModel):
+    """Base of what ``report.json`` says of the previous case: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SettingChange(Compared):
+    """One setting of one layer, activation or data set, then and now."""
+
+    subject: str
+    before: Any
+    after: Any
+
+
+class Changed(Compared):
+    """One kind of setting that changed."""
+
+    setting: str = Field(description="what was set: 'range', 'weight granularity', 'samples'")
+    of: str = Field(description="layer, activation or data set")
+    count: int = Field(description="subjects on which it changed")
+    examples: tuple[SettingChange, ...] = Field(description="the first of them")
+
+
+class Effect(Compared):
+    """The outcome then and now; better is a positive gain."""
+
+    same_data: bool = Field(description="both cases were judged on the same samples, so that noise can be compared")
+    sqnr_before: float | None = Field(default=None, description="lowest sqnr_db of the outputs in the previous case")
+    sqnr: float | None = Field(default=None, description="the same now")
+    gain_db: float | None = Field(default=None, description="sqnr - sqnr_before, where the data are the same")
+    agreement_before: float | None = Field(default=None, description="share of samples with the float model's class")
+    agreement: float | None = Field(default=None, description="the same now")
+    metric: str | None = Field(default=None, description="task metric that was measured in both cases")
+    drop_before: float | None = Field(default=None, description="drop of the metric in the previous case")
+    drop_before_low: float | None = Field(default=None, description="lower end of its 95 % interval")
+    drop_before_high: float | None = Field(default=None, description="upper end of that interval")
+    drop: float | None = Field(default=None, description="drop of the metric now")
+    drop_low: float | None = Field(default=None, description="lower end of its 95 % interval")
+    drop_high: float | None = Field(default=None, description="upper end of that interval")
+    helped: bool | None = Field(
+        default=None,
+        description="the output gained at least the threshold previous_effect_db, or the drop fell below its earlier "
+        "interval; None where neither can be told",
+    )
+
+
+class Tried(Compared):
+    """A remedy of the previous diagnosis that was applied since."""
+
+    cause: str
+    remedy: str
+    title: str
+    subjects: tuple[str, ...] = Field(description="what it was applied to; all of them")
+    everywhere: bool = Field(description="it concerns the model or a data set as a whole")
+    effect_db: float | None = Field(description="gain at the output; together with all that changed beside it")
+    helped: bool | None
+
+
+class Previous(Compared):
+    """What became of the previous diagnosis."""
+
+    effect: Effect
+    changed: tuple[Changed, ...]
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True)
+class Before:
+    """The previous case as it was judged, and how its data relate to the present ones.
+
+    ``shared`` is, per data set that both cases have, the share of samples that occur in both, of all that occur in
+    either.
+    """
+
+    facts: CaseFacts
+    causes: tuple["CauseReport", ...]
+    shared: Mapping[Role, float]
+    same_data: bool
+
+
+def before(previous: Case, now: Case, facts: CaseFacts, causes: tuple["CauseReport", ...]) -> Before:
+    """The previous case beside the present one.
+
+    Args:
+        previous: The case before the remedy was applied.
+        now: The case after.
+        facts: Facts of the previous case.
+        causes: Its diagnosis.
+
+    """
+    roles = previous.statistics.keys() & now.statistics.keys()
+    shared = {role: _shared(previous, now, role) for role in sorted(roles)}
+    role = main_role(now)
+    same = role == main_role(previous) and shared.get(role, 0.0) == 1.0
+    return Before(facts, causes, shared, same)
+
+
+def refuse_other_float(previous: CaseRecord, now: CaseRecord) -> None:
+    """Only cases of one float model can be compared.
+
+    Raises:
+        CaseError: The models differ; names files, hashes and the layers that only one of them has.
+    """
+    hashes = [record.run.get("float_sha256") for record in (previous, now)]
+    names = [{op.float_name for op in record.operators if op.float_name} for record in (previous, now)]
+    if hashes[0] == hashes[1] and (hashes[0] is not None or names[0] == names[1]):
+        return
+    where = []
+    for word, record, own, other in (
+        ("previous", previous, names[0], names[1]),
+        ("present", now, names[1], names[0]),
+    ):
+        file = record.run.get("float_model", "?")
+        where.append(f"{word}: {file}, {len(own)} layers, sha256 {str(record.run.get('float_sha256'))[:12]}")
+        if alone := sorted(own - other):
+            more = f" and {len(alone) - NAMES_SHOWN} more" if len(alone) > NAMES_SHOWN else ""
+            where.append(f"only in the {word}: {', '.join(alone[:NAMES_SHOWN])}{more}")
+    if names[0] == names[1]:
+        where.append("both name the same layers: their weights or attributes differ")
+    raise CaseError(
+        "the previous case belongs to another float model",
+        where=where,
+        help="measure both against the same float file; a remedy changes the quantized model",
+    )
+
+
+def _shared(previous: Case, now: Case, role: Role) -> float:
+    then, present = (set(case.statistics[role].samples["hash"].tolist()) for case in (previous, now))
+    return len(then & present) / len(then | present) if then | present else 1.0
+
+
+def compare(past: Before, facts: CaseFacts, base: RuleBase) -> Previous:
+    """What changed since the previous case, with what effect, and which of its remedies were tried."""
+    effect = _effect(past, facts, base)
+    return Previous(effect=effect, changed=tuple(_changed(past, facts)), tried=tuple(_tried(past, facts, base, effect)))
+
+
+def rank_tried(causes: Iterable["CauseReport"], previous: Previous) -> tuple["CauseReport", ...]:
+    """Causes whose remedy was tried without effect go behind the others, and that remedy behind their others."""
+    marked = []
+    for cause in causes:
+        failed = tuple(
+            t for t in previous.tried if t.helped is False and t.cause == cause.cause and _bears_on(t, cause)
+        )
+        ids = {tried.remedy for tried in failed}
+        remedies = tuple(sorted(cause.remedies, key=lambda remedy: remedy.id in ids))
+        marked.append(cause.model_copy(update={"remedies": remedies, "tried": failed}) if failed else cause)
+    return tuple(sorted(marked, key=lambda cause: bool(cause.tried)))
+
+
+def _bears_on(tried: Tried, cause: "CauseReport") -> bool:
+    """It was tried on enough of what the cause is found on now."""
+    if tried.everywhere:
+        return True
+    done = set(tried.subjects)
+    layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
+    shares = [len(done & names) / len(names) for names in (set(cause.subjects), layers) if names]
+    return max(shares, default=0.0) >= TRIED_SHARE
+
+
+# --- The effect ------------------------------------------------------------------------------------------------------
+
+
+def _effect(past: Before, facts: CaseFacts, base: RuleBase) -> Effect:
+    then, now = past.facts.model, facts.model
+    gain = _gain(then.output_sqnr_db, now.output_sqnr_db) if past.same_data else None
+    same_metric = then.metric.name == now.metric.name and now.metric.drop is not None and then.metric.drop is not None
+    drops: dict[str, Any] = {}
+    shrank: bool | None = None
+    if same_metric:
+        drops = {
+            "metric": now.metric.name,
+            "drop_before": then.metric.drop,
+            "drop_before_low": then.metric.drop_low,
+            "drop_before_high": then.metric.drop_high,
+            "drop": now.metric.drop,
+            "drop_low": now.metric.drop_low,
+            "drop_high": now.metric.drop_high,
+        }
+        low = then.metric.drop_low
+        shrank = low is not None and now.metric.drop is not None and now.metric.drop < low
+    gained = None if gain is None else gain >= base.threshold("previous_effect_db")
+    told = [verdict for verdict in (gained, shrank) if verdict is not None]
+    return Effect(
+        same_data=past.same_data,
+        sqnr_before=then.output_sqnr_db,
+        sqnr=now.output_sqnr_db,
+        gain_db=gain,
+        agreement_before=then.output_agreement,
+        agreement=now.output_agreement,
+        helped=any(told) if told else None,
+        **drops,
+    )
+
+
+def _gain(then: float | None, now: float | None) -> float | None:
+    if then is None or now is None or math.isnan(then) or math.isnan(now):
+        return None
+    return 0.0 if then == now else now - then
+
+
+# --- What changed ----------------------------------------------------------------------------------------------------
+
+
+def _changed(past: Before, facts: CaseFacts) -> Iterable[Changed]:
+    yield from _differences("data set", _by(past.facts.datasets, _role), _by(facts.datasets, _role), _data_settings)
+    for role, share in past.shared.items():
+        if share < 1.0:
+            change = SettingChange(subject=role, before=1.0, after=share)
+            yield Changed(setting="share of the same samples", of="data set", count=1, examples=(change,))
+    yield from _differences("layer", _by(past.facts.layers, _float), _by(facts.layers, _float), _layer_settings)
+    tensors = _by(past.facts.tensors, _float), _by(facts.tensors, _float)
+    yield from _differences("activation", *tensors, _tensor_settings)
+
+
+def _differences(
+    of: str, then: Mapping[str, _V], now: Mapping[str, _V], settings: Callable[[_V], dict[str, Any]]
+) -> Iterable[Changed]:
+    found: dict[str, list[SettingChange]] = {}
+    for name, view in then.items():
+        if name not in now:
+            continue
+        old, new = settings(view), settings(now[name])
+        for setting in [key for key in old if key in new and differs(old[key], new[key])]:
+            # A grid that changed in kind has another step anyway.
+            if setting in ("range", "weight scale") and any(
+                key in found and found[key][-1].subject == name for key in _KINDS
+            ):
+                continue
+            found.setdefault(setting, []).append(SettingChange(subject=name, before=old[setting], after=new[setting]))
+    for setting, changes in found.items():
+        yield Changed(setting=setting, of=of, count=len(changes), examples=tuple(changes[:EXAMPLES_SHOWN]))
+
+
+_KINDS = ("weights", "weight granularity", "weight symmetry", "quantizer", "bits", "symmetry", "signedness")
+
+
+def _layer_settings(layer: LayerFacts) -> dict[str, Any]:
+    """Settings of a layer, most telling first; what is not known is left out."""
+    quantizer = layer.weight.quantizer
+    settings = {
+        "weights": _kind(quantizer.bits) if layer.weight.name is not None or quantizer.bits is not None else None,
+        "weight granularity": quantizer.granularity,
+        "weight symmetry": quantizer.symmetric,
+        "weight scale": quantizer.scale,
+        "bias": None if layer.bias.bits is None else _kind(layer.bias.bits or None),
+        "kernel": layer.executed_as,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _tensor_settings(tensor: TensorFacts) -> dict[str, Any]:
+    quantizer = tensor.quantizer
+    kind = "dynamic" if quantizer.dynamic else "none" if quantizer.scale is None else "static"
+    settings: dict[str, Any] = {
+        "quantizer": kind,
+        "bits": quantizer.bits,
+        "symmetry": quantizer.symmetric,
+        "signedness": quantizer.signed,
+    }
+    if kind == "static" and quantizer.low is not None and quantizer.high is not None:
+        settings["range"] = (quantizer.low, quantizer.high)
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _data_settings(dataset: DatasetFacts) -> dict[str, Any]:
+    settings = {
+        "samples": dataset.samples,
+        "channel means": dataset.mean,
+        "distinct samples": dataset.unique_share,
+        "blank samples": dataset.blank_share,
+    }
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _kind(bits: int | None) -> str:
+    return f"{bits} bit" if bits else "float"
+
+
+def differs(before: Any, after: Any) -> bool:
+    """Values of a setting are not the same; numbers by more than 1 % of the largest beside them."""
+    if before is None or after is None:
+        return (before is None) is not (after is None)
+    old, new = _numbers(before), _numbers(after)
+    if old is None or new is None or len(old) != len(new):
+        return bool(before != after)
+    if all(isinstance(value, int) for value in (*old, *new)):
+        return old != new
+    largest = max(map(abs, (*old, *new)), default=0.0)
+    return any(abs(a - b) > SAME * largest for a, b in zip(old, new, strict=True))
+
+
+def _numbers(value: Any) -> tuple[float, ...] | None:
+    values = value if isinstance(value, tuple) else (value,)
+    return values if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else None
+
+
+def _by(views: Iterable[_V], key: Callable[[_V], str | None]) -> dict[str, _V]:
+    """Views by name, the first of each."""
+    found: dict[str, _V] = {}
+    for view in views:
+        name = key(view)
+        if name is not None:
+            found.setdefault(name, view)
+    return found
+
+
+def _float(view: LayerFacts | TensorFacts) -> str | None:
+    return view.float_name
+
+
+def _role(view: DatasetFacts) -> str | None:
+    return view.role
+
+
+# --- What was tried --------------------------------------------------------------------------------------------------
+
+
+def _tried(past: Before, facts: CaseFacts, base: RuleBase, effect: Effect) -> Iterable[Tried]:
+    for cause, remedy, subjects in _prescribed(past, base):
+        applied = _applied(base.remedies[remedy], subjects, past, facts, base)
+        if applied:
+            yield Tried(
+                cause=cause,
+                remedy=remedy,
+                title=base.remedies[remedy].title,
+                subjects=applied,
+                everywhere=base.remedies[remedy].scope in ("model", "dataset"),
+                effect_db=effect.gain_db,
+                helped=effect.helped,
+            )
+
+
+def _prescribed(past: Before, base: RuleBase) -> Iterable[tuple[str, str, set[str]]]:
+    """(cause, remedy, subjects) of the previous diagnosis, those of absorbed findings last."""
+    rules = {rule.id: rule for rule in base.rules}
+    pairs: dict[tuple[str, str], set[str]] = {}
+    for cause in past.causes:
+        names = {*cause.subjects, *(layer.float_name for layer in cause.layers if layer.float_name)}
+        for remedy in cause.remedies:
+            if remedy.id in base.remedies:
+                pairs.setdefault((cause.cause, remedy.id), set()).update(names)
+    for found in (found for cause in past.causes for found in cause.absorbs if found.rule in rules):
+        for name in rules[found.rule].remedies:
+            pairs.setdefault((rules[found.rule].cause, name), set()).add(found.subject)
+    return [(cause, remedy, names) for (cause, remedy), names in pairs.items()]
+
+
+def _applied(remedy: Remedy, subjects: set[str], past: Before, facts: CaseFacts, base: RuleBase) -> tuple[str, ...]:
+    """Subjects on which the remedy was carried out since."""
+    then, now = _views(remedy.scope, past.facts), _views(remedy.scope, facts)
+    concerned = {name for name, view in then.items() if {name, subject_name(view)} & subjects} or set(then)
+    found = []
+    for name in [name for name in then if name in concerned and name in now]:
+        old, new = then[name], now[name]
+        if _came_into_force(remedy, old, new, past.facts, facts, base) or _carried_out(remedy, old, new, past, facts):
+            found.append(subject_name(new))
+    return tuple(dict.fromkeys(found))
+
+
+def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: Before, facts: CaseFacts) -> bool:
+    """By the setting that it changes; ranges count only if they moved as it moves them, for any calibration does."""
+    if isinstance(old, TensorFacts) and isinstance(new, TensorFacts) and remedy.simulate in _RANGES:
+        return _RANGES[remedy.simulate](old, new)
+    if isinstance(old, DatasetFacts) and old.role is not None:
+        if old.role not in past.shared:  # One of the cases lacks the set: nothing tells what became of it.
+            return False
+        if past.shared[old.role] < 1.0:
+            return True
+    if remedy.in_force is not None:
+        return False
+    settings = [path for path in remedy.now if isinstance(old, DatasetFacts) or _SETTING.search(path)]
+    return any(differs(look_up(path, old, past.facts.model), look_up(path, new, facts.model)) for path in settings)
+
+
+def _widened(old: TensorFacts, new: TensorFacts) -> bool:
+    """The range reaches further on one side, and no less far on the other."""
+    then, now = _range(old), _range(new)
+    if then is None or now is None:
+        return False
+    slack = SAME * (then[1] - then[0])
+    below, above = then[0] - now[0], now[1] - then[1]
+    return max(below, above) > slack and min(below, above) >= -slack
+
+
+def _approached(old: TensorFacts, new: TensorFacts) -> bool:
+    """The range came nearer to the one that was predicted best for the previous case."""
+    then, now = _range(old), _range(new)
+    low, high = old.data.predicted_best_low, old.data.predicted_best_high
+    if then is None or now is None or low is None or high is None:
+        return False
+    before, after = (abs(ends[0] - low) + abs(ends[1] - high) for ends in (then, now))
+    return before - after > SAME * (then[1] - then[0])
+
+
+#: How ranges move under the remedies that set them, by what predicts these.
+_RANGES: dict[str | None, Callable[[TensorFacts, TensorFacts], bool]] = {
+    "best-range": _approached,
+    "full-range": _widened,
+}
+
+
+def _range(tensor: TensorFacts) -> tuple[float, float] | None:
+    quantizer = tensor.quantizer
+    return None if quantizer.low is None or quantizer.high is None else (quantizer.low, quantizer.high)
+
+
+def _views(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:
+    """Subjects by names that both cases share."""
+    if scope == "model":
+        return {"model": facts.model}
+    if scope == "dataset":
+        return _by(facts.datasets, _role)
+    if scope == "layer":
+        return _by(facts.layers, _float)
+    return _by(facts.tensors, _float)
+
+
+def _came_into_force(
+    remedy: Remedy, old: Facts, new: Facts, past: CaseFacts, present: CaseFacts, base: RuleBase
+) -> bool:
+    in_force = remedy.in_force
+    if in_force is None or decide(in_force, old, past.model, base)[0] is not False:
+        return False
+    return bool(decide(in_force, new, present.model, base)[0])

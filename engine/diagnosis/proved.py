@@ -1,0 +1,108 @@
+"""What was proven, as a report shows it: trials with the causes and remedies that they stand for."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Stopped, TrialRecord
+from quantmedic.engine.diagnosis.advice import Advice
+from quantmedic.engine.diagnosis.change import WITHOUT_ACTIVATIONS, WITHOUT_WEIGHTS
+from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.record import Contract
+
+#: What is tried on the whole network, whatever the cause.
+GENERAL_TITLES = {
+    "recalibrate": "new ranges for all activations, from the validation inputs",
+    "best-range": "ranges of least squared error for all activations",
+    "percentile-range": "ranges of the 99.99th percentile for all activations",
+    "kl-range": "ranges of least divergence (KL) for all activations",
+    "best-weight-range": "weights rounded anew on their best ranges",
+    "per-channel-weights": "per-channel weights everywhere",
+    "float-bias": "float biases everywhere",
+    "sixteen-bit": "16-bit activations everywhere",
+    "requantized": "ranges, weights and biases made anew from the float model",
+}
+#: What is tried in place of remedies that need a toolchain.
+BOUND_TITLES: dict[str, str] = {"float-weights": "weights in float", "float-tensors": "activations in float"}
+
+
+class TrialRow(Contract):
+    """A trial, and what it stands for in this diagnosis."""
+
+    causes: tuple[str, ...] = Field(description="causes that the remedy is advised for; empty: for none")
+    remedy: str = Field(description="title of the remedy, or what was changed")
+    trial: TrialRecord
+
+
+class Proof(Contract):
+    """Which remedies were carried out on copies of the quantized model, and what they recovered."""
+
+    dataset: Role
+    fitted: int = Field(description="samples on which remedies were fitted")
+    judged: int = Field(description="other samples, on which gains were measured")
+    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
+    budget_seconds: float
+    spent_seconds: float
+    stopped: Stopped = Field(description="why no more was tried")
+    weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
+    activations: TrialRecord | None = Field(default=None, description="all activations in float")
+    trials: tuple[TrialRow, ...] = Field(default=(), description="every remedy by itself, in the order of the trials")
+    chain: tuple[TrialRow, ...] = Field(
+        default=(), description="proven remedies, each carried out on top of those before it"
+    )
+    explained: float | None = Field(default=None, description="share of the loss that is back after the whole chain")
+
+
+class Named(Protocol):
+    """A cause with its remedies."""
+
+    @property
+    def cause(self) -> str: ...
+
+    @property
+    def remedies(self) -> tuple[Advice, ...]: ...
+
+
+def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Sequence[Named]) -> Proof | None:
+    """The proof with the names of what was tried; None where nothing was tried."""
+    if record is None:
+        return None
+    halves = (WITHOUT_WEIGHTS, WITHOUT_ACTIVATIONS)
+    alone = [trial for trial in record.trials if not trial.after and trial.kind not in halves]
+    links = record.links()
+    weights, activations = (next((t for t in record.trials if t.kind == half), None) for half in halves)
+    return Proof(
+        dataset=record.dataset,
+        fitted=record.fitted,
+        judged=record.judged,
+        cross_fitted=record.cross_fitted,
+        budget_seconds=record.budget_seconds,
+        spent_seconds=record.spent_seconds,
+        stopped=record.stopped,
+        weights=weights,
+        activations=activations,
+        trials=tuple(_row(trial, suspects, causes) for trial in alone),
+        chain=tuple(_row(trial, suspects, causes) for trial in links),
+        explained=_explained(links),
+    )
+
+
+def _row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[Named]) -> TrialRow:
+    known = [s.cause for s in suspects if any(repair.key == trial.key for repair in s.repairs)]
+    if trial.kind == REPAIRED_DATA:
+        known = [trial.key.partition(":")[2]]
+    named = [cause for cause in causes if cause.cause in known]
+    titles = [advice.title for cause in named for advice in cause.remedies if advice.simulate == trial.kind]
+    if trial.kind in BOUND_TITLES:
+        titles = [f"{BOUND_TITLES[trial.kind]}, the most that could be gained here by: {title}" for title in titles]
+    title = trial.detail or next(iter(titles), GENERAL_TITLES.get(trial.kind, trial.kind))
+    return TrialRow(causes=tuple(cause.cause for cause in named), remedy=title, trial=trial)
+
+
+def _explained(links: Sequence[TrialRecord]) -> float | None:
+    """Share of the noise power that is gone after the last link."""
+    if not links or links[0].sqnr_before is None or links[-1].sqnr_after is None:
+        return None
+    return float(1.0 - 10.0 ** ((links[0].sqnr_before - links[-1].sqnr_after) / 10.0))

@@ -1,0 +1,221 @@
+"""Facts as they would be after a change: what vanishes then was explained by what the change repairs."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from quantmedic.engine.case.facts import (
+    BiasFacts,
+    CaseFacts,
+    ClippingFacts,
+    DatasetFacts,
+    ErrorFacts,
+    ModelFacts,
+    QuantizerFacts,
+    RecordedFacts,
+    Role,
+    TensorDataFacts,
+    TensorFacts,
+    WeightFacts,
+)
+from quantmedic.engine.case.records import Case, OperatorRecord
+from quantmedic.engine.diagnosis.change import Change, WeightForm
+from quantmedic.engine.diagnosis.prediction import Prediction, heals
+from quantmedic.engine.formulas.derive import assemble
+from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, noises, sqnrs_db
+from quantmedic.engine.formulas.tensors import (
+    NO_CLIPPING,
+    NO_ERROR,
+    bin_tables,
+    extremes,
+    grid_facts,
+    is_signed_grid,
+    main_role,
+    seen_tensors,
+)
+from quantmedic.engine.rules.rule import RuleBase
+
+#: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.
+_UNTOLD = ("zero_point_gain_db", "unmasked_levels", "unmasked_sqnr_db", "inner_sqnr_db", "inner_share", "clip_lost")
+#: Facts of weights as they are stored now; what they are predicted to be on other grids stays.
+_NOT_AS_STORED = dict.fromkeys(
+    (
+        "rounding_mean_steps",
+        "coarse_share",
+        "erased_channels",
+        "misplaced_share",
+        "similarity",
+        "found_as",
+        "axis_gain_db",
+        "predicted_best_gain_db",
+    )
+)
+
+
+def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outcome: Prediction | None) -> CaseFacts:
+    """Facts after a change.
+
+    Rounding errors are simulated on the stored histograms. Accumulated errors depend on the whole network and become
+    unknown, the harm too unless a simulated run foretells it; facts about the inputs of a data set stay as they are.
+
+    Args:
+        case: What was measured.
+        facts: Facts of the case as it is.
+        base: Supplies thresholds.
+        change: What is altered.
+        outcome: What a simulated run of the change recovers.
+    """
+    tensors = _regridded_tensors(case, facts, change.grids)
+    operators = _rewritten(case.record.operators, change)
+    altered = replace(case, record=case.record.model_copy(update={"operators": operators}))
+    after = assemble(altered, base, tensors)
+    model = _with_outcome(after.model, facts.model, base, outcome)
+    return after.model_copy(update={"datasets": _unclipped(facts, after), "model": model})
+
+
+def _rewritten(operators: Iterable[OperatorRecord], change: Change) -> tuple[OperatorRecord, ...]:
+    return tuple(
+        op.model_copy(
+            update={
+                "weight": _reformed(op.weight, change.weights[k]) if k in change.weights else op.weight,
+                "bias": BiasFacts(bits=0) if k in change.biases else op.bias,
+            }
+        )
+        for k, op in enumerate(operators)
+    )
+
+
+def _reformed(weight: WeightFacts, form: WeightForm) -> WeightFacts:
+    """Weights stored in another form; how well they are rounded there was not measured."""
+    quantizer = weight.quantizer
+    if form == "float":
+        quantizer = QuantizerFacts()
+    elif form == "per-channel":
+        quantizer = QuantizerFacts(bits=quantizer.bits, signed=True, symmetric=True, granularity="per_channel")
+    elif form == "eight-bit":
+        quantizer = QuantizerFacts(bits=8, signed=True, symmetric=True, granularity="per_channel")
+    return weight.model_copy(update={"quantizer": quantizer, "rounding": NO_ERROR} | _NOT_AS_STORED)
+
+
+def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | None]) -> tuple[TensorFacts, ...]:
+    role = main_role(case)
+    statistics = case.statistics[role]
+    tensors = facts.tensors
+    changed = {i: _in_float(tensors[i], role) for i, grid in grids.items() if grid is None}
+    _, highest = extremes(statistics)
+    for part, bins in bin_tables(
+        case, main_role(case), [i for i in seen_tensors(statistics) if grids.get(i) is not None]
+    ):
+        rows = np.arange(len(part))
+        chosen = [grid for i in part if (grid := grids[i]) is not None]
+        bits = np.array([_bits(grid) for grid in chosen], np.int64)
+        # Where the codes are shared out freely between the signs, the best range is known unless the bits change.
+        same = [tensors[i].quantizer.bits == b for i, b in zip(part, bits.tolist(), strict=True)]
+        best = np.array([math.inf if (db := tensors[i].best_sqnr_db) is None else db for i in part])
+        signed = np.array([is_signed_grid(tensors[i].quantizer) for i in part], bool)
+        if signed.any():
+            best[signed] = best_grids(bins, rows[signed], bits[signed], signed[signed])[1]
+        columns = grid_columns(chosen)
+        numbers = np.column_stack([noises(bins, rows, columns), bins.powers(), sqnrs_db(bins, rows, columns), best])
+        for i, grid, known, (mse, power, now, most) in zip(part, chosen, same, numbers.tolist(), strict=True):
+            gain = max(most - now, 0.0) if known and math.isfinite(most - now) else None
+            changed[i] = _regridded(tensors[i], role, grid, mse, power, now, gain, float(highest[i]))
+    return tuple(changed.get(i) or _unmeasured(tensor) for i, tensor in enumerate(tensors))
+
+
+def _bits(grid: Grid) -> int:
+    return math.ceil(math.log2((grid.high - grid.low) / grid.step + 1 - 1e-6))
+
+
+def _unmeasured(tensor: TensorFacts) -> TensorFacts:
+    """A tensor whose own range stays: what arrives there is unknown."""
+    return tensor.model_copy(update={"data": _unknown_arrival(tensor.data)})
+
+
+def _unknown_arrival(data: TensorDataFacts) -> TensorDataFacts:
+    errors = {"accumulated": NO_ERROR, "step": NO_ERROR}
+    unknown = {**errors, "amplification": None, "input_sqnr_db": None, "rounding_share": None}
+    return data.model_copy(update=unknown)
+
+
+def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
+    """A tensor without a quantizer."""
+    nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
+    data = _unknown_arrival(tensor.data).model_copy(update=nothing)
+    gone = dict.fromkeys(("best_sqnr_db", *_UNTOLD)) | grid_facts(tensor.data.values, QuantizerFacts())
+    # What a file records of it is no longer what the model holds.
+    gone |= {"recorded": RecordedFacts()}
+    return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
+
+
+def _regridded(
+    tensor: TensorFacts, role: Role, grid: Grid, mse: float, power: float, now: float, gain: float | None, top: float
+) -> TensorFacts:
+    """A tensor on another grid, where it has ``now`` dB and the best grid for its bits would gain ``gain``."""
+    values = tensor.data.values
+    rounding = ErrorFacts(
+        mse=mse,
+        nmse=mse / power if power > 0 else None,
+        sqnr_db=now,
+        cosine=1.0 / math.sqrt(1.0 + mse / power) if power > 0 else None,
+        rmse_over_scale=math.sqrt(mse) / grid.step,
+    )
+    covered = grid.low - grid.step <= (values.min or 0.0) and top <= grid.high + grid.step
+    clipping = ClippingFacts(share=0.0, energy_share=0.0, overshoot=0.0, utilisation=1.0) if covered else NO_CLIPPING
+    predicted = gain if tensor.data.predicted_best_gain_db is not None else None
+    update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
+    data = _unknown_arrival(tensor.data).model_copy(update=update)
+    quantizer = _requantized(tensor.quantizer, grid)
+    known = {"quantizer": quantizer, "recorded": RecordedFacts(), "data": data, role: data}
+    return tensor.model_copy(update={**known, **dict.fromkeys(_UNTOLD), **grid_facts(values, quantizer)})
+
+
+def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
+    bits = _bits(grid)
+    symmetric = math.isclose(-grid.low, grid.high, rel_tol=0.02)
+    signed = bool(quantizer.signed)
+    lowest = -(2 ** (bits - 1)) if signed else 0
+    return quantizer.model_copy(
+        update={
+            "scale": grid.step,
+            "scale_min": grid.step,
+            "low": grid.low,
+            "high": grid.high,
+            "bits": bits,
+            "power_of_two": math.frexp(grid.step)[0] == 0.5,
+            "symmetric": symmetric if signed else grid.low == 0.0,
+            "zero_point": 0 if symmetric and signed else lowest - round(grid.low / grid.step),
+        }
+    )
+
+
+def _unclipped(facts: CaseFacts, after: CaseFacts) -> tuple[DatasetFacts, ...]:
+    """The inputs are what they were; only what the new ranges clip has changed."""
+    return tuple(
+        before.model_copy(update={"clipped_share": new.clipped_share, "clipped_share_ratio": new.clipped_share_ratio})
+        for before, new in zip(facts.datasets, after.datasets, strict=True)
+    )
+
+
+def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome: Prediction | None) -> ModelFacts:
+    """The model's own facts; what only a new run can tell is unknown, but for what a simulated one foretells."""
+    unknown = (
+        "degraded_layers",
+        "degraded_share",
+        "output_sqnr_db",
+        "output_agreement",
+        "sqnr_slope_db",
+        "sqnr_worst_step_db",
+        "dead_output",
+        "harmed",
+    )
+    if outcome is None:
+        return after.model_copy(update=dict.fromkeys(unknown))
+    foretold = {
+        "output_sqnr_db": outcome.sqnr_db,
+        "output_agreement": outcome.agreement,
+        "harmed": bool(before.harmed) and not heals(outcome, base),
+    }
+    return after.model_copy(update=dict.fromkeys(unknown) | foretold)

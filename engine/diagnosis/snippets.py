@@ -1,0 +1,83 @@
+"""Remedies as text that can be copied: the names of this model's layers filled in."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from quantmedic.engine.diagnosis.advice import Advice
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.options import FIELD, Options, fill, write
+from quantmedic.engine.rules.rule import EACH_FIELDS, NAME_FIELDS, Snippet
+from quantmedic.engine.text import literal, quote
+
+
+def render_snippet(code: str, fields: Mapping[str, Any], origin: str) -> str:
+    """Fill the fields of a snippet with names and values; ``{{`` and ``}}`` are braces.
+
+    Any other brace stays as it is, so that a snippet of a user's rule cannot read attributes.
+
+    Args:
+        code: Text of the snippet.
+        fields: Lists of names, numbers, or tables of numbers by name, as given by ``Advice.fields``.
+        origin: Rule and remedy, for the error.
+
+    Raises:
+        RuleError: The snippet asks for names, and there are none.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        if not match[1]:
+            return match[0][0]
+        if match[1] in NAME_FIELDS:
+            return literal(_required(match[1], fields, origin))
+        return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
+
+    lines = [each for line in code.strip("\n").splitlines() for each in _repeated(line, fields, origin)]
+    return FIELD.sub(fill, "\n".join(lines))
+
+
+def _repeated(line: str, fields: Mapping[str, Any], origin: str) -> Iterator[str]:
+    """A line that asks for one name at a time stands once for each; what it says beside that is filled in later."""
+    names = {field: kind for field, kind in EACH_FIELDS.items() if field in FIELD.findall(line)}
+    if not names:
+        yield line
+        return
+    ((field, kind),) = names.items()
+    for each in _required(kind, fields, origin):
+        literal_braces = quote(each).replace("{", "{{").replace("}", "}}")
+        yield line.replace(f"{{{field}}}", literal_braces)
+
+
+def _required(field: str, fields: Mapping[str, Any], origin: str) -> Any:
+    """A list of names that must not be empty."""
+    if not fields.get(field):
+        raise RuleError(
+            f"a snippet names {NAME_FIELDS[field]}, and there are none",
+            where=origin,
+            help="advise this remedy only for causes that name layers or tensors",
+        )
+    return fields[field]
+
+
+def filled_options(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> dict[str, Options]:
+    """Options of a snippet by the form that takes them, with names and values.
+
+    Raises:
+        RuleError: They ask for names, and there are none.
+    """
+    for field in snippet.fields & (NAME_FIELDS.keys() | EACH_FIELDS.keys()):
+        _required(EACH_FIELDS.get(field, field), fields, origin)
+    given = {**fields, **{each: fields.get(field) for each, field in EACH_FIELDS.items()}}
+    return {form: fill(options, given) for form, options in snippet.options.items()}
+
+
+def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
+    """The text of every snippet of an advice, in order."""
+    origin = f"{', '.join(rules)}: {advice.id}"
+    return [_text(snippet, advice.fields, origin) for snippet in advice.snippets]
+
+
+def _text(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> str:
+    code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
+    filled = filled_options(snippet, fields, origin)
+    return "\n".join([*code, *(write(form, snippet.forms[form], options) for form, options in filled.items())])

@@ -1,0 +1,175 @@
+"""Findings grouped into suspected causes, with the changes that would repair them and what those recover."""
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.proof import ProofRecord
+from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.change import Change, Targets, change_of, everything, targets_of
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, predict
+from quantmedic.engine.rules.evaluate import Finding, RuleResult
+from quantmedic.engine.rules.rule import BOUNDS, SEVERITIES, RuleBase
+
+#: Suspected causes that are simulated, the most severe first, and remedies of each.
+MAX_SUSPECTS, MAX_REMEDIES = 12, 3
+#: A remedy named earlier in a rule costs less: it stands unless a later one recovers this much more, in dB.
+PREFERENCE_DB = 3.0
+#: Gives the repairs of the findings of one cause.
+Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run.
+
+    ``data`` describes what of its own the change was fitted on; it then stays as it is. ``nodes`` are those of the
+    float model that a quantizer has to pass over, where they are no cause's layers.
+    """
+
+    kind: str
+    key: str
+    change: Change
+    targets: Targets
+    data: str | None = None
+    nodes: tuple[str, ...] = ()
+
+    @classmethod
+    def recalibrated(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
+        """New ranges for all activations from the data of another case."""
+        every = everything(facts)
+        return cls(kind, key, change_of("recalibrate", case, facts, every), every, data)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A suspected cause: its findings, worst first, and the remedies that can be simulated, cheapest first."""
+
+    cause: str
+    findings: tuple[Finding, ...]
+    repairs: tuple[Repair, ...]
+
+    def chosen(self, simulation: SimulationRecord | None, proof: ProofRecord | None = None) -> Repair | None:
+        """The first remedy that recovers about as much as the best one: of the proven, else of the simulated ones.
+
+        The first of all where nothing is known.
+        """
+        trials = [(proof.trial(repair.key), repair) for repair in self.repairs] if proof is not None else []
+        gains = [(min(t.gain_db or 0.0, ENOUGH_DB), repair) for t, repair in trials if t is not None and t.proven]
+        if not gains:
+            known = [(predict(simulation, repair.key), repair) for repair in self.repairs]
+            gains = [(found.gain_db, repair) for found, repair in known if found is not None]
+        return first_about_best(gains) or (self.repairs[0] if self.repairs else None)
+
+
+def first_about_best(gains: Sequence[tuple[float, Repair]]) -> Repair | None:
+    """The first repair whose gain in dB is about that of the best one; what is no remedy but a bound comes last."""
+    ordered = sorted(gains, key=lambda found: found[1].kind in BOUNDS)
+    enough = max((gain for gain, _ in gains), default=0.0) - PREFERENCE_DB
+    return next((repair for gain, repair in ordered if gain >= enough), None)
+
+
+def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect]:
+    """One suspect per cause that a rule has found, the most severe first."""
+    grouped: dict[str, list[Finding]] = {}
+    for result in results:
+        for finding in result.findings:
+            grouped.setdefault(finding.rule.cause, []).append(finding)
+    found = [Suspect(cause, tuple(own), repairs(own)) for cause, own in grouped.items()]
+    return sorted(found, key=lambda s: min(SEVERITIES.index(f.rule.severity) for f in s.findings))
+
+
+def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: CaseFacts) -> tuple[Repair, ...]:
+    """What the remedies of the rules that found something would change, where that can be simulated."""
+    if not case.statistics:  # Only weights were compared: there is nothing to simulate on.
+        return ()
+    targets = targets_of(findings, case, facts)
+    repairs: dict[str, Repair] = {}
+    for advice in advise(findings, base, facts)[0]:
+        if advice.simulate is None or len(repairs) == MAX_REMEDIES:
+            continue
+        change = change_of(advice.simulate, case, facts, targets)
+        if change:
+            key = f"{advice.simulate}:{_digest([change])}"
+            repairs.setdefault(advice.simulate, Repair(advice.simulate, key, change, targets))
+    return tuple(repairs.values())
+
+
+def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[Repair]:
+    """Changes of the whole network, whatever the cause."""
+    every = everything(facts)
+    repairs = (Repair(kind, f"{kind}:everywhere", change_of(kind, case, facts, every), every) for kind in kinds)
+    return [repair for repair in repairs if repair.change]
+
+
+def _digest(changes: Iterable[Change]) -> str:
+    """A short name of what is changed, the same in every process."""
+    text = repr([(sorted(c.grids.items()), sorted(c.weights.items()), sorted(c.biases)) for c in changes])
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def simulate(
+    suspects: Sequence[Suspect],
+    halves: Sequence[Repair],
+    simulation: SimulationRecord,
+    run: Callable[[Change], RunRecord],
+) -> SimulationRecord:
+    """Run halves and every remedy alone, then all suspects' repairs together and with one of them left out.
+
+    A fault that spoils everything hides others: what a repair adds to all the other repairs shows them.
+    """
+    runs: dict[str, RunRecord] = {}
+
+    def once(key: str, change: Change) -> None:
+        if key not in runs:
+            runs[key] = run(change)
+
+    for half in halves:
+        once(half.kind, half.change)
+    for suspect in suspects[:MAX_SUSPECTS]:
+        for repair in suspect.repairs:
+            once(repair.key, repair.change)
+    known = simulation.model_copy(update={"runs": runs})
+    every = chosen_repairs(suspects, known)
+    if len(every) > 1:
+        once(*_together(every))
+        for repair in every:
+            once(*_together([other for other in every if other is not repair]))
+    return simulation.model_copy(update={"runs": runs})
+
+
+def chosen_repairs(suspects: Sequence[Suspect], simulation: SimulationRecord) -> list[Repair]:
+    """The repair of each suspect that was simulated; suspects that share one count once."""
+    found: dict[str, Repair] = {}
+    for suspect in suspects[:MAX_SUSPECTS]:
+        repair = suspect.chosen(simulation)
+        if repair is not None:
+            found.setdefault(repair.key, repair)
+    return list(found.values())
+
+
+def last_gain(
+    repair: Repair, every: Sequence[Repair], simulation: SimulationRecord, base: RuleBase
+) -> Prediction | None:
+    """What a repair recovers where all the other suspects' are done already; None where these alone heal the network.
+
+    Of what the other repairs leave, even a trifle is all.
+    """
+    others = [other for other in every if other.key != repair.key]
+    if not others:
+        return predict(simulation, repair.key)
+    before = _together(others)[0]
+    left = predict(simulation, before)
+    if left is not None and heals(left, base):
+        return None
+    return predict(simulation, _together(every)[0], before=before)
+
+
+def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
+    if len(repairs) == 1:
+        return repairs[0].key, repairs[0].change
+    changes = [repair.change for repair in repairs]
+    return f"together:{_digest(changes)}", reduce(Change.joined, changes, Change())

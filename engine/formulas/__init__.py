@@ -1,0 +1,1 @@
+"""Formulas: from the accumulators of a case to facts, and from facts to statistics."""

@@ -1,0 +1,466 @@
+"""From a case to its facts: formulas only, every number from the accumulators."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.comparison import affine_facts
+from quantmedic.engine.case.facts import (
+    ROLES,
+    AffineFacts,
+    CaseFacts,
+    DatasetFacts,
+    ErrorFacts,
+    KernelFacts,
+    LayerFacts,
+    MetricFacts,
+    ModelFacts,
+    OperandFacts,
+    OutputFacts,
+    QuantizerFacts,
+    Role,
+    TensorFacts,
+    WeightErrorFacts,
+    WeightFacts,
+)
+from quantmedic.engine.case.histogram import Bins
+from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, OperatorRecord
+from quantmedic.engine.diagnosis.diagnose import Histogram, MethodRow
+from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
+from quantmedic.engine.formulas.methods import method_grids, method_sqnrs_db
+from quantmedic.engine.formulas.outside import outside_facts
+from quantmedic.engine.formulas.reported import input_facts, layers_told, reported_facts
+from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.tensors import (
+    grid_of,
+    is_signed_grid,
+    main_role,
+    per_tensor,
+    predicted_sqnr,
+    ratio,
+    tensor_bins,
+    tensor_facts,
+    weight_error_facts,
+)
+from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.rules.rule import RuleBase
+
+_JOINING = ("Concat", "Add")
+#: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
+FEEDER_STEPS = 3
+#: Bins of a histogram that a report shows.
+DISPLAY_BINS = 64
+
+
+@uncollected
+def derive(case: Case, base: RuleBase) -> CaseFacts:
+    """All facts of a case; ``base`` supplies the thresholds of degraded layers."""
+    return assemble(case, base, tensor_facts(case))
+
+
+def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
+    """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
+    writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
+    degraded = [is_degraded(tensor.data.accumulated, base) for tensor in tensors]
+    operators = case.record.operators
+    errors = [weight_error_facts(case, op, tensors) for op in operators]
+    pairs = zip(operators, errors, strict=True)
+    layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
+    layers = layers_told(_timed(layers, case.record.model.kernels), case.record.model.settings)
+    outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
+    return CaseFacts(
+        model=_model_facts(case, base, layers, tensors, outputs),
+        datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
+        layers=layers,
+        tensors=tensors,
+        operands=tuple(_operands(case, tensors)),
+        outputs=outputs,
+    )
+
+
+def _dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> DatasetFacts:
+    view = dataset_facts(case, role, tensors)
+    return view.model_copy(update=input_facts(view, case.record.model.settings))
+
+
+def _layer_facts(
+    op: OperatorRecord,
+    tensors: tuple[TensorFacts, ...],
+    degraded: Sequence[bool | None],
+    writers: Mapping[int, OperatorRecord],
+    weight_error: WeightErrorFacts,
+) -> LayerFacts:
+    """One layer; ``degraded`` tells of every tensor whether its accumulated error is over a threshold."""
+    index = next((i for i in op.outputs if i is not None), None)
+    output = tensors[index] if index is not None else TensorFacts()
+    here = degraded[index] if index is not None else None
+    carried = [degraded[i] for i in op.inputs if i is not None]
+    return LayerFacts(
+        name=op.name,
+        float_name=op.float_name,
+        quantized_name=op.quantized_name,
+        float_nodes=op.float_nodes,
+        op_type=op.op_type,
+        index=op.index,
+        is_compute=op.is_compute,
+        is_first=op.is_first,
+        is_last=op.is_last,
+        executed_as="integer" if op.executed_as == "integer" else "float" if op.executed_as == "float" else None,
+        weight=op.weight.model_copy(update={"normalized_mse": _normalized_mse(op.weight)}),
+        weight_error=weight_error,
+        bias=op.bias,
+        input_worst_channel_sqnr_db=_least(
+            tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
+        ),
+        output=output,
+        degraded=here,
+        feeders=_feeders(op, writers),
+        born=_is_born(here, carried, len(carried) < len(op.inputs)),
+        reads_unsigned=_reads_unsigned(op, tensors),
+        operations=op.operations,
+        time_ms=op.time_ms,
+        reported=op.reported,
+        added_nmse=_added_nmse(output, [tensors[i] for i in op.inputs if i is not None]),
+    )
+
+
+def _normalized_mse(weight: WeightFacts) -> float | None:
+    """Mean square of u - v, the float weights x and the stored ones y = x + e scaled by their own extremes.
+
+    With k = 1 / width(x) - 1 / width(y) it is Var(k·x - e / width(y)) + (mean of u - v)².
+    """
+    told = _known(weight.min, weight.max, weight.mean, weight.std)
+    stored = _known(weight.stored_min, weight.stored_max, weight.stored_mean, weight.stored_std)
+    mse = weight.rounding.mse
+    if told is None or stored is None or mse is None or weight.input_gain_ratio not in (None, 1.0):
+        return None
+    low, high, mean, std = told
+    stored_low, stored_high, stored_mean, stored_std = stored
+    width, stored_width = high - low, stored_high - stored_low
+    if not (0 < width < math.inf and 0 < stored_width < math.inf):
+        return None
+    slope, offset = 1 / width - 1 / stored_width, stored_mean - mean
+    variance = max(mse - offset**2, 0.0)
+    shared = (stored_std**2 - std**2 - variance) / 2
+    spread = (slope * std) ** 2 + variance / stored_width**2 - 2 * slope * shared / stored_width
+    centre = (mean - low) / width - (stored_mean - stored_low) / stored_width
+    return max(spread, 0.0) + centre**2
+
+
+def _known(*values: float | None) -> tuple[float, ...] | None:
+    """The values, where all of them were measured."""
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
+
+
+def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | None:
+    """Noise that a layer adds, over the signal: measured by itself, else what goes out less what came in."""
+    if output.data.operator.nmse is not None:
+        return output.data.operator.nmse
+    out = output.data.accumulated.nmse
+    carried = [nmse for tensor in inputs if (nmse := tensor.data.accumulated.nmse) is not None]
+    return None if out is None or not carried else max(out - max(carried), 0.0)
+
+
+def _ranked(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
+    """The layers with the places of the compute operators: in the graph, and by the noise that they add."""
+    compute = [layer for layer in layers if layer.is_compute]
+    places = {id(layer): place for place, layer in enumerate(compute)}
+    known = [(layer.added_nmse, layer) for layer in compute if layer.added_nmse is not None]
+    ordered = sorted(known, key=lambda pair: -pair[0])
+    ranks = {id(layer): rank for rank, (_, layer) in enumerate(ordered, 1)}
+    return tuple(
+        layer.model_copy(update={"compute_index": places[id(layer)], "error_rank": ranks.get(id(layer))})
+        if id(layer) in places
+        else layer
+        for layer in layers
+    )
+
+
+def _timed(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> tuple[LayerFacts, ...]:
+    """The layers with their share of the time of all kernels, where that was measured."""
+    total = sum(kernel.time_ms or 0.0 for kernel in kernels)
+    if not total:
+        return layers
+    return tuple(
+        layer if layer.time_ms is None else layer.model_copy(update={"time_share": layer.time_ms / total})
+        for layer in layers
+    )
+
+
+def _reads_unsigned(op: OperatorRecord, tensors: tuple[TensorFacts, ...]) -> bool | None:
+    """The sign of the first activation's codes; None where it has no codes."""
+    signs = [tensors[i].quantizer.signed for i in op.inputs if i is not None]
+    return None if not signs or signs[0] is None else not signs[0]
+
+
+def _feeders(op: OperatorRecord, writers: Mapping[int, OperatorRecord]) -> tuple[str, ...]:
+    """Layers without weights upstream of one: with it, they are the group that a remedy has to cover."""
+    found: dict[str, None] = {}
+    frontier = [op]
+    for _ in range(FEEDER_STEPS):
+        inputs = [i for reader in frontier for i in reader.inputs if i is not None and i in writers]
+        frontier = [writer for i in inputs if not (writer := writers[i]).is_compute and writer.name != op.name]
+        found |= dict.fromkeys(writer.name for writer in frontier)
+    return tuple(found)
+
+
+def _is_born(degraded: bool | None, carried: list[bool | None], unseen: bool) -> bool | None:
+    """Degraded here, while all inputs were seen and none is degraded; None where an input was not seen."""
+    if not degraded or any(carried):
+        return degraded and False
+    return None if unseen or None in carried else True
+
+
+def is_degraded(error: ErrorFacts, base: RuleBase) -> bool | None:
+    """Over one of the error thresholds, each in its own direction; None where nothing was measured."""
+    if error.mse is None:
+        return None
+    limits = (
+        (error.mse, "quantize_error_mse", 1),
+        (error.nmse, "quantize_error_nmse", 1),
+        (error.cosine, "quantize_error_cosine", -1),
+        (error.sqnr_db, "quantize_error_sqnr_db", -1),
+    )
+    return any(v is not None and sign * (v - base.threshold(name)) > 0 for v, name, sign in limits)
+
+
+def _operands(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts]:
+    rows: list[dict[str, Any]] = []
+    pairs: list[tuple[dict[str, Any], str, int, Grid]] = []
+    for op in case.record.operators:
+        inputs = [(i, tensors[i]) for i in op.inputs if i is not None]
+        if op.op_type not in _JOINING or len(inputs) < 2:
+            continue
+        output = next((tensors[i] for i in op.outputs if i is not None), None)
+        joint = grid_of(output.quantizer) if output is not None else None
+        bits = output.quantizer.bits if output is not None else None
+        widths = [_width(tensor) for _, tensor in inputs]
+        widest = max((w for w in widths if w is not None), default=0.0)
+        for position, ((i, tensor), width) in enumerate(zip(inputs, widths, strict=True)):
+            row = {
+                "layer": op.name,
+                "op_type": op.op_type,
+                "index": position,
+                "tensor": tensor.float_name,
+                "width": width,
+                "range_ratio": ratio(widest, width),
+                "levels": ratio(width, joint.step if joint is not None else None),
+                "joint_excess_bits": output.range_excess_bits if output is not None else None,
+                "joint_rounding_share": output.data.rounding_share if output is not None else None,
+            }
+            rows.append(row)
+            own = _own_grid(tensor, bits)
+            if joint is not None and own is not None:
+                pairs += [(row, "joint_sqnr_db", i, joint), (row, "own_sqnr_db", i, own)]
+    grids = [(i, grid) for _, _, i, grid in pairs]
+    predicted = predicted_sqnr(case, main_role(case), grids) if grids else []
+    for (row, name, _, _), value in zip(pairs, predicted, strict=True):
+        row[name] = value
+    return [OperandFacts(**row) for row in rows]
+
+
+def _own_grid(tensor: TensorFacts, bits: int | None) -> Grid | None:
+    """The min-max grid of an operand's values; None where it is unknown or has no step."""
+    values = tensor.data.values
+    if not bits or values.min is None or values.max is None:
+        return None
+    grid = Grid.over(values.min, values.max, bits, symmetric=False)
+    return grid if grid.step > 0 else None
+
+
+def _width(tensor: TensorFacts) -> float | None:
+    values = tensor.data.values
+    return None if values.max is None or values.min is None else values.max - values.min
+
+
+def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -> OutputFacts:
+    record = case.record.outputs[position]
+    tensor = tensors[record.tensor] if record.tensor is not None else TensorFacts()
+    known: dict[str, Any] = {
+        "name": record.name,
+        "tensor": tensor,
+        "is_integer": tensor.quantizer.scale is not None,
+        "step": tensor.quantizer.scale,
+        "is_codes": record.is_codes,
+    }
+    statistics = case.statistics.get(main_role(case))
+    if statistics is None:
+        return OutputFacts(**known)
+    slots = [r.tensor for r in case.record.outputs if r.columns]
+    used = statistics.codes[slots.index(record.tensor)] if record.columns else None
+    step = tensor.quantizer.scale
+    samples = statistics.samples
+    margins = samples["margin"][np.isfinite(samples["margin"])] if position == 0 else np.zeros(0)
+    classified = samples["class_float"] >= 0 if position == 0 else np.zeros(0, bool)
+    margin = float(np.median(margins)) if margins.size else None
+    compared = statistics.comparisons.get(f"output.{position}")
+    return OutputFacts(
+        **known,
+        distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
+        distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
+        levels=ratio(_width(tensor), step),
+        margin_median=margin,
+        step_over_margin=ratio(step, margin),
+        tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
+        affine=affine_facts(compared) if compared is not None else AffineFacts(),
+    )
+
+
+def _model_facts(
+    case: Case,
+    base: RuleBase,
+    layers: tuple[LayerFacts, ...],
+    tensors: tuple[TensorFacts, ...],
+    outputs: tuple[OutputFacts, ...],
+) -> ModelFacts:
+    judged = [layer.degraded for layer in layers if layer.degraded is not None]
+    path = [layer.output.data.accumulated.sqnr_db for layer in layers]
+    falls = [s for s in path if s is not None and math.isfinite(s)]
+    first, where = _first_nonfinite(case, layers)
+    samples = case.statistics[main_role(case)].samples if case.statistics else np.zeros(0, SAMPLE_DTYPE)
+    classified = samples[samples["class_float"] >= 0]
+    metric = metric_facts(case)
+    same = classified["class_float"] == classified["class_quantized"]
+    agreement = float(same.mean()) if same.size else None
+    update = {
+        "half_share": _share([tensor.is_half for tensor in tensors]),
+        "degraded_layers": sum(judged) if judged else None,
+        "degraded_share": sum(judged) / len(judged) if judged else None,
+        "rounding_sqnr_min_db": _least(t.data.rounding.sqnr_db for t in tensors if t.producer != "Input"),
+        "weight_sqnr_min_db": _least(layer.weight.rounding.sqnr_db for layer in layers),
+        "output_sqnr_db": _least(o.tensor.data.accumulated.sqnr_db for o in outputs),
+        "output_agreement": agreement,
+        "sqnr_slope_db": float(np.polyfit(np.arange(len(falls)), falls, 1)[0] * len(falls)) if len(falls) > 2 else None,
+        "sqnr_worst_step_db": _worst_step(case, tensors),
+        "first_nonfinite_layer": first,
+        "nonfinite_in": where,
+        "float_nonfinite": bool(_spoiled(case, "nonfinite")),
+        "nonfinite_output": _which(bool(samples["bad_float"].any()), bool(samples["bad_quantized"].any())),
+        "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
+        "dead_output": _dead_output(classified),
+        "metric": metric,
+        "harmed": _harmed(metric, agreement, outputs, base),
+        "power_of_two_share": _power_of_two_share(tensors),
+        **reported_facts(layers, case.record.model),
+        **outside_facts(case),
+    }
+    if not case.statistics:  # Nothing was run: that no NaN was seen tells nothing.
+        update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
+    return case.record.model.model_copy(update=update)
+
+
+def _first_nonfinite(
+    case: Case, layers: tuple[LayerFacts, ...]
+) -> tuple[str | None, Literal["none", "float", "quantized", "both"]]:
+    """First layer, in topological order, that only the quantized model spoils; else the first spoiled in any."""
+    spoiled: list[tuple[str | None, Literal["none", "float", "quantized", "both"]]] = []
+    bad_float, bad_quantized = _spoiled(case, "nonfinite"), _spoiled(case, "accumulated.nonfinite")
+    for op, layer in zip(case.record.operators, layers, strict=True):
+        for index in op.outputs:
+            if index in bad_float or index in bad_quantized:
+                spoiled.append((layer.name, _which(index in bad_float, index in bad_quantized)))
+    own = [found for found in spoiled if found[1] == "quantized"]
+    return (own or spoiled or [(None, "none")])[0]
+
+
+def _spoiled(case: Case, column: str) -> set[int | None]:
+    """Tensors of which a count is not zero on any data set."""
+    found: set[int | None] = set()
+    for statistics in case.statistics.values():
+        found |= set(np.flatnonzero(per_tensor(np.add, statistics.columns[column], statistics.offsets)).tolist())
+    return found
+
+
+def _which(in_float: bool, in_quantized: bool) -> Literal["none", "float", "quantized", "both"]:
+    if in_float and in_quantized:
+        return "both"
+    return "float" if in_float else "quantized" if in_quantized else "none"
+
+
+def _worst_step(case: Case, tensors: tuple[TensorFacts, ...]) -> float | None:
+    """Largest fall of the accumulated SQNR from an operator's worst input to its output."""
+    falls = []
+    for op in case.record.operators:
+        before = _least(tensors[i].data.accumulated.sqnr_db for i in op.inputs if i is not None)
+        after = _least(tensors[i].data.accumulated.sqnr_db for i in op.outputs if i is not None)
+        if before is not None and after is not None and math.isfinite(before) and math.isfinite(after):
+            falls.append(before - after)
+    return max(falls, default=None)
+
+
+def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
+    found = [known for tensor in tensors if (known := tensor.quantizer.power_of_two) is not None]
+    return sum(found) / len(found) if found else None
+
+
+def _harmed(
+    metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], base: RuleBase
+) -> bool | None:
+    """Measured harm: by the task metric, by the classes that change, or by the noise at the outputs."""
+    if metric.drop_low is not None and metric.drop_low > 0:
+        size = metric.drop if metric.name in ("top1", "top5") else metric.relative_drop
+        if size is not None and size > base.threshold("drop_moderate"):
+            return True
+    if agreement is not None:
+        return agreement < base.threshold("harmed_agreement")
+    errors = [output.tensor.data.accumulated for output in outputs]
+    worst = _least(v for e in errors for v in (e.sqnr_db, e.worst_channel_sqnr_db))
+    if worst is None:
+        return None if metric.drop_low is None else False
+    lost = any(e.lost_channels for e in errors)
+    return metric.drop_low is None and (lost or worst < base.threshold("quantize_error_sqnr_db"))
+
+
+def _dead_output(classified: NDArray[Any]) -> bool | None:
+    if classified.size < 16:
+        return None
+    return len(np.unique(classified["class_quantized"])) == 1 and len(np.unique(classified["class_float"])) > 1
+
+
+def _share(flags: Sequence[bool | None]) -> float | None:
+    """Share of true ones among those that are known."""
+    known = [flag for flag in flags if flag is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _least(values: Any) -> float | None:
+    return min((v for v in values if v is not None), default=None)
+
+
+def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
+    """At most 64 even bins of a tensor's values, for the report; counts are spread evenly within stored bins."""
+    index = next((i for i, t in enumerate(case.record.tensors) if t.name == tensor.name), None)
+    role = main_role(case)
+    bins = tensor_bins(case, role, index) if index is not None else None
+    if bins is None or bins.high[-1] <= bins.low[0]:
+        return None
+    edges = np.linspace(bins.low[0], bins.high[-1], DISPLAY_BINS + 1)
+    below = bins.total * (1.0 - bins.repeated(len(edges)).shares_above(edges))
+    below[0] = 0.0
+    counts = np.diff(np.round(below)).astype(int)
+    return Histogram(
+        layer=tensor.producer_name or tensor.float_name or "?",
+        dataset=role,
+        edges=tuple(float(e) for e in edges),
+        counts=tuple(int(c) for c in np.maximum(counts, 0)),
+        low=tensor.quantizer.low,
+        high=tensor.quantizer.high,
+        methods=_methods(bins, tensor.quantizer),
+    )
+
+
+def _methods(bins: Bins, quantizer: QuantizerFacts) -> tuple[MethodRow, ...]:
+    """What calibration methods would make of a tensor with a fixed grid, the best first."""
+    own = grid_of(quantizer)
+    if own is None or quantizer.bits is None:
+        return ()
+    grids = {"in force": own, **method_grids(bins, quantizer.bits, symmetric=is_signed_grid(quantizer))}
+    found = method_sqnrs_db(bins, grids)
+    return tuple(
+        MethodRow(method=name, low=grids[name].low, high=grids[name].high, sqnr_db=found[name])
+        for name in sorted(grids, key=lambda name: -found[name])
+    )

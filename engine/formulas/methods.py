@@ -1,0 +1,82 @@
+"""The ranges that calibration methods would choose for a tensor, and the noise there, from its histogram alone."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.histogram import Bins
+from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, sqnr_db
+
+Floats = NDArray[np.float64]
+#: Even bins over the magnitudes, and levels to which a candidate is reduced (Migacz 2017, "8-bit inference with
+#: TensorRT"; onnxruntime counts 128 bins and quantizes to 128).
+KL_BINS, KL_LEVELS = 2048, 128
+#: Count that an empty bin gets.
+SMOOTHING = 1e-4
+
+
+def method_grids(bins: Bins, bits: int, *, symmetric: bool) -> dict[str, Grid]:
+    """Grid by the name of the method: min-max, percentile-99.9 and finer, mse, kl.
+
+    Args:
+        bins: Histogram of the tensor.
+        bits: Bits of a code.
+        symmetric: Codes of either sign around 0.0.
+    """
+    low, high = float(bins.lowest[0]), float(bins.highest[0])
+    ends: dict[str, tuple[float, float]] = {"min-max": (low, high)}
+    for share in sorted(PERCENTILES):
+        tails = bins.quantile(1 - share), bins.quantile(share)
+        ends[f"percentile-{100 * share:g}"] = (min(tails[0], 0.0), max(tails[1], 0.0))
+    reach = kl_threshold(bins)
+    ends["kl"] = (max(low, -reach), min(high, reach))
+    grids = {name: Grid.over(*pair, bits, symmetric=symmetric) for name, pair in ends.items()}
+    grids["mse"], _ = best_grid(bins, bits, symmetric=symmetric)
+    return {name: grid for name, grid in grids.items() if grid.step > 0}
+
+
+def method_sqnrs_db(bins: Bins, grids: Mapping[str, Grid]) -> dict[str, float]:
+    """Predicted SQNR in dB on each grid."""
+    return dict(zip(grids, sqnr_db(bins, list(grids.values())).tolist(), strict=True))
+
+
+def kl_threshold(bins: Bins) -> float:
+    """Magnitude at which clipping loses the least information by Kullback and Leibler's divergence.
+
+    Every candidate keeps the values below it, the clipped ones in its last bin, and is compared with the same spread
+    over ``KL_LEVELS`` levels.
+    """
+    magnitudes = bins.magnitudes()
+    top = float(magnitudes.highest[0])
+    if top <= 0:
+        return 0.0
+    edges = np.linspace(0.0, top, KL_BINS + 1)
+    many = Bins(magnitudes.low, magnitudes.high, magnitudes.count, magnitudes.start).repeated(KL_BINS + 1)
+    above = many.shares_above(edges)
+    above[0] = 1.0
+    counts = np.maximum(above[:-1] - above[1:], 0.0)
+    kept = range(KL_LEVELS, KL_BINS + 1, KL_LEVELS // 8)
+    divergences = [_divergence(counts, n) for n in kept]
+    return float(edges[kept[int(np.argmin(divergences))]])
+
+
+def _divergence(counts: Floats, kept: int) -> float:
+    inside = counts[:kept]
+    reference = inside.copy()
+    reference[-1] += counts[kept:].sum()
+    level = np.arange(kept) * KL_LEVELS // kept
+    occupied = inside > 0
+    sums = np.bincount(level, inside, KL_LEVELS)
+    sizes = np.bincount(level, occupied, KL_LEVELS)
+    spread = np.where(occupied, (sums / np.maximum(sizes, 1))[level], 0.0)
+    p, q = _smoothed(reference), _smoothed(spread)
+    return np.inf if p is None or q is None else float((p * np.log(p / q)).sum())
+
+
+def _smoothed(counts: Floats) -> Floats | None:
+    """Shares in which no bin is empty, as onnxruntime smooths them; None where nothing is left."""
+    empty = counts <= 0
+    taken = SMOOTHING * empty.sum() / max((~empty).sum(), 1)
+    filled = np.where(empty, SMOOTHING, counts - taken)
+    return None if (filled <= 0).any() else filled / filled.sum()

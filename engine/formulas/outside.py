@@ -1,0 +1,104 @@
+"""Facts of what the user gave beside models and data: outputs of the framework and of the device, and stage models."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from quantmedic.engine.case.comparison import Comparison, comparison_facts, noise_ratio
+from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, StageFacts
+from quantmedic.engine.case.records import Case, SetStatistics
+
+
+def outside_facts(case: Case) -> dict[str, Any]:
+    """Fields of ``ModelFacts``; those of what was not given stay as they are."""
+    facts: dict[str, Any] = {}
+    for statistics in case.statistics.values():
+        if reference := _found(statistics, "reference"):
+            facts["reference"] = comparison_facts(reference)
+        if device := _found(statistics, "device"):
+            facts["device"] = _device_facts(device, _found(statistics, "output"))
+        if _found(statistics, "stage.0"):
+            facts |= _stages(case, statistics)
+    return facts
+
+
+def _found(statistics: SetStatistics, kind: str) -> list[Comparison]:
+    """Comparisons of one kind, by output; of an output that was not given an empty one."""
+    numbers = [int(key.rpartition(".")[2]) for key in statistics.comparisons if key.rpartition(".")[0] == kind]
+    return [statistics.comparisons.get(f"{kind}.{i}", Comparison.empty(1)) for i in range(max(numbers, default=-1) + 1)]
+
+
+def _device_facts(device: Sequence[Comparison], outputs: Sequence[Comparison]) -> DeviceFacts:
+    known = list(outputs[: len(device)])
+    known += [Comparison.empty(1)] * (len(device) - len(known))
+    return DeviceFacts(**comparison_facts(device).model_dump(), noise_ratio=noise_ratio(device, known))
+
+
+def _stages(case: Case, statistics: SetStatistics) -> dict[str, Any]:
+    stages: list[StageFacts] = []
+    for k, record in enumerate(case.record.stages):
+        found = _found(statistics, f"stage.{k}")
+        facts = comparison_facts(found)
+        # The second stage has but one before it, and the first has none.
+        step = _found(statistics, f"step.{k}") if k > 1 else found if k else []
+        before = _found(statistics, f"stage.{k - 1}") if k > 1 else []
+        known = facts.model_dump() if k else {"samples": facts.samples}
+        stages.append(
+            StageFacts(
+                **known,
+                name=record.name,
+                is_quantized=record.is_quantized,
+                previous_sqnr_db=comparison_facts(step).sqnr_db,
+                added_noise_ratio=noise_ratio(step, before) if before else None,
+                metric=_metric(case, found),
+            )
+        )
+    return {"stages": tuple(stages), **_float_stage(stages), **_worst_stage(stages)}
+
+
+def _metric(case: Case, found: Sequence[Comparison]) -> float | None:
+    """The task metric stands with the first output."""
+    measured = found[0].vote("measured") if found else 0
+    if not measured:
+        return None
+    mean = found[0].metric / measured
+    return math.sqrt(mean) if case.record.metric == "rmse" else mean
+
+
+def _float_stage(stages: Sequence[StageFacts]) -> dict[str, Any]:
+    """The float stage that departs most from the first, if there is a second float stage."""
+    floats = [
+        (s.relative_difference, s) for s in stages if s.is_quantized is False and s.relative_difference is not None
+    ]
+    if not floats or stages[0].is_quantized:
+        return {}
+    difference, stage = max(floats, key=lambda pair: pair[0])
+    return {"float_stage": stage.name, "float_stage_difference": difference}
+
+
+def _worst_stage(stages: Sequence[StageFacts]) -> dict[str, Any]:
+    """Of the stages made from a quantized one, the one that adds most noise to what it found."""
+    found = [
+        (stage.added_noise_ratio, before, stage)
+        for before, stage in pairwise(stages)
+        if before.is_quantized and stage.added_noise_ratio is not None
+    ]
+    if not found:
+        return {}
+    ratio, before, stage = max(found, key=lambda entry: entry[0])
+    return {
+        "worst_stage": stage.name,
+        "worst_stage_noise_ratio": ratio,
+        "worst_stage_agreement": stage.agreement,
+        "worst_stage_sqnr_db": stage.sqnr_db,
+        "worst_stage_drop_db": _fall(before, stage),
+    }
+
+
+def _fall(before: ComparisonFacts, after: ComparisonFacts) -> float | None:
+    """Decibels lost from one stage to the next; None where one of them has no noise at all."""
+    levels = (before.sqnr_db, after.sqnr_db)
+    if any(level is None or not math.isfinite(level) for level in levels):
+        return None
+    return levels[0] - levels[1]  # type: ignore[operator]

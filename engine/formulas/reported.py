@@ -1,0 +1,116 @@
+"""What a toolchain was told and what it reported, beside what was measured: formulas only."""
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from statistics import median
+from typing import Any, Literal
+
+from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
+
+#: Steps that a lattice spans from the pixel 0 to 255.
+FULL_SPAN = 255
+#: A step this close to that of pixels, as a share of it, is one.
+SAME_STEP = 0.005
+_COLOURS = {"rgb", "bgr"}
+_HOST = "CPU"
+#: Level of what no layer has touched, and of a cosine of 1.
+_NO_LOSS_DB = 90.0
+
+
+def settings_facts(settings: SettingsFacts) -> SettingsFacts:
+    """The settings with what follows from several of them."""
+    factors = settings.input_scale
+    orders = {settings.input_order_runtime, settings.input_order_train}
+    return settings.model_copy(
+        update={
+            "input_factor": max(factors) if factors else None,
+            "swaps_channels": None if None in orders else orders == _COLOURS,
+        }
+    )
+
+
+def input_facts(view: DatasetFacts, settings: SettingsFacts) -> dict[str, Any]:
+    """How one data set's images come in, and how far that is from what the toolchain is told to do with pixels."""
+    steps, lows, spans = view.lattice_step, view.lattice_low, view.lattice_span
+    if not steps or not lows or not spans:
+        return {}
+    found: dict[str, Any] = {"input_reading": _reading(steps, lows, spans)}
+    told = _told(settings, len(steps))
+    if told is None:
+        return found
+    ratios = [step / factor for step, (factor, _) in zip(steps, told, strict=True)]
+    found["settings_scale_mismatch"] = max(max(ratio, 1 / ratio) for ratio in ratios)
+    # The lowest point is the pixel 0 for sure only where the grid has room for no other pixel.
+    if min(spans) >= FULL_SPAN:
+        zeros = [-low / step for step, low in zip(steps, lows, strict=True)]
+        found["settings_mean_difference"] = max(abs(zero - mean) for zero, (_, mean) in zip(zeros, told, strict=True))
+    return found
+
+
+def _reading(steps: Sequence[float], lows: Sequence[float], spans: Sequence[int]) -> Literal["pixels", "unit", "other"]:
+    units: dict[Literal["pixels", "unit", "other"], float] = {"pixels": 1.0, "unit": 1 / FULL_SPAN}
+    for name, unit in units.items():
+        inside = (
+            low / unit > -0.5 and low / unit + span < FULL_SPAN + 0.5 for low, span in zip(lows, spans, strict=True)
+        )
+        if all(abs(step / unit - 1) < SAME_STEP for step in steps) and all(inside):
+            return name
+    return "other"
+
+
+def _told(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] | None:
+    """Factor and mean for every channel: one stands for all, and what is left out does nothing."""
+    if settings.input_scale is None and settings.input_mean is None:
+        return None
+    factors, means = (
+        given * channels if len(given) == 1 else given
+        for given in (settings.input_scale or (1.0,), settings.input_mean or (0.0,))
+    )
+    if len(factors) != channels or len(means) != channels or min(factors) <= 0:
+        return None
+    return list(zip(factors, means, strict=True))
+
+
+def layers_told(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
+    """The layers with their place from the end, where they run, how the reported error grows, and asked-for bits."""
+    wide = set(settings.wide_layers or ())
+    devices = [layer.reported.device for layer in layers]
+    others = [place for place, device in enumerate(devices) if device not in (None, _HOST)]
+    first, last = (others[0], others[-1]) if others else (0, -1)
+    levels = [_level_db(layer.reported) for layer in layers]
+    before = list(accumulate(levels, lambda known, level: known if level is None else level, initial=_NO_LOSS_DB))
+    return tuple(
+        layer.model_copy(
+            update={
+                "reported_level_db": level,
+                "reported_before_db": None if level is None else earlier,
+                "layers_behind": len(layers) - 1 - place,
+                "inner_host": None if device is None else device == _HOST and first < place < last,
+                "wide_asked": None
+                if settings.wide_layers is None
+                else bool(wide & {layer.name, layer.float_name, layer.quantized_name, *(layer.float_nodes or ())}),
+            }
+        )
+        for place, (layer, device, level, earlier) in enumerate(zip(layers, devices, levels, before[:-1], strict=True))
+    )
+
+
+def _level_db(reported: ReportedFacts) -> float | None:
+    """Signal over noise of what was reported; of a cosine it is within -60 … 90 dB."""
+    if reported.sqnr_db is not None or reported.cosine is None:
+        return reported.sqnr_db
+    cosine = min(max(reported.cosine, 1e-3), 1.0)
+    return 10 * math.log10(cosine**2 / max(1 - cosine**2, 10 ** (-_NO_LOSS_DB / 10)))
+
+
+def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, Any]:
+    """What the toolchain reported of the layers, over all of them."""
+    cosines = [layer.reported.cosine for layer in layers if layer.reported.cosine is not None]
+    inner = [layer.inner_host for layer in layers if layer.inner_host is not None]
+    return {
+        "settings": settings_facts(model.settings),
+        "reported_cosine_min": min(cosines, default=None),
+        "reported_cosine_median": median(cosines) if cosines else None,
+        "inner_host_layers": sum(inner) if inner else None,
+    }

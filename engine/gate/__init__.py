@@ -1,0 +1,1 @@
+"""The gate: a policy applied to a diagnosis."""

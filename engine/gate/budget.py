@@ -1,0 +1,323 @@
+"""Budgets of the policy held against what was measured: one line of the gate each."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.facts import CaseFacts, MetricFacts, Role
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.formulas.datasets import metric_pairs
+from quantmedic.engine.formulas.paired import (
+    discordant,
+    drop_interval,
+    is_binary,
+    mcnemar,
+    mean_interval,
+    relative_drop_interval,
+)
+from quantmedic.engine.formulas.power import sizes_of_counts, sizes_of_interval, sizes_of_share
+from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget
+from quantmedic.engine.gate.records import GateLine, SampleSizes
+
+Floats = NDArray[np.float64]
+Status = Literal["pass", "fail", "undecided"]
+#: Of samples whose loss nobody knows; a drop that leaves them out is no pass.
+_NO_NUMBER = "the quantized model's metric is no number on any of {} samples"
+_LEFT_OUT = "left out: {} where the quantized model's metric is no number"
+#: Samples that an interval of values other than 0 and 1 takes: of fewer, a bootstrap knows too little of their spread.
+_LEAST_SAMPLES = 10
+#: Decimals that a figure has at least, and at most where it lies close to its limit.
+_DECIMALS, _MOST_DECIMALS = 2, 12
+
+
+def judge_budget(budget: Budget, case: Case, facts: CaseFacts, *, name: str, line: int) -> GateLine:
+    """The gate's line for one budget.
+
+    A bound on a drop or a share is met where the whole interval of what was measured is within it, and broken where the
+    whole interval is beyond; else more samples would be needed.
+
+    Args:
+        budget: Figure and bound.
+        case: Its samples.
+        facts: Facts of the case.
+        name: Name of the line.
+        line: Line of the policy.
+
+    Raises:
+        DataError: The budget names an output that the models do not have.
+    """
+    _require_output(budget.output, case)
+    judge = _LEVELS.get(budget.metric, _drop_line)
+    return judge(budget, case, facts).model_copy(update={"name": name, "line": line})
+
+
+def _require_output(name: str | None, case: Case) -> None:
+    known = [output.name for output in case.record.outputs]
+    if name is None or not known or name in known:
+        return
+    raise DataError(
+        "model has no such output",
+        where=[f"budget   output = {name}", f"outputs  {', '.join(known)}"],
+        help="name one of the outputs, or leave output out",
+    )
+
+
+@dataclass(frozen=True)
+class _Drop:
+    """A measured drop in the unit of its budget, with its interval and the limit.
+
+    ``low`` and ``high`` are None where so few samples tell no spread.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    limit: float
+    unit: str
+    sizes: SampleSizes
+    mcnemar_p: float | None = None
+
+    @property
+    def status(self) -> Status:
+        if self.low is None or self.high is None:
+            return "undecided"
+        return "pass" if self.high <= self.limit else "fail" if self.low > self.limit else "undecided"
+
+    def text(self) -> str:
+        """In words; a negative drop reads as a gain."""
+        if self.low is None or self.high is None:
+            digits = _digits(self.limit, self.value)
+            word, turn = _direction(self.value, digits)
+            figure = f"{word} {_fixed(turn * self.value, digits)}{_suffix(self.unit)}"
+            few = "one sample" if self.sizes.now == 1 else f"{self.sizes.now} samples"
+            return f"{figure} of {few}, too few for an interval; limit {_fixed(self.limit, digits)}"
+        digits = _digits(self.limit, self.low, self.high)
+        word, turn = _direction(self.value, digits)
+        interval = " … ".join(_fixed(end, digits) for end in sorted((turn * self.low, turn * self.high)))
+        limit = _fixed(self.limit, digits)
+        figure = f"{word} {_fixed(turn * self.value, digits)}{_suffix(self.unit)} ({interval})"
+        if self.status == "undecided":
+            missed = "straddles the limit" if word == "drop" else "does not rule out a drop beyond the limit"
+            return f"{figure} {missed} {limit}{self._advice(word, digits)}"
+        return f"{figure}, limit {limit}" if word == "drop" else f"{figure}, limit of the drop {limit}"
+
+    def _advice(self, word: str, digits: int) -> str:
+        decide, find = self.sizes.at_measured, self.sizes.at_twice
+        found = f"find a drop of {_fixed(2 * self.limit, digits)} in 9 of 10 runs"
+        parts = [f"at this {word} about {rounded_up(decide)} samples would decide"] if decide else []
+        if find is not None and find > self.sizes.now:
+            parts.append(f"{rounded_up(find)} {found}" if parts else f"{rounded_up(find)} samples {found}")
+        return f"; {', '.join(parts)} (now {self.sizes.now})" if parts else f" (now {self.sizes.now} samples)"
+
+
+def _direction(drop: float, digits: int) -> tuple[str, int]:
+    return ("gain", -1) if float(_fixed(drop, digits)) < 0 else ("drop", 1)
+
+
+def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
+    """The line of the task metric: its drop with the paired interval, in the unit of the budget."""
+    metric = facts.model.metric
+    missing, lost = _unmeasured(budget, case, metric), _lost(case, metric.dataset)
+    if missing is None and metric.dataset is None:
+        missing = _NO_NUMBER.format(lost) if lost else "no labels, so the task metric was not measured"
+    if missing is not None or metric.dataset is None:
+        return _not_judged("accuracy", missing or "")
+    drop = _measured(
+        budget, metric, *metric_pairs(case.statistics[metric.dataset]), int(case.record.run.get("seed", 0))
+    )
+    message = "; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])])
+    if lost and drop.status == "pass":
+        return _not_judged("accuracy", message)
+    return GateLine(
+        kind="accuracy",
+        name="",
+        status=drop.status,
+        message=message,
+        value=drop.value,
+        low=drop.low,
+        high=drop.high,
+        limit=drop.limit,
+        unit=drop.unit,
+        confidence=budget.confidence,
+        samples=drop.sizes,
+        mcnemar_p=drop.mcnemar_p,
+    )
+
+
+def _measured(budget: Budget, metric: MetricFacts, floats: Floats, quantized: Floats, seed: int) -> _Drop:
+    assert budget.max_drop is not None
+    limit, samples, confidence = budget.max_drop, len(floats), budget.confidence
+    higher, root, relative = bool(metric.higher_is_better), metric.name == "rmse", budget.drop_unit == "percent"
+    interval = relative_drop_interval if relative else drop_interval
+    found = interval(floats, quantized, higher_is_better=higher, root=root, confidence=confidence, seed=seed)
+    scale, unit = _unit(budget)
+    value, low, high = (scale * end + 0.0 for end in found)  # no negative zero
+    if not root and is_binary(floats, quantized):
+        losses, gains = discordant(floats, quantized) if higher else discordant(quantized, floats)
+        share = limit / scale * (abs(metric.float_value or 0.0) if relative else 1.0)
+        sizes = sizes_of_counts(losses, gains, samples, share, confidence)
+        return _Drop(value, low, high, limit, unit, sizes, mcnemar(losses, gains))
+    if samples < _LEAST_SAMPLES:
+        return _Drop(value, None, None, limit, unit, SampleSizes(now=samples))
+    return _Drop(value, low, high, limit, unit, sizes_of_interval(value, low, high, samples, limit, confidence))
+
+
+def _unmeasured(budget: Budget, case: Case, metric: MetricFacts) -> str | None:
+    """What is missing where the case does not hold the metric that the budget speaks of."""
+    name = metric.name
+    if name is None:
+        return f"no task metric was measured: {budget.metric} needs labels"
+    if name != budget.metric:
+        return f"{name} was measured, not {budget.metric}"
+    if budget.drop_unit == "percent" and metric.float_value == 0:
+        return f"{name} of the float model is 0, and so is every percentage of it"
+    if budget.output is None:
+        return None
+    read = case.record.run.get("metric_output")
+    known = [output.name for output in case.record.outputs]
+    if ":" in name and len(known) > 1:
+        return f"{name} reads all outputs, not {budget.output} alone"
+    if read is None:
+        read = known[0] if known else None
+    return None if read == budget.output else f"{name} was measured of another output: {read}, not {budget.output}"
+
+
+def _unit(budget: Budget) -> tuple[float, str]:
+    """Factor from the metric, or from its ratio, to the unit of the budget, and how that is called."""
+    if budget.drop_unit == "points":
+        return 100.0, "points"
+    if budget.drop_unit == "percent":
+        return 100.0, "%"
+    return 1.0, "share" if budget.metric in SHARES else budget.metric
+
+
+def _lost(case: Case, role: Role | None) -> int:
+    """Samples that only the float model has a metric of, those of a set among them that should have been judged."""
+    asked: tuple[Role, ...] = ("validation",) if role == "validation" else ("validation", "representative")
+    tables = [case.statistics[name].samples for name in asked if name in case.statistics]
+    return sum(
+        int((np.isfinite(samples["metric_float"]) & ~np.isfinite(samples["metric_quantized"])).sum())
+        for samples in tables
+    )
+
+
+def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
+    """The line of the share of samples where both models predict the same class, with its score interval."""
+    first = case.record.outputs[0].name if case.record.outputs else None
+    if budget.output is not None and budget.output != first:
+        return _not_judged("agreement", f"classes are read from the output {first}, not from {budget.output}")
+    same = _same_class(case)
+    if same is None or not len(same):
+        missing = "the outputs are no classes" if case.statistics else "no samples were run"
+        return _not_judged("agreement", missing)
+    assert budget.min is not None
+    ends = mean_interval(same.astype(np.float64), confidence=budget.confidence)
+    value, (low, high), least = 100 * float(same.mean()), (100 * end for end in ends), 100 * budget.min
+    status: Status = "pass" if low >= least else "fail" if high < least else "undecided"
+    sizes = sizes_of_share(int(same.sum()), len(same), budget.min, budget.confidence)
+    digits = _digits(least, low, high, least=1)
+    figure = f"{_fixed(value, digits)} % ({_fixed(low, digits)} … {_fixed(high, digits)})"
+    message = f"{figure}, required {_fixed(least, digits)} %"
+    if status == "undecided":
+        decide = f"; at this share about {rounded_up(sizes.at_measured)} would decide" if sizes.at_measured else ""
+        message = f"{figure} straddles the required {_fixed(least, digits)} %{decide} (now {sizes.now} samples)"
+    return GateLine(
+        kind="agreement",
+        name="",
+        status=status,
+        message=message,
+        value=value,
+        low=low,
+        high=high,
+        limit=least,
+        unit="%",
+        confidence=budget.confidence,
+        samples=sizes,
+    )
+
+
+def _same_class(case: Case) -> NDArray[np.bool_] | None:
+    """Of the samples that have a class, whether both models agree on it; as ``model.output_agreement`` counts them."""
+    if not case.statistics:
+        return None
+    samples = case.statistics[main_role(case)].samples
+    classified = samples[samples["class_float"] >= 0]
+    same: NDArray[np.bool_] = classified["class_float"] == classified["class_quantized"]
+    return same
+
+
+def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
+    """The line of the accumulated SQNR of one output, of the worst one where none is named.
+
+    It has no interval: the level is a ratio of sums over these very samples, the same bytes in every run, and a few
+    samples with large errors make most of it. Whoever wants to know how far other samples would move it needs other
+    samples.
+    """
+    assert budget.min is not None
+    levels = {
+        output.name: level
+        for output in facts.outputs
+        if (level := output.tensor.data.accumulated.sqnr_db) is not None and budget.output in (None, output.name)
+    }
+    if not levels:
+        of = f" of {budget.output}" if budget.output is not None else ""
+        return _not_judged("sqnr", f"the SQNR{of} was not measured")
+    worst = min(levels, key=lambda output: -math.inf if math.isnan(levels[output]) else levels[output])
+    value = levels[worst]
+    digits = _digits(budget.min, value, least=1)
+    figure = f"{_fixed(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
+    of = f" of {worst}" if budget.output is None and len(facts.outputs) > 1 else ""
+    return GateLine(
+        kind="sqnr",
+        name="",
+        status="pass" if value >= budget.min else "fail",
+        message=f"{figure}{of}, required {_fixed(budget.min, digits)} dB{_unheard(budget, facts)}",
+        value=value,
+        limit=budget.min,
+        unit="dB",
+    )
+
+
+def _unheard(budget: Budget, facts: CaseFacts) -> str:
+    """Outputs of which the worst one is not the worst: integers have no SQNR, nor has what could not be compared."""
+    outputs = facts.outputs if budget.output is None else ()
+    names = [output.name for output in outputs if output.tensor.data.accumulated.sqnr_db is None]
+    return f"; not measured: {', '.join(map(str, names))}" if names else ""
+
+
+_LEVELS: dict[str, Callable[[Budget, Case, CaseFacts], GateLine]] = {AGREEMENT: _agreement_line, SQNR: _sqnr_line}
+
+
+def _not_judged(kind: Literal["accuracy", "agreement", "sqnr"], message: str) -> GateLine:
+    return GateLine(kind=kind, name="", status="not-judged", message=message)
+
+
+def _digits(limit: float, *ends: float, least: int = _DECIMALS) -> int:
+    """Decimals that show a small limit, and on which side of it each end lies."""
+    start = max(least, 1 - math.floor(math.log10(abs(limit)))) if limit else least
+    for digits in range(min(start, _MOST_DECIMALS), _MOST_DECIMALS):
+        shown = float(_fixed(limit, digits))
+        sides = [(end - limit, float(_fixed(end, digits)) - shown) for end in ends if math.isfinite(end)]
+        if all((real > 0) == (rounded > 0) and (real < 0) == (rounded < 0) for real, rounded in sides):
+            return digits
+    return _MOST_DECIMALS
+
+
+def _fixed(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def _suffix(unit: str) -> str:
+    return f" {unit}" if unit in ("points", "%") else ""
+
+
+def rounded_up(samples: int) -> int:
+    """A number of samples to two digits: more would claim what nobody knows."""
+    step = 10 ** max(len(str(samples)) - 2, 0)
+    return -(-samples // step) * step

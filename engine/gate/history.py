@@ -1,0 +1,281 @@
+"""Figures of earlier checks, and how they went."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from quantmedic.engine.errors import HistoryError
+from quantmedic.engine.gate.policy import SHARES
+from quantmedic.engine.record import Contract
+from quantmedic.engine.rules.rule import Severity
+
+if TYPE_CHECKING:
+    from quantmedic.engine.diagnosis.diagnose import Diagnosis
+    from quantmedic.engine.gate.records import GateLine
+
+Better = Literal["higher", "lower"]
+#: What a gate measures, as the history calls it, and which way is better.
+_OF_GATES: dict[str, tuple[str, str, Better]] = {
+    "accuracy": ("accuracy", "drop", "lower"),
+    "agreement": ("agreement", "agreement", "higher"),
+    "sqnr": ("sqnr", "sqnr_db", "higher"),
+    "coverage": ("coverage", "coverage", "higher"),
+    "findings": ("findings", "findings", "lower"),
+}
+_DIRECTIONS: dict[bool | None, Better | None] = {True: "higher", False: "lower", None: None}
+_COUNTED: tuple[Severity, ...] = ("high", "medium", "low")
+
+
+class Figure(Contract):
+    """One figure of one run."""
+
+    name: str = Field(
+        description="unique within a run: drop top1, quantized top1, agreement, sqnr_db (of the worst output), sqnr_db "
+        "of an output, findings that count, causes high, degraded layers, coverage, size ratio, latency ratio"
+    )
+    unit: str | None = Field(default=None, description="points, %, dB, ratio; None for counts and other metrics")
+    value: float = Field(description="may be infinite: SQNR of equal outputs")
+    low: float | None = Field(default=None, description="lower end of its interval")
+    high: float | None = Field(default=None, description="upper end of its interval")
+    limit: float | None = Field(default=None, description="what the policy allowed at that time")
+    better: Better | None = None
+
+    @property
+    def is_beyond_limit(self) -> bool:
+        """The value itself lies on the wrong side of its limit; the gate also asks how sure that is."""
+        if self.limit is None or self.better is None:
+            return False
+        return self.value > self.limit if self.better == "lower" else self.value < self.limit
+
+
+class HistoryRun(Contract):
+    """One recorded check."""
+
+    number: int = Field(description="number of the run in its history, from 1")
+    time: str = Field(description="when it was recorded: ISO 8601, UTC, seconds")
+    label: str | None = Field(default=None, description="what the user calls it, such as a commit")
+    verdict: str
+    quantized_sha256: str | None = None
+    figures: tuple[Figure, ...]
+
+
+class Trend(Contract):
+    """Recorded checks of one model, oldest first."""
+
+    model: str
+    runs: tuple[HistoryRun, ...]
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A figure against the one before it.
+
+    Attributes:
+        run: Number of the run that it is compared with.
+        by: Present value minus the earlier one, in the figure's unit; infinite where one of them is.
+        low: Lower end of its interval, None where one of both has none.
+        high: Upper end of that interval.
+    """
+
+    run: int
+    by: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_proven(self) -> bool | None:
+        """Zero lies outside the interval; None where there is none."""
+        return None if self.low is None or self.high is None else not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True)
+class Series:
+    """One figure over the runs of a trend.
+
+    Attributes:
+        name: Name of the figure.
+        unit: Its unit; a figure whose unit changed, as budgets may, makes two series.
+        better: Which way is better, None where neither is.
+        runs: Runs of the trend that hold it, oldest first, with their places in the trend.
+        figures: The figure in each of them.
+    """
+
+    name: str
+    unit: str | None
+    better: Better | None
+    runs: tuple[tuple[int, HistoryRun], ...]
+    figures: tuple[Figure, ...]
+
+    @property
+    def is_count(self) -> bool:
+        """Whole numbers of something, such as findings: a change is one, however small."""
+        return self.unit is None and all(figure.value.is_integer() for figure in self.figures)
+
+    @property
+    def lowest(self) -> float:
+        """Least value of all runs."""
+        return min(figure.value for figure in self.figures)
+
+    @property
+    def highest(self) -> float:
+        """Largest value of all runs."""
+        return max(figure.value for figure in self.figures)
+
+    @property
+    def shift(self) -> Shift | None:
+        """The last figure against the one before; None where there is one alone.
+
+        The interval of the difference is that of two independent measurements, from the ends of both intervals by
+        square-and-add (Zou and Donner 2008, doi:10.1002/sim.3095). Runs on the same samples are correlated, so that it
+        is rather too wide: noise is not called a change.
+        """
+        if len(self.figures) < 2:
+            return None
+        before, now = self.figures[-2:]
+        by = 0.0 if now.value == before.value else now.value - before.value
+        ends = _difference(now, before) if math.isfinite(by) else None
+        low, high = ends if ends is not None else (None, None)
+        return Shift(self.runs[-2][1].number, by, low, high)
+
+
+def _difference(now: Figure, before: Figure) -> tuple[float, float] | None:
+    if now.low is None or now.high is None or before.low is None or before.high is None:
+        return None
+    by = now.value - before.value
+    below = math.hypot(now.value - now.low, before.high - before.value)
+    above = math.hypot(now.high - now.value, before.value - before.low)
+    return by - below, by + above
+
+
+def series_of(trend: Trend) -> tuple[Series, ...]:
+    """Figures over the runs: those with a limit first, then in the order of the last run that holds them."""
+    found: dict[tuple[str, str | None], list[tuple[int, HistoryRun, Figure]]] = {}
+    for place, run in reversed(list(enumerate(trend.runs))):
+        for figure in run.figures:
+            found.setdefault((figure.name, figure.unit), []).append((place, run, figure))
+    rows = [list(reversed(row)) for row in found.values()]
+    rows.sort(key=lambda row: (row[-1][2].limit is None, -row[-1][0]))  # stable: else in the order of the run
+    return tuple(
+        Series(
+            name=row[-1][2].name,
+            unit=row[-1][2].unit,
+            better=row[-1][2].better,
+            runs=tuple((place, run) for place, run, _ in row),
+            figures=tuple(figure for _, _, figure in row),
+        )
+        for row in rows
+    )
+
+
+def narrowed(trend: Trend, names: Sequence[str]) -> Trend:
+    """The trend with these figures alone; ``drop`` also stands for ``drop top1``. Without names, all of it.
+
+    Raises:
+        HistoryError: No run holds a figure of that name.
+    """
+    if not names:
+        return trend
+    known = list(dict.fromkeys(figure.name for run in trend.runs for figure in run.figures))
+    kept = {one for name in names for one in _meant(name, known)}
+    runs = tuple(
+        run.model_copy(update={"figures": tuple(figure for figure in run.figures if figure.name in kept)})
+        for run in trend.runs
+    )
+    return trend.model_copy(update={"runs": runs})
+
+
+def _meant(name: str, known: Sequence[str]) -> list[str]:
+    found = [one for one in known if one == name] or [one for one in known if one.startswith(f"{name} ")]
+    if found:
+        return found
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    raise HistoryError(
+        f"no run holds a figure called {name!r}",
+        help=f"did you mean {near[0]!r}?" if near else f"figures: {', '.join(map(repr, known)) or 'none'}",
+    )
+
+
+def figures_of(diagnosis: "Diagnosis") -> tuple[Figure, ...]:
+    """What a run adds to the history: the figures that gates judged, with limit and interval, then the diagnosis's.
+
+    Only what was measured; the units are those of the gates: shares are percent, drops of shares are points.
+    """
+    asked = _of_gates(diagnosis.check.gates) if diagnosis.check is not None else ()
+    figures: dict[str, Figure] = {}
+    for figure in (*asked, *_measured(diagnosis)):
+        if not math.isnan(figure.value):
+            figures.setdefault(figure.name, figure)
+    return tuple(figures.values())
+
+
+def _of_gates(gates: Iterable["GateLine"]) -> Iterator[Figure]:
+    for gate in gates:
+        if gate.kind not in _OF_GATES or gate.value is None:
+            continue
+        prefix, name, better = _OF_GATES[gate.kind]
+        yield Figure(
+            name=f"{name}{gate.name.removeprefix(prefix)}",
+            unit=None if gate.unit == "absolute" else gate.unit,
+            value=gate.value,
+            low=_end(gate.low),
+            high=_end(gate.high),
+            limit=_end(gate.limit),
+            better=better,
+        )
+
+
+def _measured(diagnosis: "Diagnosis") -> Iterator[Figure]:
+    yield from _of_metric(diagnosis)
+    model = diagnosis.model
+    yield from _figure("agreement", model.output_agreement, "%", "higher", scale=100)
+    yield from _figure("sqnr_db", model.output_sqnr_db, "dB", "higher")
+    if len(diagnosis.outputs) > 1:
+        for output in diagnosis.outputs:
+            yield from _figure(f"sqnr_db {output.name}", output.tensor.data.accumulated.sqnr_db, "dB", "higher")
+    yield from _figure("coverage", model.quantized_share, "%", "higher", scale=100)
+    if diagnosis.causes or diagnosis.passed:  # else no rule could be judged, and none found is no news
+        for severity in _COUNTED:
+            found = sum(cause.severity == severity for cause in diagnosis.causes)
+            yield from _figure(f"causes {severity}", found, None, "lower")
+    yield from _figure("degraded layers", model.degraded_layers, None, "lower")
+    yield from _figure("size ratio", model.size_ratio, "ratio", "lower")
+    yield from _figure("latency ratio", model.latency_ratio, "ratio", "lower")
+
+
+def _of_metric(diagnosis: "Diagnosis") -> Iterator[Figure]:
+    metric = diagnosis.metrics
+    is_share = metric.name in SHARES
+    scale = 100 if is_share else 1
+    if metric.drop is not None and not math.isnan(metric.drop):
+        low, high = (None if end is None else _end(scale * end) for end in (metric.drop_low, metric.drop_high))
+        yield Figure(
+            name=f"drop {metric.name}",
+            unit="points" if is_share else None,
+            value=scale * metric.drop,
+            low=low,
+            high=high,
+            better="lower",
+        )
+    for whose, value in (("quantized", metric.quantized_value), ("float", metric.float_value)):
+        yield from _figure(
+            f"{whose} {metric.name}",
+            value,
+            "%" if is_share else None,
+            _DIRECTIONS[metric.higher_is_better],
+            scale=scale,
+        )
+
+
+def _figure(
+    name: str, value: float | None, unit: str | None, better: Better | None, *, scale: float = 1
+) -> Iterator[Figure]:
+    if value is not None:
+        yield Figure(name=name, unit=unit, value=scale * value, better=better)
+
+
+def _end(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else value

@@ -1,0 +1,147 @@
+"""The policy of ``quantmedic check``: what fails, what is let pass, and until when."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from quantmedic.engine.rules.rule import Severity
+
+#: Budgets by the figure that they bound; any other metric is the task metric.
+AGREEMENT, SQNR = "agreement", "sqnr_db"
+#: Metrics that are shares, whose drops are given in percentage points unless the policy says otherwise.
+SHARES = ("top1", "top5")
+Unit = Literal["points", "percent", "absolute"]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Settings(BaseModel):
+    """Base of the policy's tables: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FailOn(Settings):
+    """Findings that fail: from a severity on, and of rules by id, id prefix, name or cause whatever their severity.
+
+    ``known``: findings that the baseline holds fail as well.
+    """
+
+    severity: Severity | Literal["never"] = "high"
+    rules: tuple[Text, ...] = ()
+    known: bool = False
+
+
+class Verdicts(Settings):
+    """Whether a verdict other than REGRESSION fails."""
+
+    insufficient_data: Literal["fail", "pass"] = "fail"
+    anomalous: Literal["fail", "pass"] = "fail"
+
+
+class Coverage(Settings):
+    """Least share of the compute operators with quantized inputs or weights."""
+
+    min: float = Field(ge=0, le=1)
+
+
+class Budget(Settings):
+    """A bound on one figure.
+
+    ``agreement`` (share of samples whose class both models predict) and ``sqnr_db`` (of an output; of the worst one
+    without ``output``) have a ``min``; any other metric is the task metric, and has a ``max_drop`` in ``unit``: points
+    are percentage points of a share, percent is of the float model's value, absolute is the metric's own unit.
+    """
+
+    metric: Text
+    max_drop: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    min: float | None = Field(default=None, allow_inf_nan=False)
+    unit: Unit | None = None
+    output: str | None = None
+    # Closer to 1, its normal quantile is lost to rounding.
+    confidence: float = Field(default=0.95, gt=0.5, le=0.999999)
+
+    @model_validator(mode="after")
+    def _has_its_bound(self) -> "Budget":
+        wanted, other = ("min", "max_drop") if self.is_level else ("max_drop", "min")
+        if getattr(self, wanted) is None or getattr(self, other) is not None:
+            raise ValueError(f"a budget of {self.metric} has {wanted} and no {other}")
+        if self.is_level and self.unit is not None:
+            raise ValueError(f"a budget of {self.metric} has no unit")
+        if self.metric == AGREEMENT and not 0 < self.min <= 1:  # type: ignore[operator]
+            raise ValueError("min of agreement is a share such as 0.99")
+        return self
+
+    @property
+    def is_level(self) -> bool:
+        """Bounds a level rather than a drop."""
+        return self.metric in (AGREEMENT, SQNR)
+
+    @property
+    def drop_unit(self) -> Unit:
+        """The unit of ``max_drop``: points for shares, the metric's own otherwise, unless it is given."""
+        return self.unit or ("points" if self.metric in SHARES else "absolute")
+
+
+class Check(Settings):
+    """Table ``[check]``."""
+
+    fail_on: FailOn = FailOn()
+    verdicts: Verdicts = Verdicts()
+    coverage: Coverage | None = None
+    baseline: Text | None = None
+    budget: tuple[Budget, ...] = ()
+
+
+class RuleChoice(Settings):
+    """Table ``[rules]``: rules that are judged and left out, by id, id prefix, name or cause; folders of own rules."""
+
+    select: tuple[Text, ...] = ()
+    ignore: tuple[Text, ...] = ()
+    folders: tuple[Text, ...] = ()
+
+
+class Exemption(Settings):
+    """One ``[[ignore]]``: findings of a rule that do not count on some layers, why, and until when (inclusive)."""
+
+    rule: Text
+    layers: tuple[Text, ...] = ("*",)
+    reason: Annotated[str, Field(min_length=1, pattern=r"\S")]
+    expires: date | Literal["never"]
+
+
+class Policy(Settings):
+    """A whole policy; without a file, findings of high severity fail and nothing else does."""
+
+    check: Check = Check()
+    rules: RuleChoice = RuleChoice()
+    thresholds: Mapping[str, Any] = Field(default_factory=dict)
+    ignore: tuple[Exemption, ...] = ()
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """A policy and where it stands.
+
+    Attributes:
+        policy: What it says.
+        path: Its file; None where there is none.
+        lines: Line of each table and key by its path, such as ``check.budget.0`` or ``ignore.1``; the first is 1.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    path: Path | None = None
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def line(self, key: str) -> int:
+        """Line of a key, else of the nearest table around it, else 1."""
+        while key and key not in self.lines:
+            key = key.rpartition(".")[0]
+        return self.lines.get(key, 1)
+
+    def beside(self, name: str) -> Path:
+        """A file that the policy names: relative to its folder."""
+        return self.path.parent / name if self.path is not None else Path(name)

@@ -1,0 +1,286 @@
+"""Evaluation: facts and rules give findings. Pure; a missing fact is never a pass (Kleene logic)."""
+
+import operator
+import string
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from quantmedic.engine.case.facts import (
+    FLOAT_ALONE,
+    CaseFacts,
+    DatasetFacts,
+    Facts,
+    LayerFacts,
+    OperandFacts,
+    OutputFacts,
+    TensorFacts,
+)
+from quantmedic.engine.rules.rule import SHOWN, Any_, Condition, Not, Rule, RuleBase
+
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "is": operator.eq,
+    "is_not": operator.ne,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "lt": operator.lt,
+    "le": operator.le,
+    "in": lambda value, choices: value in choices,
+}
+
+#: The verdict on a subject: None where a fact is missing.
+Test = Callable[[Facts], bool | None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison that contributed to a verdict: the fact's value against its threshold."""
+
+    fact: str
+    value: Any
+    op: str
+    threshold: Any
+    source: str | None
+    subject: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that fired on one subject; ``view`` is the subject itself."""
+
+    rule: Rule
+    subject: str
+    layer: str | None
+    message: str
+    evidence: tuple[Evidence, ...]
+    view: Facts = field(default_factory=Facts, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A rule that could not be judged on one subject, and the facts it lacked."""
+
+    rule: Rule
+    subject: str
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RuleResult:
+    """All that one rule said about one case."""
+
+    rule: Rule
+    findings: tuple[Finding, ...]
+    unknown: tuple[Unknown, ...]
+    judged: int
+    without_data: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``fired``, ``passed``, ``not-judged`` or ``not-applicable`` (no subject of its kind).
+
+        Where no data were given, a rule passes only if all of its subjects were judged.
+        """
+        if self.findings:
+            return "fired"
+        if self.judged and not (self.unknown and self.without_data):
+            return "passed"
+        return "not-judged" if self.unknown else "not-applicable"
+
+
+def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
+    """Judge every rule on every subject of its scope, in the order of the rules."""
+    results = [_judge(rule, base, facts) for rule in base.rules]
+    if facts.model.framework == FLOAT_ALONE:
+        results = [_of_float_alone(result) for result in results]
+    fired = {(result.rule.id, id(finding.view)) for result in results for finding in result.findings}
+    return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
+
+
+def _of_float_alone(result: RuleResult) -> RuleResult:
+    """What rules on quantized models do not know can be supplied by nobody where there is none."""
+    return result if result.rule.family == "failure" else replace(result, unknown=())
+
+
+def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
+    """Without the findings on subjects that a rule which it yields to explains."""
+    kept = tuple(f for f in result.findings if not any((r, id(f.view)) in fired for r in result.rule.yields_to))
+    return replace(result, findings=kept)
+
+
+def subjects(scope: str, facts: CaseFacts) -> Sequence[Facts]:
+    """The views of a case that a rule of this scope ranges over."""
+    if scope == "model":
+        return (facts.model,)
+    return getattr(facts, {"dataset": "datasets"}.get(scope, scope + "s"))
+
+
+def subject_name(view: Facts) -> str:
+    """How a subject is called in messages: layer, tensor, data set or output name."""
+    match view:
+        case LayerFacts():
+            return view.name or "?"
+        case TensorFacts():
+            return view.producer_name or view.float_name or view.name or "?"
+        case OperandFacts():
+            return f"{view.layer}[{view.index}]"
+        case DatasetFacts():
+            return view.role or "?"
+        case OutputFacts():
+            return view.name or "?"
+    return "model"
+
+
+def look_up(path: str, view: Facts, model: Facts) -> Any:
+    """Value of a dotted fact path on a subject; ``model.…`` reads the whole model's facts."""
+    parts = path.split(".")
+    if parts[0] == "model" and view is not model:
+        return reduce(getattr, parts[1:], model)
+    return reduce(getattr, parts, view)
+
+
+def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
+    findings, unknown, judged = [], [], 0
+    asked_of = _test(rule.where, rule.scope, base, facts) if rule.where is not None else None
+    fires_on = _test(rule.when, rule.scope, base, facts)
+    for view in subjects(rule.scope, facts):
+        asked = True if asked_of is None else asked_of(view)
+        if asked is False:
+            continue
+        verdict = fires_on(view) if asked else None
+        # Most subjects are sound, and of those nothing more needs to be known.
+        if verdict is False:
+            judged += 1
+            continue
+        name = subject_name(view)
+
+        def read(path: str, view: Facts = view) -> Any:
+            return look_up(path, view, facts.model)
+
+        _, used = _decide(rule.when if asked else rule.where, read, base)
+        if verdict is None:
+            missing = tuple(dict.fromkeys(c.fact for c in used if read(c.fact) is None))
+            unknown.append(Unknown(rule, name, missing))
+            continue
+        judged += 1
+        values = [(path, read(path)) for path in rule.shows]
+        shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
+        evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
+        findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence, view))
+    return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)
+
+
+def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
+    """The verdict of a node as a function of the subject; what it rests on is found out by ``_decide``."""
+    if isinstance(node, Condition):
+        if node.fact.startswith("model.") and scope != "model":
+            of_model = holds(node, operator.attrgetter(node.fact)(facts), base)
+            return lambda view: of_model
+        if node.op == "known" and node.value and facts.without_data and base.needs_data(node.fact):
+            return _awaited(operator.attrgetter(node.fact))
+        return _comparison(node, operator.attrgetter(node.fact), base)
+    if isinstance(node, Not):
+        inner = _test(node.not_, scope, base, facts)
+        return lambda view: None if (verdict := inner(view)) is None else not verdict
+    decisive = isinstance(node, Any_)
+    parts = [_test(part, scope, base, facts) for part in (node.any if decisive else node.all)]
+
+    def joined(view: Facts) -> bool | None:
+        verdict: bool | None = not decisive
+        for part in parts:
+            found = part(view)
+            if found is decisive:
+                return decisive
+            if found is None:
+                verdict = None
+        return verdict
+
+    return joined
+
+
+def _awaited(read: Callable[[Any], Any]) -> Test:
+    """A fact that data would have told: without them nobody can say that there is none."""
+    return lambda view: None if read(view) is None else True
+
+
+def _comparison(condition: Condition, read: Callable[[Any], Any], base: RuleBase) -> Test:
+    if condition.op == "known":
+        wanted = bool(condition.value)
+        return lambda view: (read(view) is not None) is wanted
+    compare, limit = COMPARE[condition.op], limit_of(condition, base)
+    return lambda view: None if (value := read(view)) is None else bool(compare(value, limit))
+
+
+def _decide(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Condition]]:
+    """Verdict of a node, and the conditions that decided it (or, if undecided, that are missing)."""
+    if isinstance(node, Condition):
+        return holds(node, read(node.fact), base), [node]
+    if isinstance(node, Not):
+        verdict, used = _decide(node.not_, read, base)
+        # What an exclusion rests on is no evidence for the rule; what it lacks must be named.
+        return (None, used) if verdict is None else (not verdict, [])
+    decisive = isinstance(node, Any_)
+    parts = [_decide(part, read, base) for part in (node.any if decisive else node.all)]
+    if any(verdict is decisive for verdict, _ in parts):
+        return decisive, _merge(used for verdict, used in parts if verdict is decisive)
+    if any(verdict is None for verdict, _ in parts):
+        return None, _merge(used for verdict, used in parts if verdict is None)
+    return not decisive, _merge(used for _, used in parts)
+
+
+def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:
+    return [condition for part in parts for condition in part]
+
+
+def holds(condition: Condition, value: Any, base: RuleBase) -> bool | None:
+    """Verdict of one comparison on a value; None where the value is missing."""
+    if condition.op == "known":
+        return (value is not None) is bool(condition.value)
+    if value is None:
+        return None
+    return bool(COMPARE[condition.op](value, limit_of(condition, base)))
+
+
+def limit_of(condition: Condition, base: RuleBase) -> Any:
+    """What a condition compares its fact with, thresholds as they are in force."""
+    return base.threshold(condition.threshold) if condition.threshold else condition.value
+
+
+def _evidence(condition: Condition, read: Callable[[str], Any], base: RuleBase, subject: str) -> Evidence:
+    source = base.thresholds[condition.threshold].source if condition.threshold else None
+    return Evidence(condition.fact, read(condition.fact), condition.op, limit_of(condition, base), source, subject)
+
+
+def _layer(view: Facts) -> str | None:
+    match view:
+        case LayerFacts():
+            return view.name
+        case TensorFacts():
+            return view.producer_name
+        case OperandFacts():
+            return view.layer
+        case OutputFacts():
+            return view.tensor.producer_name
+    return None
+
+
+def decide(node: Any, view: Facts, model: Facts, base: RuleBase) -> tuple[bool | None, list[Condition]]:
+    """Verdict of a condition node on one subject, and the conditions that decided it or are missing for it."""
+    return _decide(node, lambda path: look_up(path, view, model), base)
+
+
+def render_message(message: str, read: Callable[[str], Any]) -> str:
+    """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured".
+
+    Of several facts, ``{fact.path|fact.path}``, the first that has a value is written; of a list its entries.
+    """
+    parts = []
+    for text, name, spec, _ in string.Formatter().parse(message):
+        parts.append(text)
+        if not name:
+            continue
+        value = next((value for path in name.split("|") if (value := read(path)) is not None), None)
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        parts.append("not measured" if value is None else format(shown, spec or ""))
+    return "".join(parts)

@@ -1,0 +1,152 @@
+"""Examples of a manual page: facts on which its rule speaks or stays silent. The page is the test of its rule."""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+from pydantic import ValidationError
+
+from quantmedic.engine.case.facts import CaseFacts, fact_paths
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up, subjects
+from quantmedic.engine.rules.rule import Any_, Condition, Not, Rule, RuleBase
+
+Kind = Literal["fires", "silent"]
+_EXAMPLE = re.compile(r"^```yaml (fires|silent)[ \t]*\n(.*?)^```", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One fenced block of a page: ``number`` counts its kind from 1, ``line`` is that of the fence."""
+
+    kind: Kind
+    number: int
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A comparison that decided an example: the fact's value, and whether the condition holds."""
+
+    condition: Condition
+    value: Any
+    limit: Any
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a rule said about one example; ``missing`` names the facts that it could not be judged without."""
+
+    example: Example
+    verdict: str
+    passed: bool
+    reasons: tuple[Reason, ...]
+    missing: tuple[str, ...]
+
+
+def page_examples(page: str) -> list[Example]:
+    """All examples of a manual page in their order."""
+    found: list[Example] = []
+    for match in _EXAMPLE.finditer(page):
+        kind: Kind = "fires" if match[1] == "fires" else "silent"
+        number = 1 + sum(example.kind == kind for example in found)
+        found.append(Example(kind, number, page.count("\n", 0, match.start()) + 1, match[2]))
+    return found
+
+
+def example_values(example: Example, page: str = "page") -> dict[str, Any]:
+    """The nested facts of an example as they are written; ``page`` is named in errors.
+
+    Raises:
+        RuleError: The block is no YAML mapping; names the line.
+    """
+    where = f"{page}:{example.line}"
+    try:
+        values = yaml.safe_load(example.text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = example.line + 1 + (mark.line if mark else 0)
+        raise RuleError(f"an example is no YAML: {getattr(error, 'problem', error)}", where=f"{page}:{line}") from error
+    if not isinstance(values, dict):
+        raise RuleError(f"an example is a mapping of facts, not {values!r}", where=where)
+    return values
+
+
+def example_case(rule: Rule, values: Mapping[str, Any], where: str = "page") -> CaseFacts:
+    """The facts of an example as a case with one subject of the rule's scope.
+
+    Raises:
+        RuleError: A fact is unknown or cannot have the value given; suggests the nearest.
+    """
+    own: Mapping[str, Any] = values
+    case: dict[str, Any] = {"model": values}
+    if rule.scope != "model":
+        own = {key: value for key, value in values.items() if key != "model"}
+        case = {"model": values.get("model", {}), f"{rule.scope}s": [own]}
+    try:
+        return CaseFacts.model_validate(case)
+    except ValidationError as error:
+        problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
+        keys = [str(key) for key in problem["loc"] if not isinstance(key, int)]
+        path = ".".join(keys[1:] if rule.scope == "model" or keys[0] != "model" else keys)
+        if problem["type"] != "extra_forbidden":
+            raise RuleError(f"fact {path!r} of an example: {problem['msg'].lower()}", where=where) from error
+        known = fact_paths(rule.scope)
+        raise RuleError(f"unknown fact {path!r} in an example{_nearest(path, known)}", where=where) from error
+
+
+def run_example(rule: Rule, example: Example, base: RuleBase, page: str = "page") -> Outcome:
+    """Judge an example by its rule: ``fires`` has to fire, ``silent`` has to be silent by decision.
+
+    Raises:
+        RuleError: The example cannot be read.
+    """
+    case = example_case(rule, example_values(example, page), f"{page}:{example.line}")
+    better = tuple(other for other in base.rules if other.id in rule.yields_to)
+    result = evaluate(base.model_copy(update={"rules": (rule, *better)}), case)[0]
+    wanted = ("fired",) if example.kind == "fires" else ("passed", "not-applicable")
+    missing = tuple(dict.fromkeys(fact for unknown in result.unknown for fact in unknown.missing))
+    passed = result.verdict in wanted
+    return Outcome(example, result.verdict, passed, _reasons(rule, case, base), missing)
+
+
+def _reasons(rule: Rule, case: CaseFacts, base: RuleBase) -> tuple[Reason, ...]:
+    """The comparisons that decided; those behind a negation included, unlike in the evidence of a finding."""
+    view = subjects(rule.scope, case)[0]
+
+    def read(path: str) -> Any:
+        return look_up(path, view, case.model)
+
+    if rule.where is not None:
+        asked, reasons = _deciding(rule.where, read, base)
+        if not asked:
+            return tuple(reasons)
+    return tuple(_deciding(rule.when, read, base)[1])
+
+
+def _deciding(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Reason]]:
+    """Verdict of a node in Kleene logic, and the comparisons that decided it."""
+    if isinstance(node, Condition):
+        value = read(node.fact)
+        verdict = holds(node, value, base)
+        return verdict, [Reason(node, value, limit_of(node, base), bool(verdict))]
+    if isinstance(node, Not):
+        verdict, reasons = _deciding(node.not_, read, base)
+        return None if verdict is None else not verdict, reasons
+    decisive = isinstance(node, Any_)
+    parts = [_deciding(part, read, base) for part in (node.any if decisive else node.all)]
+    verdicts = [verdict for verdict, _ in parts]
+    joined = decisive if decisive in verdicts else None if None in verdicts else not decisive
+    return joined, [reason for verdict, reasons in parts if verdict is joined for reason in reasons]
+
+
+def _nearest(path: str, known: Mapping[str, Any]) -> str:
+    """A suggestion among the facts, or among the groups of facts where a whole group is misspelt."""
+    groups = {path.rpartition(".")[0] for path in known} - {""}
+    near = difflib.get_close_matches(path, [*known, *groups], n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

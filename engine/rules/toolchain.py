@@ -1,0 +1,115 @@
+"""Toolchains that quantize networks: how users call them, how their models are recognised, what their options are."""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.options import Form
+
+
+class Mark(BaseModel):
+    """What tells a toolchain's models from others."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pattern: str = Field(description="regular expression that a mark of the model matches from its beginning")
+    says: str = Field(default="", description="what it is, where the mark itself does not tell")
+    guess: bool = Field(default=False, description="other tools leave this mark too")
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"the pattern is no regular expression: {error}") from error
+        return pattern
+
+
+class Toolchain(BaseModel):
+    """A toolchain by the name that remedies use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(description="as in the snippets of remedies")
+    title: str = Field(description="as in reports")
+    names: tuple[str, ...] = Field(description="what users call it, shortest first")
+    checked: str = Field(description="version with which its options were checked")
+    guide: str | None = Field(default=None, description="general page of the manual that leads through its work")
+    marks: tuple[Mark, ...] = ()
+    forms: Mapping[str, Form] = Field(default={}, description="calls and files that take options")
+    given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
+    imports: Mapping[str, str | tuple[str, ...]] = Field(
+        default={}, description="names to import by module; a text is the name for the module itself"
+    )
+
+
+class Chosen(BaseModel):
+    """The toolchain that a report speaks for."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str | None = Field(default=None, description="as in the snippets of remedies; None: not recognised")
+    title: str = Field(default="", description="as in reports")
+    how: str = Field(description="what told that it is this one, or that nothing did")
+    named: bool = Field(default=False, description="the user named it")
+
+
+def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:
+    """The toolchain that the user asked for, else the one whose configuration or log was read.
+
+    Else the one that the quantized model carries marks of.
+
+    Where quantization failed there is no such model: then the one whose words its log has.
+
+    Raises:
+        RuleError: No toolchain has the name that was asked for.
+    """
+    known = list(toolchains)
+    if asked is not None:
+        found = named(asked, known)
+        return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
+    told = next((each for each in known if each.name == model.settings.toolchain), None)
+    if told is not None:
+        return Chosen(name=told.name, title=told.title, how="told by its configuration or log")
+    marks = _marks(model)
+    for toolchain in known:
+        for mark in toolchain.marks:
+            for seen in marks:
+                if re.match(mark.pattern, seen):
+                    how = f"{'guessed from' if mark.guess else 'recognised by'} its {mark.says or seen}"
+                    return Chosen(name=toolchain.name, title=toolchain.title, how=how)
+    logged = next((each for each in known if each.name == model.failure.toolchain), None)
+    if logged is not None:
+        return Chosen(name=logged.name, title=logged.title, how="recognised by the words of its log")
+    left = f"the {model.toolchain} that wrote it may be the exporter" if model.toolchain else "it names no producer"
+    return Chosen(how=f"not recognised from the model: {left}")
+
+
+def named(asked: str, toolchains: Iterable[Toolchain]) -> Toolchain:
+    """The toolchain of a name as users write it.
+
+    Raises:
+        RuleError: There is none; names the nearest.
+    """
+    names = {_key(name): each for each in toolchains for name in (each.name, each.title, *each.names)}
+    found = names.get(_key(asked))
+    if found is not None:
+        return found
+    near = get_close_matches(_key(asked), names, n=1)
+    hint = f"; did you mean {names[near[0]].names[0]!r}?" if near else ""
+    short = ", ".join(dict.fromkeys(each.names[0] for each in names.values()))
+    raise RuleError(f"unknown toolchain {asked!r}{hint}", where="--toolchain", help=f"known: {short}")
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _marks(model: ModelFacts) -> tuple[str, ...]:
+    producer = (f"producer {model.toolchain}",) if model.toolchain else ()
+    return producer + (model.toolchain_marks or ())

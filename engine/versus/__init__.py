@@ -1,0 +1,1 @@
+"""Two diagnoses against each other: what healed and what broke in between."""

@@ -1,0 +1,257 @@
+"""What became of the causes between two cases: healed, new, better, worse, as they were."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import CaseFacts, Facts
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.diagnosis.headline import Headline, headline_of, is_number
+from quantmedic.engine.record import Contract
+from quantmedic.engine.rules.evaluate import RuleResult, look_up, subject_name, subjects
+from quantmedic.engine.rules.rule import SEVERITIES, RuleBase, Severity
+
+#: ``explained``: still found, and another cause explains it now or did; ``not-judged``: one of the two could not judge
+#: it; ``gone``: the other model has no such subject; ``mixed``: on some subjects better, on others worse.
+Status = Literal["new", "worse", "mixed", "healed", "better", "unchanged", "explained", "not-judged", "gone"]
+ORDER: tuple[Status, ...] = (
+    "new",
+    "worse",
+    "mixed",
+    "healed",
+    "better",
+    "unchanged",
+    "explained",
+    "not-judged",
+    "gone",
+)
+
+
+class SubjectChange(Contract):
+    """One layer, tensor or data set that a cause was found on, in either case."""
+
+    subject: str = Field(description="its name in the second case, else in the first")
+    before_name: str | None = Field(default=None, description="its name in the first case, where that is another")
+    status: Status
+    before: Any = Field(default=None, description="value of the cause's headline fact before")
+    after: Any = Field(default=None, description="the same after")
+
+
+class CauseChange(Contract):
+    """One cause that was found in either case."""
+
+    cause: str
+    status: Status
+    rules: tuple[str, ...] = Field(description="rules that found it, in either case")
+    severity_before: Severity | None = Field(description="None where the first diagnosis does not list it")
+    severity_after: Severity | None = Field(description="None where the second does not")
+    fact: str | None = Field(description="headline fact: the first of its evidence that is compared with a number")
+    unit: str | None = Field(default=None, description="unit of that fact")
+    comparison: str | None = Field(default=None, description="operator that it is compared with")
+    threshold: Any = Field(default=None, description="threshold in force")
+    before: Any = Field(default=None, description="worst value of that fact on the subjects below, before")
+    after: Any = Field(default=None, description="the same after")
+    found_before: int = Field(description="subjects that it was found on before")
+    found_after: int = Field(description="the same after")
+    subjects: tuple[SubjectChange, ...] = Field(description="these subjects, what got worse first")
+    explained_by: str | None = Field(
+        default=None, description="cause that explains it in the case whose diagnosis does not list it"
+    )
+    missing: tuple[str, ...] = Field(default=(), description="facts that one of the two lacks to judge it")
+    manual: str = Field(description="page of the manual, without its suffix")
+
+    @property
+    def severity(self) -> Severity:
+        """The more severe of both."""
+        return min((s for s in (self.severity_before, self.severity_after) if s is not None), key=SEVERITIES.index)
+
+    @property
+    def is_serious(self) -> bool:
+        """Of high or medium severity in either case."""
+        return self.severity in ("high", "medium")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """One case as all rules judged it, with the subjects by name."""
+
+    diagnosis: Diagnosis
+    facts: CaseFacts
+    fired: Mapping[str, set[str]]
+    unknown: Mapping[str, Mapping[str, tuple[str, ...]]]
+    listed: Mapping[str, CauseReport]
+
+    def views(self, scope: str) -> dict[str, Facts]:
+        """Subjects of a scope by name, the first of each."""
+        found: dict[str, Facts] = {}
+        for view in subjects(scope, self.facts):
+            found.setdefault(subject_name(view), view)
+        return found
+
+    def explaining(self, rules: Iterable[str]) -> str | None:
+        """Cause that these rules' findings were explained by."""
+        wanted = set(rules)
+        return next((c.cause for c in self.diagnosis.causes if any(e.rule in wanted for e in c.absorbs)), None)
+
+
+def findings_of(diagnosis: Diagnosis, facts: CaseFacts, results: Iterable[RuleResult]) -> Findings:
+    """What fired and what could not be judged, by cause and subject.
+
+    Args:
+        diagnosis: The diagnosis.
+        facts: Its facts.
+        results: What all rules say of them, absorbed findings included.
+    """
+    fired: dict[str, set[str]] = {}
+    unknown: dict[str, dict[str, tuple[str, ...]]] = {}
+    for result in results:
+        for finding in result.findings:
+            fired.setdefault(result.rule.cause, set()).add(finding.subject)
+        for lacking in result.unknown:
+            unknown.setdefault(result.rule.cause, {})[lacking.subject] = lacking.missing
+    return Findings(diagnosis, facts, fired, unknown, {cause.cause: cause for cause in diagnosis.causes})
+
+
+def cause_changes(
+    before: Findings, after: Findings, base: RuleBase, renamed: Callable[[str], str]
+) -> tuple[CauseChange, ...]:
+    """Every cause that either diagnosis lists, what broke first.
+
+    Args:
+        before: The first case.
+        after: The second.
+        base: The rules that judged both.
+        renamed: Gives the name in the second case of a subject of the first.
+    """
+    names = dict.fromkeys((*after.listed, *before.listed))
+    changes = [_change(name, before, after, base, renamed) for name in names]
+    return tuple(sorted(changes, key=lambda c: (ORDER.index(c.status), SEVERITIES.index(c.severity))))
+
+
+def _change(name: str, before: Findings, after: Findings, base: RuleBase, renamed: Callable[[str], str]) -> CauseChange:
+    old, new = before.listed.get(name), after.listed.get(name)
+    lead = new or old
+    assert lead is not None
+    rules = tuple(dict.fromkeys(rule for cause in (new, old) if cause is not None for rule in cause.rules))
+    headline = _headline(old, new)
+    scopes = tuple(dict.fromkeys(rule.scope for rule in base.rules if rule.id in rules))
+    rows = _rows(name, before, after, renamed, headline, scopes)
+    values = [[v for row in rows if (v := getattr(row, side)) is not None] for side in ("before", "after")]
+    status = _joined([row.status for row in rows], old is not None, new is not None)
+    silent = before if old is None else after if new is None else None
+    return CauseChange(
+        cause=name,
+        status=status,
+        rules=rules,
+        severity_before=old.severity if old is not None else None,
+        severity_after=new.severity if new is not None else None,
+        fact=headline.fact if headline is not None else None,
+        unit=headline.unit if headline is not None else None,
+        comparison=headline.comparison if headline is not None else None,
+        threshold=headline.threshold if headline is not None else None,
+        before=headline.worst(values[0]) if headline is not None else None,
+        after=headline.worst(values[1]) if headline is not None else None,
+        found_before=len(old.subjects) if old is not None else 0,
+        found_after=len(new.subjects) if new is not None else 0,
+        subjects=rows,
+        explained_by=silent.explaining(rules) if silent is not None and status == "explained" else None,
+        missing=_missing(name, silent) if silent is not None and status == "not-judged" else (),
+        manual=lead.manual,
+    )
+
+
+def _missing(cause: str, findings: Findings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(fact for facts in findings.unknown.get(cause, {}).values() for fact in facts))
+
+
+def _headline(old: CauseReport | None, new: CauseReport | None) -> Headline | None:
+    """The first numeric evidence, of that which both causes have if there is any."""
+    rows = [_headlines(cause) if cause is not None else [] for cause in (new, old)]
+    both = {row.fact for row in rows[0]} & {row.fact for row in rows[1]}
+    return next((row for row in (*rows[0], *rows[1]) if not both or row.fact in both), None)
+
+
+def _headlines(cause: CauseReport) -> list[Headline]:
+    rows = (headline_of(row.fact, row.comparison, row.value, row.threshold) for row in cause.evidence)
+    return [row for row in rows if row is not None]
+
+
+# --- Subjects --------------------------------------------------------------------------------------------------------
+
+
+def _rows(
+    name: str,
+    before: Findings,
+    after: Findings,
+    renamed: Callable[[str], str],
+    headline: Headline | None,
+    scopes: tuple[str, ...],
+) -> tuple[SubjectChange, ...]:
+    """Every subject that the cause is listed with in either case, what got worse first."""
+    old, new = (findings.listed.get(name) for findings in (before, after))
+    old_names = {renamed(subject): subject for subject in (old.subjects if old is not None else ())}
+    new_names = dict.fromkeys(new.subjects if new is not None else ())
+    old_views, new_views = (_all_views(findings, scopes) for findings in (before, after))
+    # A subject that only the second case lists may have had another name.
+    earlier = {renamed(subject): subject for subject in old_views}
+    rows = []
+    for subject in dict.fromkeys((*new_names, *old_names)):
+        then = old_names.get(subject, earlier.get(subject, subject))
+        values = tuple(
+            _value(headline, view, findings.facts)
+            for view, findings in ((old_views.get(then), before), (new_views.get(subject), after))
+        )
+        if subject in old_names and subject in new_names:
+            status: Status = headline.trend(*values) if headline is not None else "unchanged"
+        elif subject in new_names:
+            status = _one_sided(name, then, before, then in old_views, "new")
+        else:
+            status = _one_sided(name, subject, after, subject in new_views, "healed")
+        rows.append(
+            SubjectChange(
+                subject=subject,
+                before_name=then if then != subject else None,
+                status=status,
+                before=values[0],
+                after=values[1],
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: ORDER.index(row.status)))
+
+
+def _one_sided(cause: str, subject: str, silent: Findings, is_there: bool, otherwise: Status) -> Status:
+    """Why one of two cases does not list a subject of a cause."""
+    if subject in silent.fired.get(cause, ()):
+        return "explained"
+    if subject in silent.unknown.get(cause, {}):
+        return "not-judged"
+    return otherwise if is_there else "gone"
+
+
+def _all_views(findings: Findings, scopes: tuple[str, ...]) -> dict[str, Facts]:
+    views: dict[str, Facts] = {}
+    for scope in scopes:
+        views = findings.views(scope) | views
+    return views
+
+
+def _value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> float | None:
+    if headline is None or view is None:
+        return None
+    try:
+        value = look_up(headline.fact, view, facts.model)
+    except AttributeError:  # another scope of the same cause
+        return None
+    return value if is_number(value) else None
+
+
+def _joined(statuses: Iterable[Status], was: bool, is_: bool) -> Status:
+    """The status of a cause from those of its subjects."""
+    found = set(statuses)
+    if was and is_:
+        bad, good = found & {"new", "worse"}, found & {"healed", "better"}
+        return "mixed" if bad and good else "worse" if bad else "better" if good else "unchanged"
+    told: tuple[Status, ...] = ("explained", "not-judged", "healed", "new", "gone")
+    return next((status for status in told if status in found), "healed" if was else "new")

@@ -1,0 +1,1 @@
+"""The public API, one module per capability; ``quantmedic`` re-exports it."""

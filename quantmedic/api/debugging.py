@@ -1,0 +1,88 @@
+"""LiteRT's QuantizationDebugger, of ONNX and LiteRT files alike: the part of the public API."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.opening import open_pair
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import DataError
+from quantmedic.engine.formulas.debugger import DebuggerRecord
+
+if TYPE_CHECKING:
+    from quantmedic.reports.write import Written
+
+#: Threshold above which the error of a layer, in steps, is more than rounding.
+_SUSPECT = "clip_rmse_over_scale"
+
+
+def debugger(
+    float_model: Any,
+    quantized_model: Any,
+    *,
+    data: Any = None,
+    layer_metrics: Mapping[str, str | Callable[..., Any]] | None = None,
+    pair_metrics: Mapping[str, str | Callable[..., Any]] | None = None,
+    output_metrics: Mapping[str, str | Callable[..., Any]] | None = None,
+    preprocessing: Any = None,
+    samples: int | None = None,
+    threads: int | None = None,
+    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+) -> DebuggerRecord:
+    """Measure each quantized operator against its float twin, both fed with what the deployed model computed.
+
+    Every metric is computed for each sample and averaged over the samples; those of layers and pairs leave NaN out.
+
+    Args:
+        float_model: Path of the float ONNX or LiteRT model.
+        quantized_model: Path of its quantized counterpart.
+        data: Samples: ``.npz``, folder, ``module:function``, mapping or array.
+        layer_metrics: Functions of the difference ``quantized - float`` by name, each given as ``module:function`` or
+            as the function itself; they return one number.
+        pair_metrics: The same of ``(float, codes, scale, zero_point)``, codes as they are stored.
+        output_metrics: The same of ``(float_outputs, quantized_outputs)``, two lists of arrays.
+        preprocessing: ``Preprocessing`` for samples that are not yet what the network wants.
+        samples: At most this many samples.
+        threads: Processor threads to use; all cores by default.
+        progress: Called with a stage, the samples done and their number where known.
+
+    Returns:
+        One row per quantized tensor, and the metrics of the outputs.
+
+    Raises:
+        DataError: The data do not fit the model, or a function cannot be imported, fails or returns no number.
+        ModelError: A model cannot be read, the two do not belong together, nothing is quantized, or they are torch
+            modules, whose operators are not run by themselves.
+    """
+    from quantmedic.collectors.measure.debugger import debug, open_metrics
+    from quantmedic.collectors.measure.host import available_threads
+
+    if data is None:
+        raise DataError("no data was given", help="pass samples with --data")
+    metrics = open_metrics(layer_metrics or {}, pair_metrics or {}, output_metrics or {})
+    prepared: dict[Role, Any] = {} if preprocessing is None else {"validation": preprocessing}
+    models, datasets = open_pair(float_model, quantized_model, {"validation": data}, preprocessing=prepared)
+    return debug(
+        models,
+        datasets["validation"],
+        metrics,
+        samples=samples,
+        threads=threads or available_threads(),
+        suspect_steps=load_rulebase().thresholds[_SUSPECT].value,
+        progress=progress,
+    )
+
+
+def write_layers(record: DebuggerRecord, path: str | Path) -> "Written":
+    """Write the table as CSV with the columns of LiteRT's debugger, whole or not at all.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    from quantmedic.reports.terminal.debugger import render_csv
+    from quantmedic.reports.write import place
+
+    target = Path(path)
+    (written,) = place({target.name: render_csv(record).encode()}, target.parent)
+    return written

@@ -1,0 +1,51 @@
+"""What ``quantmedic doctor`` shows: versions, optional packages, features of the machine."""
+
+import os
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from quantmedic.collectors.measure.host import has_vnni
+
+_CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
+_EXTRAS = {
+    "images": "pillow",
+    "litert": "ai-edge-litert",
+    "png": "resvg-py",
+    "weights": "safetensors",
+    "mct": "tensorboard",
+}
+
+
+def environment_lines() -> Iterator[str]:
+    """One line per fact, problems marked with ``!``."""
+    yield f"quantmedic {_version('quantmedic')}   Python {platform.python_version()}   {platform.platform()}"
+    for name in _CORE:
+        found = _version(name)
+        yield f"{'  ' if found else '! '}{name:14} {found or 'missing: pip install quantmedic'}"
+    for extra, name in _EXTRAS.items():
+        yield f"  {name:14} {_version(name) or f'''not installed: pip install 'quantmedic[{extra}]' '''.strip()}"
+    yield f"  {'cores':14} {os.cpu_count()}"
+    yield f"  {'VNNI':14} {_vnni()}"
+    yield f"  {'kernels':14} {_kernels()}"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _vnni() -> str:
+    known = has_vnni()
+    if known is None:
+        return "unknown on this machine"
+    return "yes" if known else "no: u8 x s8 products may saturate (see reduce-range)"
+
+
+def _kernels() -> str:
+    from quantmedic.collectors.measure import accumulate
+
+    compiled = accumulate.kernels.__name__.endswith("kernels")
+    return "compiled by numba" if compiled else "numpy (slower): numba cannot be used here"

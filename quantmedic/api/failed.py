@@ -1,0 +1,161 @@
+"""A quantization that gave no model: what the toolchain's log and the float model tell about why."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import quantmedic
+from quantmedic.api.diagnose import Progress, load_rulebase
+from quantmedic.api.opening import made
+from quantmedic.engine.case.facts import FLOAT_ALONE, FailureFacts, Role
+from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.rules.rule import RuleBase
+
+if TYPE_CHECKING:
+    from quantmedic.collectors.data.inputs import InputSpec
+    from quantmedic.collectors.data.preprocessing import Preprocessing
+    from quantmedic.collectors.from_onnx.float_model import FloatModel
+
+#: ``mode`` in the run record of such a case.
+FAILED = "failed"
+NO_FAILURE = "the log shows no failure: if a model was written, give it as QUANT, with data to judge it on"
+#: Samples of one read.
+_BATCH = 16
+
+
+def collect_failed(
+    float_model: Any,
+    *,
+    toolchain_logs: Sequence[str | Path] = (),
+    representative: Any = None,
+    rules: RuleBase | None = None,
+    preprocessing: Mapping[Role, Any] | None = None,
+    samples: int | None = None,
+    core_config: Any = None,
+    mct_log: str | Path | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> Case:
+    """What is known where quantization failed; neither model nor log is run.
+
+    The case is judged, saved and reported like any other; its verdict is ``failed``, or ``not-comparable`` where the
+    log shows no failure.
+
+    Args:
+        float_model: Path of the float model, ONNX or LiteRT, a ``torch.nn.Module``, or ``module:function`` that
+            returns one. One that cannot be read is said in a notice: the log tells without it.
+        toolchain_logs: What the toolchain printed, as text files; needed.
+        representative: The data that it was to be calibrated with, see ``diagnose``: all of it is read, so that a
+            missing or broken file is found.
+        rules: Rules whose ``logs.yaml`` tells how toolchains word things; the built-in ones by default.
+        preprocessing: ``Preprocessing`` per role, see ``collect``.
+        samples: At most this many samples are read.
+        core_config: See ``collect``.
+        mct_log: See ``collect``.
+        progress: Called with a stage, the samples done and their number where known.
+
+    Raises:
+        DataError: No log was given, or one cannot be read, or it is no ``CoreConfig``.
+        ModelError: A folder was given as the float model.
+    """
+    from quantmedic.collectors.from_onnx.record import sha256_of
+    from quantmedic.collectors.from_settings.mct_settings import read_told
+    from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
+
+    told = read_told(None, core_config, mct_log) if core_config is not None or mct_log is not None else None
+    logs = [*toolchain_logs, *(told.logs if told is not None else ())]
+    if not logs:
+        raise DataError(
+            "there is neither a quantized model nor a log",
+            help="give the quantized model as QUANT; if quantization failed, what the tool printed with --log FILE",
+        )
+    found = read_log_facts(logs, (rules or load_rulebase()).logs)
+    model = _opened(float_model)
+    notices = [*model.notices, *([told.notice] if told is not None and told.notice else [])]
+    failure, heard = _with_data(found.failure, model, representative, preprocessing or {}, samples, progress)
+    settings = found.settings if told is None else found.settings.model_copy(update=_known(told.settings))
+    search = found.search if told is None else found.search.model_copy(update=_known(told.search))
+    facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}
+    if not failure.failed:
+        notices.append(NO_FAILURE)
+    record = CaseRecord.of_files(
+        quantmedic_version=quantmedic.__version__,
+        model=model.facts.model_copy(update=facts),
+        notices=tuple(dict.fromkeys((*notices, *heard))),
+        run={
+            "mode": FAILED,
+            "float_model": model.facts.name,
+            "float_sha256": sha256_of(model.files) if model.files else None,
+            "logs": [Path(log).name for log in logs],
+        },
+    )
+    return Case(record, {})
+
+
+def _opened(float_model: Any) -> "FloatModel":
+    """The float model, whatever it was given as; what the user's function complains about is no error here."""
+    from quantmedic.collectors.from_onnx.float_model import FloatModel, read_float, read_module
+    from quantmedic.engine.case.facts import FloatFacts, ModelFacts
+
+    try:
+        model = made(float_model)
+    except QuantmedicError as error:
+        told = "; ".join([error.message, *error.where])
+        named = ModelFacts(name=str(float_model), float_model=FloatFacts(problem=told))
+        return FloatModel(named, notices=(f"{float_model} was not read: {told}",))
+    return read_float(Path(model)) if isinstance(model, str | Path) else read_module(model)
+
+
+def _with_data(
+    failure: FailureFacts,
+    model: "FloatModel",
+    representative: Any,
+    preprocessing: Mapping[Role, Any],
+    samples: int | None,
+    progress: Progress,
+) -> tuple[FailureFacts, list[str]]:
+    """The failure with what reading all calibration data shows, and notices."""
+    from quantmedic.collectors.data.datasets import open_dataset
+
+    if representative is None:
+        return failure, []
+    if not model.inputs:
+        return failure, ["the calibration data were not opened: the inputs of the float model are not known"]
+    declared = preprocessing.get("representative")
+    done = 0
+    try:
+        data = open_dataset(
+            representative, model.inputs, preprocessing=declared or _any_fit(model.inputs), role="representative"
+        )
+        for batch in data.batches(_BATCH, samples):
+            done += batch.samples
+            progress("representative", done, data.samples)
+    except DataError as error:
+        problem = _without_folder("; ".join([error.message, *error.where]), representative)
+        return failure.model_copy(update={"data_problem": problem, "data_samples": done}), []
+    return failure.model_copy(update={"data_samples": done}), list(data.notices) if declared else []
+
+
+def _any_fit(inputs: "Sequence[InputSpec]") -> "Preprocessing":
+    """What makes whole pictures fit where nothing is declared: here they are opened, not judged."""
+    from quantmedic.collectors.data.preprocessing import Preprocessing
+    from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS
+
+    shape = inputs[0].shape
+    if len(shape) != 4:
+        return Preprocessing(scale=1.0)
+    height, width = shape[2:] if shape[1] in IMAGE_CHANNELS else shape[1:3]
+    return Preprocessing(scale=1.0, resize=(height, width) if height and width else None)
+
+
+def _without_folder(text: str, given: Any) -> str:
+    """A complaint about a path as reports show it, which name no folders above it."""
+    if not isinstance(given, str | Path):
+        return text
+    above = Path(given).expanduser().parent
+    return text if above == Path(".") else text.replace(f"{above}{os.sep}", "")
+
+
+def _known(facts: Any) -> dict[str, Any]:
+    return {} if facts is None else facts.model_dump(exclude_none=True)

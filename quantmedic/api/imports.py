@@ -1,0 +1,73 @@
+"""Files that toolchains leave behind, as a case of their own or as part of one that was measured."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import quantmedic
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from quantmedic.collectors.from_settings.merge import Source
+
+
+def import_files(*paths: str | Path) -> Case:
+    """What the files of a toolchain tell of one model, as a case: configurations, logs, calibration tables, encodings.
+
+    One of the paths may be a case that was measured with both models: settings, recorded thresholds and reported
+    figures are then added to it by name. Without one, layers and tensors are as the files name them, and nothing is
+    measured. The first source of a value stands; a notice names others that contradict it.
+
+    Args:
+        paths: Files, the log folder of Sony's toolkit, and at most one case file.
+
+    Returns:
+        The case; ``record.imports`` says what each file told.
+
+    Raises:
+        DataError: A file cannot be read, is damaged or of no known kind; or there is nothing to import.
+        CaseError: The case cannot be read.
+    """
+    from quantmedic.collectors.from_settings.merge import imported_case
+    from quantmedic.collectors.measure.case_file import read_case
+
+    given = [Path(path) for path in paths]
+    cases = [path for path in given if is_case(path)]
+    files = [path for path in given if path not in cases]
+    if len(cases) > 1:
+        raise DataError(
+            "files are merged into one case",
+            where=[str(path) for path in cases],
+            help="shards of one measurement are merged by: quantmedic report",
+        )
+    if not files:
+        raise DataError("no file of a toolchain was given", help="name its configuration, log, table or encodings")
+    sources = read_sources(files)
+    if not cases:
+        return imported_case(sources, quantmedic.__version__)
+    return with_files(read_case(cases[0]), sources)
+
+
+def read_sources(paths: Sequence[str | Path]) -> "list[Source]":
+    """The files read, each checked.
+
+    Raises:
+        DataError: One cannot be read, is damaged or of no known kind.
+    """
+    from quantmedic.collectors.from_settings.merge import read_source
+
+    return [read_source(Path(path)) for path in paths]
+
+
+def with_files(case: Case, sources: "Sequence[Source]") -> Case:
+    """The case with what the files tell; as it is where there are none."""
+    from quantmedic.collectors.from_settings.merge import with_sources
+
+    return with_sources(case, sources) if sources else case
+
+
+def is_case(path: Path) -> bool:
+    """A case file, told by its name, or by what it is."""
+    return path.suffix == ".case" or (path.is_file() and zipfile.is_zipfile(path))

@@ -1,0 +1,171 @@
+"""Sensitivity, layer by layer: the part of the public API that measures it, keeps it and writes it."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quantmedic.api.opening import open_validation
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resumed
+from quantmedic.engine.errors import CaseError, DataError
+
+#: Samples that every run reads unless the user wants more: enough to rank layers by noise, few enough to wait for.
+SAMPLES = 64
+#: Samples per run; part of the result, since sums are rounded.
+BATCH_SIZE = 16
+#: Seconds between two checkpoints.
+CHECKPOINT_SECONDS = 5.0
+
+
+class SensitivityInterrupted(KeyboardInterrupt):
+    """Ctrl-C: ``record`` holds the runs that were made until then."""
+
+    def __init__(self, record: SensitivityRecord) -> None:
+        super().__init__()
+        self.record = record
+
+
+def sensitivity(
+    float_model: Any,
+    quantized_model: Any,
+    *,
+    validation: Any = None,
+    labels: str | Path | None = None,
+    metric: str | None = None,
+    metric_direction: str | None = None,
+    metric_output: str | None = None,
+    preprocessing: Mapping[Role, Any] | None = None,
+    modes: Sequence[Mode] = MODES,
+    samples: int | None = None,
+    batch_size: int | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+) -> SensitivityRecord:
+    """Measure how sensitive the output is to each layer, by turning simulated quantizers on and off.
+
+    Args:
+        float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
+        quantized_model: Path of its quantized counterpart, or that module.
+        validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
+        labels: Their labels, where they are not part of the data.
+        metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
+        metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
+        metric_output: Output that a built-in metric reads; the first by default.
+        preprocessing: ``Preprocessing`` by role, here ``validation``, for samples that are not yet what the network
+            wants.
+        modes: Which runs: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input.
+        samples: At most this many samples, 64 by default, from all over the data set where its length is known.
+        batch_size: Samples per run, 16 by default.
+        threads: Processor threads to use; all cores by default.
+        seed: Seed of the choice of samples and of bootstrapped intervals.
+        checkpoint: File that the record is written to every few seconds and on Ctrl-C.
+        resume: Go on with the record in ``checkpoint``, if there is one: what it lacks is measured.
+        progress: Called with the mode, the runs done and their number.
+
+    Returns:
+        One run per layer and mode, with all that table and graph show.
+
+    Raises:
+        DataError: The data do not fit the model, or none were given.
+        ModelError: A model cannot be read or simulated, no layer is quantized, or the two do not belong together.
+        CaseError: The record to resume was begun with other models, data or options.
+        SensitivityInterrupted: Ctrl-C; its ``record`` is what was measured.
+    """
+    from quantmedic.trials.sensitivity import Experiment
+
+    _check_modes(modes)
+    before = load_sensitivity(checkpoint) if resume and checkpoint is not None and Path(checkpoint).exists() else None
+    opened = open_validation(
+        float_model,
+        quantized_model,
+        validation,
+        labels=labels,
+        metric=metric,
+        metric_direction=metric_direction,
+        metric_output=metric_output,
+        preprocessing=preprocessing,
+        threads=threads,
+        seed=seed,
+    )
+    with opened.models.as_deployed():
+        experiment = Experiment(
+            opened.models,
+            opened.dataset,
+            opened.case,
+            modes=tuple(mode for mode in MODES if mode in modes),
+            samples=samples or SAMPLES,
+            batch_size=batch_size or BATCH_SIZE,
+            threads=opened.threads,
+            seed=seed,
+            metric=opened.metric,
+        )
+        record = experiment.start if before is None else resumed(before, experiment.start)
+        saved = time.monotonic()
+        try:
+            for mode, unit in record.missing:
+                record = record.added(mode, unit, experiment.run(mode, unit))
+                progress(mode, unit + 1, len(record.units))
+                if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    _save(record, Path(checkpoint))
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            raise SensitivityInterrupted(record) from None
+        finally:
+            if checkpoint is not None:
+                _save(record, Path(checkpoint))
+        return record
+
+
+def load_sensitivity(path: str | Path) -> SensitivityRecord:
+    """Open a stored record, whole or interrupted: table and graph can be made of it without models.
+
+    Raises:
+        CaseError: The file is missing, damaged, or of another version.
+    """
+    try:
+        return SensitivityRecord.model_validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise CaseError(
+            "cannot read the sensitivity file",
+            where=f"{path}: {error.strerror or error}",
+            help="write one with: quantmedic sensitivity FLOAT QUANT",
+        ) from error
+    except ValidationError as error:
+        raise CaseError(
+            "not a readable sensitivity file",
+            where=f"{path}: {error.errors()[0]['msg']}",
+            help="start anew without --resume",
+        ) from error
+
+
+def write_sensitivity(record: SensitivityRecord, folder: str | Path) -> list[tuple[Path, int]]:
+    """Write ``sensitivity.json``, ``.csv``, ``.md`` and ``.svg``; returns path and bytes of each.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    from quantmedic.reports.terminal.sensitivity import sensitivity_files
+    from quantmedic.reports.write import place
+
+    return [(file.path, file.size) for file in place(sensitivity_files(record), Path(folder))]
+
+
+def _save(record: SensitivityRecord, path: Path) -> None:
+    from quantmedic.reports.terminal.sensitivity import render_json
+    from quantmedic.reports.write import place
+
+    place({path.name: render_json(record).encode()}, path.parent)
+
+
+def _check_modes(modes: Sequence[str]) -> None:
+    unknown = [mode for mode in modes if mode not in MODES]
+    if unknown or not modes:
+        raise DataError(
+            "mode is not known", where=f"modes {', '.join(map(repr, unknown))}", help=f"give any of {', '.join(MODES)}"
+        )

@@ -1,0 +1,82 @@
+"""Thresholds as users give them: our names, and those of MCT's XQuant Extension Tool."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.rule import RuleBase, read_yaml
+
+#: XQuant's single numbers under our names.
+_XQUANT = {
+    "threshold_degrade_layer_ratio": "degrade_layer_ratio",
+    "threshold_zscore_outlier_removal": "activation_zscore",
+    "threshold_ratio_unbalanced_concatenation": "unbalanced_concatenation_ratio",
+    "threshold_bitwidth_mixed_precision_with_model_output_loss_objective": "last_layer_bits",
+}
+
+
+def _linear_sqnr(value: float) -> dict[str, float]:
+    """XQuant's SQNR is a ratio of powers; below it, a layer is degraded."""
+    if not value > 0:
+        raise RuleError(f"sqnr must be a positive ratio, not {value!r}", where="threshold_quantize_error")
+    return {"quantize_error_sqnr_db": 10.0 * math.log10(value), "quantize_error_nmse": 1.0 / value}
+
+
+#: XQuant's ``threshold_quantize_error`` by metric.
+_XQUANT_ERRORS: Mapping[str, Callable[[float], dict[str, float]]] = {
+    "mse": lambda value: {"quantize_error_mse": value},
+    "cs": lambda value: {"quantize_error_cosine": value},
+    "sqnr": _linear_sqnr,
+}
+
+
+def apply_thresholds(base: RuleBase, file: Path | None, options: Sequence[str]) -> RuleBase:
+    """Override thresholds from a YAML file, then from ``NAME=VALUE`` options.
+
+    Raises:
+        RuleError: The file cannot be read, an option is not ``NAME=VALUE``, or a name or value is unknown.
+    """
+    if file is not None:
+        values = read_yaml(file)
+        if not isinstance(values, dict):
+            raise RuleError("a threshold file holds one mapping of names to numbers", where=str(file))
+        base = base.with_thresholds(translate(values), str(file.name))
+    return base.with_thresholds(translate(dict(_option(text) for text in options)), "command line")
+
+
+def translate(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Our threshold names for a mapping that may use XQuant's."""
+    translated: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "threshold_quantize_error":
+            translated |= _quantize_errors(value)
+        else:
+            translated[_XQUANT.get(name, name)] = value
+    return translated
+
+
+def _quantize_errors(value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise RuleError("threshold_quantize_error is a mapping with the keys mse, cs, sqnr", where=repr(value))
+    translated: dict[str, float] = {}
+    for metric, number in value.items():
+        if metric not in _XQUANT_ERRORS or not isinstance(number, int | float):
+            raise RuleError(
+                "threshold_quantize_error knows the numbers mse, cs and sqnr", where=f"{metric}: {number!r}"
+            )
+        translated |= _XQUANT_ERRORS[metric](float(number))
+    return translated
+
+
+def _option(text: str) -> tuple[str, Any]:
+    import yaml
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RuleError(f"a threshold is NAME=VALUE, not {text!r}", where="--threshold")
+    try:
+        return name.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise RuleError(f"not a number: {value!r}", where=f"--threshold {text}") from error

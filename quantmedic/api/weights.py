@@ -1,0 +1,69 @@
+"""Weights alone: a float checkpoint against a quantized one, tensor by tensor, without running either."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import quantmedic
+from quantmedic.api.diagnose import FORMATS, Progress, judge, load_rulebase, write_report
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.rules.rule import RuleBase
+
+
+def compare_weights(
+    float_weights: str | Path,
+    quantized_weights: str | Path,
+    *,
+    rules: RuleBase | None = None,
+    output: str | Path | None = None,
+    formats: Sequence[str] = FORMATS,
+    threads: int | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> Diagnosis:
+    """Find out what quantization did to the weights of a model that need not fit into memory.
+
+    Both arguments are a ``.safetensors`` file, or a folder with one or several of them. The quantized weights may be
+    packed by GPTQ, AWQ or compressed-tensors, plain int8 or float8 with scales (compressed-tensors, bitsandbytes,
+    torchao), or real numbers that were rounded. Whether an error of the weights does harm cannot be told from weights:
+    rules that need it are not judged.
+
+    Args:
+        float_weights: The weights before quantization.
+        quantized_weights: The weights after it.
+        rules: Rules and thresholds; the built-in ones by default.
+        output: Folder for the report; None writes nothing.
+        formats: What to write there: html, markdown, json, png.
+        threads: Processor threads; all cores up to 8 by default. Each takes about 20 MB.
+        progress: Called with "weights", tensors done and tensors in all.
+
+    Returns:
+        The diagnosis; ``layers`` in it are the weights of linear layers and embeddings.
+
+    Raises:
+        QuantmedicError: A checkpoint cannot be read, they do not belong together, or the report cannot be written.
+    """
+    base = rules or load_rulebase()
+    case = collect_weights(float_weights, quantized_weights, threads=threads, progress=progress)
+    diagnosis = judge(case, base)
+    if output is not None:
+        write_report(diagnosis, output, formats=formats, rules=base, case=case)
+    return diagnosis
+
+
+def collect_weights(
+    float_weights: str | Path,
+    quantized_weights: str | Path,
+    *,
+    threads: int | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> Case:
+    """The measurements of ``compare_weights`` as a case, to be judged or saved.
+
+    Raises:
+        ModelError: A checkpoint cannot be read, or they do not belong together.
+    """
+    from quantmedic.collectors.from_checkpoint.collect import collect
+
+    return collect(
+        Path(float_weights), Path(quantized_weights), version=quantmedic.__version__, threads=threads, progress=progress
+    )

@@ -1,0 +1,111 @@
+"""What commands share at the terminal: progress, Ctrl-C, what it can show, and the last word on failure."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from quantmedic.reports.terminal.console import Verbosity
+
+
+def collect_case(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
+    """A measured case, with progress shown; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
+    import quantmedic
+
+    try:
+        with progress_bars() as progress, interrupted_by_termination():
+            return quantmedic.collect(float_model, quantized_model, progress=progress, checkpoint=checkpoint, **options)
+    except KeyboardInterrupt as interrupt:
+        case = getattr(interrupt, "case", None)
+        if case is None or checkpoint is None:
+            raise
+        seen = " and ".join(f"{d.seen} {role} samples" for role, d in case.record.datasets.items())
+        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
+        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
+        sys.exit(130)
+
+
+@contextmanager
+def interrupted_by_termination() -> Iterator[None]:
+    """SIGTERM, which batch systems send before they kill, is like Ctrl-C: what was measured is kept."""
+    import signal
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar per data set on a terminal's stderr, with the time left."""
+    if not sys.stderr.isatty():
+        yield lambda stage, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task("trials (s)" if stage == "trials" else stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield show
+
+
+def with_color() -> bool:
+    """Standard output is a terminal, and nobody asked for no colour."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def verbosity(quiet: bool, verbose: bool) -> "Verbosity":
+    """How much to print: the verdict alone wins over all layers."""
+    return "quiet" if quiet else "verbose" if verbose else "normal"
+
+
+def wrote_text(files: Iterable[tuple[Path, int]]) -> str:
+    """The line that ends a command: files and their sizes."""
+    return "wrote " + ", ".join(f"{path} ({size_text(size)})" for path, size in files)
+
+
+def ascii_only() -> bool:
+    """The terminal's encoding knows nothing else."""
+    return not (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
+
+
+def print_markdown(text: str) -> None:
+    """Markdown as it is into a pipe, laid out on a terminal."""
+    if not sys.stdout.isatty():
+        click.echo(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(width=100).print(Markdown(text))
+
+
+def size_text(size: int) -> str:
+    """Bytes as kB or MB."""
+    return f"{size / 1000:.0f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+
+
+def fail(text: str) -> NoReturn:
+    """Say what was wrong, and leave with exit code 2."""
+    head, _, rest = text.partition("\n")
+    click.echo(click.style("error: ", fg="red", bold=True) + head, err=True)
+    if rest:
+        click.echo(rest, err=True)
+    sys.exit(2)

@@ -1,0 +1,1 @@
+"""Files that a team keeps: the policy and the history of checks."""

@@ -1,0 +1,237 @@
+"""The policy file of ``quantmedic check``: found, read, and applied to the rules."""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import date
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from quantmedic.api.thresholds import translate
+from quantmedic.engine.errors import PolicyError, RuleError
+from quantmedic.engine.gate.policy import Policy, PolicyFile
+from quantmedic.engine.rules.rule import RuleBase, matches
+from quantmedic.reports.text import visible
+from quantmedic.store.policy_mistakes import (
+    EXPLAIN,
+    POLICY_NAME,
+    TABLE,
+    Mistake,
+    dotted,
+    place,
+    quoted,
+    refusal,
+    refuse,
+    refused,
+    unknown_rule,
+    wrong_budgets,
+    wrong_thresholds,
+)
+from quantmedic.store.toml_lines import DEEPEST, Key, key_lines, too_deep
+
+PYPROJECT = "pyproject.toml"
+#: Bytes that a policy may have.
+LARGEST = 1 << 20
+_MENTION = re.compile(r"""tool["']?\s*\.\s*["']?quantmedic""")
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+def find_policy(start: Path) -> Path | None:
+    """The policy in force in a folder: the nearest upward, as far as the root of the file system.
+
+    A folder has one where it holds a ``quantmedic.toml``, else a ``pyproject.toml`` with a table ``[tool.quantmedic]``.
+    A ``pyproject.toml`` that is not TOML counts where it mentions that table, so that `load_policy` refuses it.
+
+    Raises:
+        PolicyError: A ``pyproject.toml`` on the way cannot be read.
+    """
+    folder = Path(os.path.realpath(start))
+    for above in (folder, *folder.parents):
+        # A link into the void is found as well: a policy that cannot be read must not be passed over.
+        if os.path.lexists(above / POLICY_NAME):
+            return above / POLICY_NAME
+        if os.path.isfile(above / PYPROJECT) and _holds_policy(above / PYPROJECT):
+            return above / PYPROJECT
+    return None
+
+
+def load_policy(path: Path) -> PolicyFile:
+    """Read a policy: a whole TOML file, or ``[tool.quantmedic]`` of one that is called ``pyproject.toml``.
+
+    Raises:
+        PolicyError: It cannot be read, is not TOML, or has keys or values that a policy cannot have; names the line of
+            every mistake.
+    """
+    text = _text(path)
+    table: Any = _parsed(path, text)
+    inside: Key = TABLE if path.name == PYPROJECT else ()
+    for name in inside:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    if table is None:
+        raise PolicyError(
+            "there is no policy in this file",
+            where=place(path),
+            help=f"add a table [{dotted(TABLE)}], or write a {POLICY_NAME}",
+        )
+    found = key_lines(text)
+    lines = {dotted(key[len(inside) :]): line for key, line in found.items() if key[: len(inside)] == inside}
+    file = PolicyFile(path=path, lines=lines)
+    if not isinstance(table, Mapping):
+        raise refusal(file, [Mistake((), f"{dotted(TABLE)} must be a table")])
+    try:
+        file = PolicyFile(Policy.model_validate(_frozen(table), strict=True), path, lines)
+    except ValidationError as error:
+        raise refusal(file, chain(refused(error), wrong_thresholds(table.get("thresholds")))) from error
+    refuse(file, chain(wrong_thresholds(file.policy.thresholds), wrong_budgets(file)))
+    return file
+
+
+def policy_folders(file: PolicyFile) -> list[Path]:
+    """Folders of the user's own rules, for `load_rulebase`.
+
+    Raises:
+        PolicyError: One is no folder.
+    """
+    names = file.policy.rules.folders
+    folders = [file.beside(name) for name in names]
+    missing = (
+        Mistake(("rules", "folders", number), f"no such rule folder: {quoted(names[number])}")
+        for number, folder in enumerate(folders)
+        if not folder.is_dir()
+    )
+    refuse(file, missing, help="folders of rules are looked up from the folder of the policy")
+    return folders
+
+
+def apply_policy(base: RuleBase, file: PolicyFile) -> RuleBase:
+    """The rules that a policy selects, with its thresholds.
+
+    Raises:
+        PolicyError: A rule that the policy names does not exist, or is to fail and is left out at once; a threshold
+            does not exist or cannot have this value.
+    """
+    choice = file.policy.rules
+    unknown = chain(_unknown_rules(base, file.policy), _refused_thresholds(base, file.policy.thresholds))
+    refuse(file, unknown, help="list them: quantmedic rules, or quantmedic rules --thresholds")
+    chosen = base.choose(choice.select, choice.ignore)
+    idle = (
+        Mistake(("check", "fail_on", "rules", number), f"{quoted(rule)} is to fail, but [rules] leaves it out")
+        for number, rule in enumerate(file.policy.check.fail_on.rules)
+        if not any(matches(each, rule) for each in chosen.rules)
+    )
+    refuse(file, idle)
+    origin = file.path.name if file.path is not None else POLICY_NAME
+    return chosen.with_thresholds(translate(file.policy.thresholds), origin)
+
+
+def _unknown_rules(base: RuleBase, policy: Policy) -> Iterator[Mistake]:
+    named: list[tuple[Key, str]] = [
+        *((("rules", "select", number), rule) for number, rule in enumerate(policy.rules.select)),
+        *((("rules", "ignore", number), rule) for number, rule in enumerate(policy.rules.ignore)),
+        *((("check", "fail_on", "rules", number), rule) for number, rule in enumerate(policy.check.fail_on.rules)),
+        *((("ignore", number, "rule"), exemption.rule) for number, exemption in enumerate(policy.ignore)),
+    ]
+    for key, selector in named:
+        if not any(matches(rule, selector) for rule in base.rules):
+            yield Mistake(key, unknown_rule(selector, base))
+
+
+def _refused_thresholds(base: RuleBase, thresholds: Mapping[str, Any]) -> Iterator[Mistake]:
+    for name, value in thresholds.items():
+        try:
+            base.with_thresholds(translate({name: value}), "")
+        except RuleError as error:
+            yield Mistake(("thresholds", name), visible(error.message, 200))
+
+
+def _holds_policy(path: Path) -> bool:
+    raw = _bytes(path)
+    text = raw.decode("utf-8", errors="replace")
+    if "quantmedic" not in text:
+        return False
+    if len(raw) <= LARGEST and not too_deep(text):
+        try:
+            tool = tomllib.loads(text).get("tool")
+        except ValueError:
+            pass  # broken: what it mentions decides
+        else:
+            return isinstance(tool, Mapping) and "quantmedic" in tool
+    return bool(_MENTION.search(text))
+
+
+def _bytes(path: Path) -> bytes:
+    """The file, or a little more of it than a policy may have."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(LARGEST + 1)
+    except IsADirectoryError as error:
+        help = f"name the file in it: --config {POLICY_NAME}"
+        raise PolicyError("the policy is a folder", where=place(path), help=help) from error
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or error
+        help = "name another one with --config FILE"
+        raise PolicyError("the policy cannot be read", where=f"{place(path)}: {cause}", help=help) from error
+
+
+def _text(path: Path) -> str:
+    raw = _bytes(path)
+    if len(raw) > LARGEST:
+        help = f"keep it in a file of its own, {POLICY_NAME}"
+        raise PolicyError(f"the policy is larger than {LARGEST >> 20} MiB", where=place(path), help=help)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise PolicyError("the policy is not UTF-8 text", where=place(path, line), help="save it as UTF-8") from error
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    if line := too_deep(text):
+        raise PolicyError(f"the policy is nested deeper than {DEEPEST} levels", where=place(path, line), help=EXPLAIN)
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        what, _, at = str(error).partition(" (at ")
+        found = re.match(r"line (\d+)", at)
+        line = int(found[1]) if found else text.count("\n") + 1 if at else None
+        source = visible(text.split("\n")[line - 1].strip(), 80) if line else ""
+        where = f"{place(path, line)}: {source}" if source else place(path, line)
+        raise PolicyError(f"the policy is not TOML: {_plain(what)}", where=where, help=EXPLAIN) from error
+
+
+def _plain(what: str) -> str:
+    """What tomllib says, without Python's words."""
+    if re.match(r"Cannot (declare .* twice|overwrite|mutate)", what):
+        return "a table or key is given twice"
+    if "digits" in what:
+        return "a number has too many digits"
+    return visible(what[:1].lower() + what[1:], 120)
+
+
+def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table as the strict model takes it: lists as tuples, quoted dates as dates."""
+    whole: dict[str, Any] = _with_tuples(table)
+    exemptions = whole.get("ignore")
+    for exemption in exemptions if isinstance(exemptions, tuple) else ():
+        if isinstance(exemption, dict) and "expires" in exemption:
+            exemption["expires"] = _as_date(exemption["expires"])
+    return whole
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _with_tuples(item) for key, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+
+
+def _as_date(value: Any) -> Any:
+    if not isinstance(value, str) or not _ISO_DATE.fullmatch(value):
+        return value
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        return value

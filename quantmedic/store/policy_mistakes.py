@@ -1,0 +1,257 @@
+"""What is wrong with a policy file, in words that need no knowledge of Python: key, value, line, and what was meant."""
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from quantmedic.collectors.data.functions import FUNCTION
+from quantmedic.collectors.data.metrics import BUILT_IN
+from quantmedic.engine.errors import PolicyError
+from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget, Policy, PolicyFile
+from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.reports.text import visible
+from quantmedic.store.toml_lines import Key
+
+POLICY_NAME = "quantmedic.toml"
+#: Table of a ``pyproject.toml`` that holds a policy.
+TABLE = ("tool", "quantmedic")
+EXPLAIN = "quantmedic explain check tells every key"
+#: Mistakes that one error lists.
+MOST_LISTED = 20
+#: What each key of a policy takes, in the words of an error; a key of a list of tables is named without its place.
+WANTED: Mapping[str, str] = {
+    "check": "a table, under [check]",
+    "check.fail_on": 'a table such as {severity = "high"}',
+    "check.fail_on.severity": '"high", "medium", "low", "info" or "never"',
+    "check.fail_on.rules": 'a list of rules such as ["S003"]',
+    "check.fail_on.known": "true or false",
+    "check.verdicts": 'a table such as {insufficient_data = "pass"}',
+    "check.verdicts.insufficient_data": '"fail" or "pass"',
+    "check.verdicts.anomalous": '"fail" or "pass"',
+    "check.coverage": "a table such as {min = 0.9}",
+    "check.coverage.min": "a share from 0 to 1",
+    "check.baseline": "the name of a file",
+    "check.budget": "a list of tables, each under [[check.budget]]",
+    "check.budget.metric": 'a name such as "top1"',
+    "check.budget.max_drop": "a number from 0 on",
+    "check.budget.min": "a number",
+    "check.budget.unit": '"points", "percent" or "absolute"',
+    "check.budget.output": "the name of an output",
+    "check.budget.confidence": "a number between 0.5 and 1 such as 0.95",
+    "rules": "a table, under [rules]",
+    "rules.select": 'a list of rules such as ["W", "S003"]',
+    "rules.ignore": 'a list of rules such as ["D012"]',
+    "rules.folders": 'a list of folders such as ["ci/rules"]',
+    "thresholds": "a table of names and numbers, under [thresholds]",
+    "ignore": "a list of tables, each under [[ignore]]",
+    "ignore.rule": 'a rule such as "A004"',
+    "ignore.layers": 'a list of patterns such as ["head/*"]',
+    "ignore.reason": "a text that tells why",
+    "ignore.expires": 'a date such as 2026-11-30, or "never"',
+}
+
+
+class Mistake(NamedTuple):
+    """One mistake and the key that it stands at."""
+
+    key: Key
+    text: str
+
+
+def refusal(file: PolicyFile, mistakes: Iterable[Mistake], help: str = EXPLAIN) -> PolicyError:
+    """One error for all mistakes, in the order of their lines; the rest is not looked for beyond ``MOST_LISTED``."""
+    found = list(islice(mistakes, MOST_LISTED + 1))
+    placed = sorted(((file.line(dotted(key)), text) for key, text in found), key=lambda each: each[0])
+    path = file.path if file.path is not None else Path(POLICY_NAME)
+    if len(placed) == 1:
+        ((line, text),) = placed
+        return PolicyError(text, where=place(path, line), help=help)
+    rows = [f"{place(path, line)}: {text}" for line, text in placed[:MOST_LISTED]]
+    many = f"more than {MOST_LISTED}" if len(placed) > MOST_LISTED else str(len(placed))
+    return PolicyError(f"the policy has {many} mistakes", where=rows, help=help)
+
+
+def refuse(file: PolicyFile, mistakes: Iterable[Mistake], help: str = EXPLAIN) -> None:
+    """Raise one error for the mistakes where there are any."""
+    found = list(islice(mistakes, MOST_LISTED + 1))
+    if found:
+        raise refusal(file, found, help)
+
+
+def place(path: Path, line: int | None = None) -> str:
+    """``file:line``, which no CI system takes for a command, whatever the file is called."""
+    shown = visible(str(path))
+    shown = f"./{shown}" if shown.startswith((":", "#")) else shown
+    return f"{shown}:{line}" if line else shown
+
+
+def dotted(key: Key) -> str:
+    """A key as `PolicyFile.lines` names it."""
+    return ".".join(map(str, key))
+
+
+def refused(error: ValidationError) -> Iterator[Mistake]:
+    """What pydantic refused, in our words; of the parts of a union one."""
+    seen = set()
+    for found in error.errors(include_url=False):
+        mistake = _refused(found)
+        if mistake.key not in seen:
+            seen.add(mistake.key)
+            yield mistake
+
+
+def wrong_thresholds(table: Any) -> Iterator[Mistake]:
+    """Thresholds that are no finite numbers."""
+    for name, value in table.items() if isinstance(table, Mapping) else ():
+        key = ("thresholds", name)
+        # XQuant's thresholds of errors are one table, with a number per metric.
+        nested = name == "threshold_quantize_error" and isinstance(value, Mapping)
+        for each, number in [((*key, metric), of) for metric, of in value.items()] if nested else [(key, value)]:
+            if not _is_finite(number):
+                yield Mistake(each, f"{_named(each)} must be a finite number, not {_shown(number)}")
+
+
+def wrong_budgets(file: PolicyFile) -> Iterator[Mistake]:
+    """Budgets of a metric that does not exist, in a unit that it cannot have, or of a figure that has one already."""
+    first: dict[tuple[str, str | None], int] = {}
+    metrics = (*BUILT_IN, AGREEMENT, SQNR)
+    for number, budget in enumerate(file.policy.check.budget):
+        key = ("check", "budget", number)
+        if budget.metric not in metrics and not FUNCTION.fullmatch(budget.metric):
+            near = suggestion(budget.metric, metrics) or f"; known: {', '.join(metrics)} and module:function"
+            yield Mistake((*key, "metric"), f"unknown metric {quoted(budget.metric)}{near}")
+        if budget.unit == "points" and budget.metric in set(BUILT_IN) - set(SHARES):
+            yield Mistake((*key, "unit"), f"{budget.metric} has no points: write percent or absolute")
+        if (twin := first.setdefault((budget.metric, budget.output), number)) != number:
+            line = file.line(f"check.budget.{twin}")
+            yield Mistake(key, f"{_figure(budget)} has a budget already, on line {line}")
+
+
+def unknown_rule(selector: str, base: RuleBase) -> str:
+    """A selector that matches no rule."""
+    names = [name for rule in base.rules for name in (rule.id, rule.name, rule.cause, rule.family)]
+    return f"no rule matches {quoted(selector)}{suggestion(selector, names)}"
+
+
+def quoted(text: str) -> str:
+    """A text of the policy inside of a message."""
+    return f'"{visible(text, 60)}"'
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The nearest known name, whatever case and hyphens it was written with; nothing where none is near."""
+    by_plain = {_folded(each): each for each in known}
+    near = difflib.get_close_matches(_folded(name[:100]), by_plain, n=1)
+    return f'; did you mean "{by_plain[near[0]]}"?' if near else ""
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _refused(found: Any) -> Mistake:
+    kind, loc, value = found["type"], found["loc"], found["input"]
+    if kind == "extra_forbidden":
+        return _unknown_key(loc)
+    key, annotation = _field_at(loc)
+    name = _named(key)
+    if kind == "value_error":
+        return Mistake(key, visible(found["msg"].removeprefix("Value error, "), 200))
+    if kind == "missing":
+        return Mistake(key, f"{name} is missing: write {WANTED[name]}")
+    if isinstance(key[-1], int):
+        wanted = "a table" if name in ("check.budget", "ignore") else "text that is not empty"
+        near = "; rules are left out by ignore under [rules]" if name == "ignore" else ""
+        return Mistake(key, f"each of {name} must be {wanted}, not {_shown(value)}{near}")
+    near = suggestion(value, _choices(annotation)) if isinstance(value, str) else ""
+    return Mistake(key, f"{name} must be {WANTED[name]}, not {_shown(value)}{near}")
+
+
+def _unknown_key(key: Key) -> Mistake:
+    *above, last = key
+    table, name = _named(tuple(above)), str(last)
+    homes = [known.rpartition(".")[0] for known in WANTED if known.rpartition(".")[2] == name]
+    siblings = [known.rpartition(".")[2] for known in WANTED if known.rpartition(".")[0] == table]
+    if key == TABLE[:1]:
+        near = f": a {POLICY_NAME} has its tables without [{dotted(TABLE)}]"
+    elif homes:
+        near = f"; it belongs in {_header(homes[0])}"
+    else:
+        near = suggestion(name, siblings)
+    return Mistake(key, f"unknown key {quoted(name)} in {_header(table)}{near}")
+
+
+def _header(table: str) -> str:
+    """A table as the file writes it."""
+    if not table:
+        return "the policy"
+    return f"[[{table}]]" if f"[[{table}]]" in WANTED[table] else f"[{table}]"
+
+
+def _field_at(loc: Iterable[str | int]) -> tuple[Key, Any]:
+    """Key and annotation of the field that pydantic speaks of, whose places go on into the parts of a union."""
+    model: type[BaseModel] | None = Policy
+    key: Key = ()
+    annotation: Any = Policy
+    for part in loc:
+        if isinstance(part, str):
+            if model is None or part not in model.model_fields:
+                break
+            annotation = model.model_fields[part].annotation
+            model = next((each for each in _parts(annotation) if _is_model(each)), None)
+        key += (part,)
+    return key, annotation
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _choices(annotation: Any) -> list[str]:
+    return [part for part in _parts(annotation) if isinstance(part, str)]
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _figure(budget: Budget) -> str:
+    of = f" of output {quoted(budget.output)}" if budget.output is not None else ""
+    return f"{quoted(budget.metric)}{of}"
+
+
+def _named(key: Key) -> str:
+    """A key as `WANTED` and messages name it: without places in lists."""
+    return visible(".".join(part for part in key if isinstance(part, str)), 120)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quoted(value)
+        case dict():
+            return "a table"
+        case list() | tuple():
+            return "a list"
+        case date():
+            return value.isoformat()
+        case int() if abs(value) >= 10**18:
+            return "a number that is too large"
+    return visible(str(value), 60)

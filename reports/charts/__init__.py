@@ -1,0 +1,1 @@
+"""Charts: geometry here, drawing in the templates."""

@@ -1,0 +1,309 @@
+"""SARIF 2.1.0: the gate's verdict for code scanning.
+
+The format is that of the OASIS standard; which of its properties are filled in, and the limits, are what GitHub reads
+and takes.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.gate.records import CheckedFinding, CheckReport, GateLine
+from quantmedic.reports.machines.alarms import (
+    FINDINGS_SHOWN,
+    LEVELS,
+    Alarm,
+    Level,
+    alarm_lines,
+    alarms_of,
+    failed_gates,
+    findings_line,
+    gate_level,
+    gate_text,
+    location,
+    remedy_text,
+)
+from quantmedic.reports.machines.json import inert_json
+from quantmedic.reports.sections.gate import check_of
+from quantmedic.reports.text import capital, name, printable, sentence, unlinked, visible
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+#: Results that GitHub shows, and characters of a description that it takes.
+RESULTS_SHOWN, DESCRIPTION_LIMIT = 5000, 1024
+#: Layers named in ``logicalLocations``: more would only make the file large.
+LAYERS_NAMED, UNIT_LIMIT = 50, 24
+#: Words for the probability that a rule is right, from the lowest probability that they stand for.
+PRECISIONS = ((0.9, "very-high"), (0.75, "high"), (0.5, "medium"), (0.0, "low"))
+#: Gates by kind: what they ask for, and what to do where they do not pass.
+GATES: Mapping[str, tuple[str, str]] = {
+    "accuracy": (
+        "The quantized model may lose no more of the task metric than the policy allows.",
+        "Follow the first remedy of the report. Where the interval straddles the limit, measure on more samples.",
+    ),
+    "agreement": (
+        "Both models shall predict the same class for the share of the samples that the policy asks for.",
+        "Follow the first remedy of the report. Where the interval straddles the limit, measure on more samples.",
+    ),
+    "sqnr": (
+        "The noise that quantization adds to an output shall stay below the signal by what the policy asks for.",
+        "Follow the first remedy of the report.",
+    ),
+    "data": (
+        "The data shall be read to the end.",
+        "Go on with the interrupted run: the same command with --resume.",
+    ),
+    "comparison": (
+        "The float model shall be one that the quantized model can be held against.",
+        "Give the model as it was before quantization, and data on which its outputs are finite.",
+    ),
+    "coverage": (
+        "The share of the compute operators that run quantized shall reach what the policy asks for.",
+        "Look for operators that the toolchain left in float, and for options that exclude them.",
+    ),
+    "gain": (
+        "The quantized model is better than the float model by more than quantization can explain.",
+        "Look for a fault of the evaluation: other data, preprocessing or labels for one of the two models.",
+    ),
+    "exemptions": (
+        "The exemptions of the policy shall be in force and match something.",
+        "Remove or renew what the message names.",
+    ),
+}
+
+
+def render_sarif(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> str:
+    """One run with a result per cause and per gate that did not pass; causes that are exempted throughout are left out.
+
+    Fingerprints hang on rule and model alone, so that an alert stays the same whatever is measured, and is another one
+    for another model. Beyond 5 000 results the last are left out, and a notification says so.
+
+    Args:
+        diagnosis: With the verdict of a gate.
+        manuals: Pages of the manual by their path without suffix; a rule's page is its help.
+
+    Raises:
+        QuantmedicError: The diagnosis was made without a gate.
+    """
+    check = check_of(diagnosis)
+    alarms = [alarm for alarm in alarms_of(diagnosis) if not alarm.is_exempted]
+    gates = failed_gates(check)
+    results = [*(_gate_result(gate, check) for gate in gates), *(_cause_result(alarm, check) for alarm in alarms)]
+    shown = _fingerprinted(results[:RESULTS_SHOWN], check)
+    rules = _rules([*(_gate_rule(g, check, manuals) for g in gates), *(_cause_rule(a, manuals) for a in alarms)], shown)
+    places = {rule["id"]: place for place, rule in enumerate(rules)}
+    run = {
+        "tool": {"driver": {"name": "quantmedic", "version": diagnosis.quantmedic_version, "rules": rules}},
+        "automationDetails": {"id": f"quantmedic/{_quoted(check.model)}/"},
+        "invocations": [_invocation(check, len(results) - len(shown))],
+        "results": [result | {"ruleIndex": places[result["ruleId"]]} for result in shown],
+    }
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return inert_json(json.dumps(log, indent=1, allow_nan=False))
+
+
+def _invocation(check: CheckReport, left_out: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "executionSuccessful": True,
+        "exitCode": check.exit_code,
+        "exitCodeDescription": check.verdict,
+    }
+    if left_out:
+        text = f"{left_out} results are left out: no more than {RESULTS_SHOWN} are shown."
+        found["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+    return found
+
+
+def _rules(described: Iterable[dict[str, Any]], results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each rule once, and only those that have results."""
+    used = {result["ruleId"] for result in results}
+    rules: dict[str, dict[str, Any]] = {}
+    for rule in described:
+        if rule["id"] in used:
+            rules.setdefault(rule["id"], rule)
+    return list(rules.values())
+
+
+def _cause_rule(alarm: Alarm, manuals: Mapping[str, str]) -> dict[str, Any]:
+    page = manuals.get(alarm.rule, "")
+    short = sentence(alarm.name.replace("-", " "))
+    help_ = {"text": f"{_remedies(alarm)}\nquantmedic explain {alarm.rule} prints the page of the manual."}
+    if page.strip():
+        help_["markdown"] = unlinked(printable(page))
+    rule = _rule(alarm.rule, alarm.name, short, _first_paragraph(page) or short, help_, alarm.level, alarm.family)
+    if len(alarm.cause.rules) == 1:  # Where several rules speak, the confidence is that of the surest, not of this one.
+        likely = alarm.cause.confidence
+        rule["properties"]["precision"] = next(word for least, word in PRECISIONS if likely >= least)
+    return rule
+
+
+def _remedies(alarm: Alarm) -> str:
+    others = [f"Or: {capital(name(advice.title))}." for advice in alarm.cause.remedies[1:]]
+    return "\n".join([sentence(remedy_text(alarm)), *others]) if alarm.cause.remedies else "No remedy is advised."
+
+
+def _gate_rule(gate: GateLine, check: CheckReport, manuals: Mapping[str, str]) -> dict[str, Any]:
+    asks, todo = GATES[gate.kind]
+    help_ = {"text": todo}
+    if page := manuals.get("general/check", "").strip():
+        help_["markdown"] = f"{todo}\n\n{unlinked(printable(page))}"
+    short = f"The gate of {gate.kind} did not pass."
+    return _rule(_gate_id(gate), f"gate of {gate.kind}", short, asks, help_, gate_level(gate, check), "gate")
+
+
+def _gate_id(gate: GateLine) -> str:
+    return f"gate-{gate.kind}"
+
+
+def _rule(
+    code: str, title: str, short: str, full: str, help_: Mapping[str, str], level: Level, tag: str
+) -> dict[str, Any]:
+    return {
+        "id": code,
+        "name": title,
+        "shortDescription": {"text": _cut(short)},
+        "fullDescription": {"text": _cut(full)},
+        "help": help_,
+        "defaultConfiguration": {"level": level},
+        "properties": {"tags": ["quantization", tag]},
+    }
+
+
+def _first_paragraph(page: str) -> str:
+    """What a page of the manual says first, without links and marks."""
+    for block in page.split("\n\n"):
+        lines = [line for line in block.strip().splitlines() if not line.startswith("#")]
+        if lines and not lines[0].startswith(("|", "```", "- ", "* ")):
+            return visible(unlinked(" ".join(line.strip() for line in lines)).replace("`", ""))
+    return ""
+
+
+def _cause_result(alarm: Alarm, check: CheckReport) -> dict[str, Any]:
+    cause = alarm.cause
+    said = f"{alarm.message} ({_model(check)}, {cause.severity}, confidence {100 * cause.confidence:.0f} %)"
+    lines = [sentence(said), *alarm_lines(alarm, check)]
+    subjects = list(dict.fromkeys(finding.subject for finding in alarm.counted)) or list(cause.subjects)
+    properties = {
+        "cause": name(cause.cause),
+        "severity": cause.severity,
+        "confidence": cause.confidence,
+        "predictedGainDb": cause.predicted_gain_db,
+        "measuredGainDb": cause.measured_gain_db,
+        "findings": [_properties(_finding(finding, check)) for finding in alarm.counted[:FINDINGS_SHOWN]],
+    }
+    result = _result(alarm.rule, LEVELS[cause.severity], lines, check, findings_line(check), subjects, properties)
+    return result | _baseline_state(check, alarm.counted)
+
+
+def _finding(finding: CheckedFinding, check: CheckReport) -> dict[str, Any]:
+    return {
+        "rule": visible(finding.rule, 40),
+        "subject": name(finding.subject),
+        "fact": name(finding.fact or ""),
+        "value": finding.value,
+        "comparison": name(finding.comparison or ""),
+        "threshold": finding.threshold,
+        "unit": visible(finding.unit or "", UNIT_LIMIT),
+        "before": finding.before,
+        "status": finding.status if check.baseline is not None else None,
+        "gated": finding.gated,
+    }
+
+
+def _gate_result(gate: GateLine, check: CheckReport) -> dict[str, Any]:
+    lines = [sentence(f"{name(gate.name)}: {gate_text(gate)} ({_model(check)})")]
+    properties = {
+        "gate": name(gate.name),
+        "status": gate.status,
+        "value": gate.value,
+        "low": gate.low,
+        "high": gate.high,
+        "limit": gate.limit,
+        "unit": visible(gate.unit or "", UNIT_LIMIT),
+        "confidence": gate.confidence,
+        "samples": gate.samples.now if gate.samples is not None else None,
+    }
+    result = _result(_gate_id(gate), gate_level(gate, check), lines, check, gate.line, [], properties)
+    return result | _baseline_state(check, ())
+
+
+def _result(
+    rule: str,
+    level: Level,
+    lines: Iterable[str],
+    check: CheckReport,
+    line: int,
+    subjects: Iterable[str],
+    properties: Mapping[str, Any],
+) -> dict[str, Any]:
+    place: dict[str, Any] = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": _quoted(location(check))},
+            "region": {"startLine": max(line, 1), "startColumn": 1, "endLine": max(line, 1), "endColumn": 1},
+        }
+    }
+    if names := [name(subject) for subject in subjects if subject][:LAYERS_NAMED]:
+        place["logicalLocations"] = [{"name": each, "fullyQualifiedName": each} for each in dict.fromkeys(names)]
+    return {
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": _plain("\n".join(lines))},
+        "locations": [place],
+        "properties": _properties(properties),
+    }
+
+
+def _fingerprinted(results: Iterable[dict[str, Any]], check: CheckReport) -> list[dict[str, Any]]:
+    """Results with what tells them apart, and is the same in the next run."""
+    seen: Counter[str] = Counter()
+    found = []
+    for result in results:
+        identity = (result["ruleId"], result["properties"].get("gate", ""), check.model)
+        digest = sha256(json.dumps(identity).encode()).hexdigest()[:16]
+        seen[digest] += 1
+        found.append(result | {"partialFingerprints": {"primaryLocationLineHash": f"{digest}:{seen[digest]}"}})
+    return found
+
+
+def _baseline_state(check: CheckReport, findings: Iterable[CheckedFinding]) -> dict[str, str]:
+    """All results have a state or none has, says the standard; what no baseline holds, such as a gate, is new."""
+    if check.baseline is None:
+        return {}
+    statuses = {finding.status for finding in findings}
+    state = "new" if statuses <= {"new"} else "unchanged" if statuses == {"known"} else "updated"
+    return {"baselineState": state}
+
+
+def _properties(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of it; JSON has neither NaN nor infinity."""
+    return dict(_known(values))
+
+
+def _known(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if value is None or value == "" or value == []:
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            continue
+        yield key, value
+
+
+def _plain(text: str) -> str:
+    """A message of SARIF, in which braces are doubled, and nothing is a link."""
+    return text.replace("](", "] (").replace("{", "{{").replace("}", "}}")
+
+
+def _model(check: CheckReport) -> str:
+    return name(check.model) or "?"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= DESCRIPTION_LIMIT else f"{text[: DESCRIPTION_LIMIT - 1]}…"
+
+
+def _quoted(path: str) -> str:
+    return quote(path or "?", safe="/", errors="backslashreplace")

@@ -1,0 +1,1 @@
+"""The interactive page and its data."""

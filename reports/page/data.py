@@ -1,0 +1,154 @@
+"""The data of the interactive page, one JSON object per section; ``browser/data.js`` reads them.
+
+Positions of layers are those of ``Inspection.facts.layers``. A value that was not measured is null; what is no finite
+number is the text "Infinity", "-Infinity" or "NaN", which ``Number`` reads as such.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from quantmedic.engine.case.facts import ROLES, Role
+from quantmedic.engine.diagnosis.diagnose import Diagnosis, LayerRow
+from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.reports.charts.birth import BIRTH_TITLE, ORIGINS, birth_summary, birth_text, origin
+from quantmedic.reports.charts.geometry import LIMITS, METRICS, NMSE_LIMIT, is_flagged
+from quantmedic.reports.machines.json import inert_json
+from quantmedic.reports.page.details import layer_details
+from quantmedic.reports.page.packed import pack_columns
+from quantmedic.reports.sections.columns import layer_columns
+from quantmedic.reports.sections.tables import judged_role
+from quantmedic.reports.text import visible
+
+#: Significant digits of numbers that are drawn or listed.
+DIGITS = 5
+#: Metrics of the error graphs.
+ERROR_KEYS = ("mse", "nmse", "cosine")
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str]:
+    """JSON text by section: meta, layers, errors, graph, details."""
+    sections = {
+        "meta": _meta(diagnosis),
+        "layers": _layers(diagnosis, inspection),
+        "errors": _errors(diagnosis),
+        "graph": _graph(inspection),
+        "details": layer_details(diagnosis, inspection),
+    }
+    return {name: inert_json(dump(content)).strip() for name, content in sections.items()}
+
+
+def dump(content: Any) -> str:
+    """Compact JSON with short numbers."""
+    return json.dumps(_short(content), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def _short(value: Any) -> Any:
+    """Numbers to ``DIGITS`` significant digits, names visible, NaN as text."""
+    match value:
+        case bool() | int() | None:
+            return value
+        case float():
+            return _rounded(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
+        case str():
+            return visible(value)
+        case Mapping():
+            return {str(key): _short(item) for key, item in value.items()}
+        case Iterable():
+            return [_short(item) for item in value]
+    return visible(str(value))
+
+
+def _rounded(value: float) -> float | int:
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def _meta(diagnosis: Diagnosis) -> dict[str, Any]:
+    places = _places(diagnosis)
+    return {
+        "role": judged_role(diagnosis),
+        "causes": [
+            {
+                "code": cause.rules[0] if cause.rules else "",
+                "cause": cause.cause,
+                "severity": cause.severity,
+                "layers": [
+                    place
+                    for layer in cause.layers
+                    for place in places.get(layer.float_name or layer.quantized_name or "", ())
+                ],
+            }
+            for cause in diagnosis.causes
+        ],
+    }
+
+
+def _places(diagnosis: Diagnosis) -> dict[str, list[int]]:
+    """Positions by name; names may repeat."""
+    places: dict[str, list[int]] = {}
+    for place, row in enumerate(diagnosis.layers):
+        places.setdefault(row.name, []).append(place)
+    return places
+
+
+def _layers(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+    columns = layer_columns(inspection.facts.layers, [row.findings for row in diagnosis.layers])
+    count = len(inspection.facts.layers)
+    return {
+        "count": count,
+        **pack_columns(columns, judged_role(diagnosis), count),
+        "degraded": [place for place, row in enumerate(diagnosis.layers) if row.degraded],
+    }
+
+
+def _errors(diagnosis: Diagnosis) -> dict[str, Any]:
+    """Everything that the error graphs draw; SQNR is -10 · log10(nmse) and therefore left out."""
+    limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
+    rows, judged = diagnosis.layers, judged_role(diagnosis)
+    flagged = {
+        f"{metric}-{role}": [place for place, row in enumerate(rows) if is_flagged(row, metric, role, limits)]
+        for metric in METRICS
+        for role in ROLES
+    }
+    return {
+        "limits": {metric: limits.get(LIMITS[metric]) for metric in METRICS} | {"nmse": limits.get(NMSE_LIMIT)},
+        "flagged": flagged,
+        "index": [row.index for row in rows] if any(row.index != place for place, row in enumerate(rows)) else None,
+        "sets": {role: _error_set(rows, role) for role in ROLES},
+        "birth": {
+            "title": BIRTH_TITLE,
+            "role": judged,
+            "added": [row.added_nmse for row in rows],
+            "origins": ORIGINS,
+            "origin": [ORIGINS.index(word) if (word := origin(row, judged)) else None for row in rows],
+            "text": birth_text(rows, judged),
+            "summary": birth_summary(rows, judged),
+        },
+    }
+
+
+def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, Any] | None:
+    """Errors of all layers on one data set; None where none was measured."""
+    here = [getattr(row, role) for row in rows]
+    if all(errors.accumulated.mse is None and errors.rounding.mse is None for errors in here):
+        return None
+    samples = {errors.samples or 0 for errors in here} - {0}
+    return {
+        "samples": [min(samples, default=None), max(samples, default=None)],
+        "accumulated": {key: [getattr(errors.accumulated, key) for errors in here] for key in ERROR_KEYS},
+        "rounding": {key: [getattr(errors.rounding, key) for errors in here] for key in ERROR_KEYS},
+    }
+
+
+def _graph(inspection: Inspection) -> dict[str, Any]:
+    """Edges as pairs of positions in one list, -1 where an input of the network is read; names, attributes."""
+    record = inspection.case.record
+    names = [tensor.float_name or tensor.name for tensor in record.tensors if tensor.is_input]
+    return {
+        "edges": [end for edge in inspection.edges for end in edge],
+        "input": ", ".join(names) or "input",
+        "attributes": {str(place): op.attributes for place, op in enumerate(record.operators) if op.attributes},
+    }

@@ -1,0 +1,170 @@
+"""What the page's drawer shows of each layer beyond the table, within a budget of bytes; see ``browser/drawer.js``.
+
+All layers come with their findings. Distributions, channels and near misses go to as many as fit, in the order of
+those with findings, degraded ones and those of the lowest SQNR; the first get more channels and finer bins.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quantmedic.engine.case.facts import ROLES
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.diagnosis.inspection import Inspection, LayerDetail
+from quantmedic.engine.formulas.spreads import SPREAD_BINS, Channels, Spread
+from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.near import NearMiss
+from quantmedic.reports.page.packing import pack_counts, pack_levels, pack_places, pack_reals
+
+#: Bytes of the section: for small networks, per layer, and at most.
+LEAST_BYTES, LAYER_BYTES, MOST_BYTES = 52_000, 1_000, 3_300_000
+#: Bins and channels that a layer can be granted, from poor to rich; what does not fit at the poorest has neither.
+GRANTS = ((32, 16), (64, 16), (64, 64), (64, 256))
+#: Bytes per bin of one distribution, per channel of activations and of weights, and of what stands around them.
+_BIN, _CHANNEL, _WEIGHT_CHANNEL, _AROUND = 2, 11, 17, 45
+#: No layer's details take less: so many layers are worth looking up.
+_LEAST_DETAIL = 300
+
+
+def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+    """The section ``details`` of the page."""
+    budget = min(max(LEAST_BYTES, LAYER_BYTES * len(diagnosis.layers)), MOST_BYTES)
+    inputs = _inputs(inspection)
+    findings = _findings(diagnosis, inspection)
+    explained = {(f.rule, f.subject): _code(cause) for cause in diagnosis.causes for f in cause.absorbs}
+    rows: dict[int, dict[str, Any]] = {}
+    for place, found in enumerate(findings):
+        row: dict[str, Any] = {"inputs": inputs[place]} if place in inputs else {}
+        if found:
+            row["findings"] = [[f.rule.id, f.message, explained.get((f.rule.id, f.subject))] for f in found]
+        rows[place] = row
+        budget -= 16 + 5 * len(row.get("inputs", ())) + sum(30 + len(f.message) for f in found)
+    order = _order(diagnosis)[: max(budget // _LEAST_DETAIL, 0)]
+    details = dict(zip(order, inspection.details(order), strict=True))
+    facts: dict[str, int] = {}
+    granted = _grant(details, budget)
+    for place, (bins, channels) in granted.items():
+        rows[place] |= _detail(details[place], bins, channels, facts)
+    near = [miss for place in granted for miss in details[place].near]
+    return {
+        "shown": len(granted),
+        "rules": _rules(diagnosis, findings, near),
+        "facts": list(facts),
+        "layers": {place: row for place, row in rows.items() if row},
+    }
+
+
+def _findings(diagnosis: Diagnosis, inspection: Inspection) -> list[list[Finding]]:
+    """Findings of each layer, of the rules that its row names."""
+    known = inspection.findings({rule for row in diagnosis.layers for rule in row.findings})
+    return [[f for f in known.get(row.name, ()) if f.rule.id in row.findings] for row in diagnosis.layers]
+
+
+def _order(diagnosis: Diagnosis) -> list[int]:
+    """Layers by how much they are worth looking at."""
+
+    def key(place: int) -> tuple[Any, ...]:
+        row = diagnosis.layers[place]
+        levels = [
+            level
+            for errors in (row.validation, row.representative)
+            if (level := errors.accumulated.sqnr_db) is not None
+        ]
+        measured = levels or ([row.weight_sqnr_db] if row.weight_sqnr_db is not None else [])
+        return not row.findings, not row.degraded, not measured, min(measured, default=0.0), place
+
+    return sorted(range(len(diagnosis.layers)), key=key)
+
+
+def _grant(details: Mapping[int, LayerDetail], budget: int) -> dict[int, tuple[int, int]]:
+    """Bins and channels for each layer that gets any."""
+    granted: dict[int, tuple[int, int]] = {}
+    spent: dict[int, int] = {}
+    for grant in GRANTS:
+        for place, detail in details.items():
+            cost = _cost(detail, *grant)
+            extra = cost - spent.get(place, 0)
+            if extra > budget or (place not in granted and grant != GRANTS[0]):
+                continue
+            budget -= extra
+            spent[place], granted[place] = cost, grant
+    return granted
+
+
+def _cost(detail: LayerDetail, bins: int, channels: int) -> int:
+    """About the bytes that a layer takes."""
+    spreads = [*detail.spreads.values(), *([detail.weight_spread] if detail.weight_spread else [])]
+    drawn = sum(_AROUND + _BIN * bins * (1 if spread.quantized is None else 2) for spread in spreads)
+    strips = sum(_AROUND + _CHANNEL * min(channels, len(c.index)) for c in detail.channels.values())
+    weights = detail.weight_channels
+    stored = _AROUND + _WEIGHT_CHANNEL * min(channels, len(weights.index)) if weights is not None else 0
+    return _AROUND + drawn + strips + stored + _AROUND * len(detail.near)
+
+
+def _detail(detail: LayerDetail, bins: int, channels: int, facts: dict[str, int]) -> dict[str, Any]:
+    """What is granted of one layer, without what is empty."""
+    spreads = [_spread(detail.spreads.get(role), bins) for role in ROLES]
+    strips = [_channels(detail.channels.get(role), channels) for role in ROLES]
+    found: dict[str, Any] = {
+        "spreads": spreads if any(spreads) else None,
+        "channels": strips if any(strips) else None,
+        "weights": _spread(detail.weight_spread, bins),
+        "weight_channels": _channels(detail.weight_channels, channels),
+        "near": [
+            [m.rule, facts.setdefault(m.fact, len(facts)), m.value, m.comparison, m.threshold] for m in detail.near
+        ],
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _spread(spread: Spread | None, bins: int) -> list[Any] | None:
+    """start, stop, low, high, clipped share, float counts, quantized counts."""
+    if spread is None:
+        return None
+    floats, stored = (
+        pack_counts(np.reshape(counts, (bins, SPREAD_BINS // bins)).sum(axis=1)) if counts is not None else None
+        for counts in (spread.floats, spread.quantized)
+    )
+    return [spread.start, spread.stop, spread.low, spread.high, spread.clipped_share, floats, stored]
+
+
+def _channels(channels: Channels | None, limit: int) -> list[Any] | None:
+    """How many there are in all, then of the worst: index, low, high, SQNR, low and high as quantized."""
+    if channels is None:
+        return None
+    ends = (channels.low, channels.high)
+    stored = (channels.quantized_low, channels.quantized_high)
+    return [
+        channels.total,
+        pack_places(channels.index[:limit]),
+        *(pack_reals(end[:limit]) for end in ends),
+        pack_levels(channels.sqnr_db[:limit]),
+        *(pack_reals(end[:limit]) for end in stored if end is not None),
+    ]
+
+
+def _rules(
+    diagnosis: Diagnosis, findings: Sequence[Sequence[Finding]], near: Sequence[NearMiss]
+) -> dict[str, list[str | None]]:
+    """Name, severity, cause and the code of the cause's card, None where it has none, of every rule that is named."""
+    causes = {cause.cause: cause for cause in diagnosis.causes}
+    rules: dict[str, list[str | None]] = {miss.rule: [miss.name, None, None, None] for miss in near}
+    for rule in {f.rule.id: f.rule for found in findings for f in found}.values():
+        cause = causes.get(rule.cause)
+        severity = cause.severity if cause is not None else rule.severity
+        rules[rule.id] = [rule.name, severity, rule.cause, _code(cause) if cause is not None else None]
+    return rules
+
+
+def _code(cause: CauseReport) -> str:
+    """What the card of a cause is known by."""
+    return cause.rules[0] if cause.rules else ""
+
+
+def _inputs(inspection: Inspection) -> dict[int, list[int]]:
+    """Layers that each layer reads; -1 for an input of the network."""
+    inputs: dict[int, list[int]] = {}
+    for writer, reader in inspection.edges:
+        inputs.setdefault(reader, []).append(writer)
+    return inputs

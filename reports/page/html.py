@@ -1,0 +1,126 @@
+"""The HTML report: one self-contained page, and the pages of the manual beside it."""
+
+import base64
+import gzip
+import hashlib
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.reports.charts.geometry import PALETTE
+from quantmedic.reports.context import Page, ReportContext, page_title
+from quantmedic.reports.manual import sibling, to_html
+from quantmedic.reports.page.data import page_sections
+from quantmedic.reports.templating import html_environment, template_variables
+
+INLINE_PALETTE = {key: f"var(--chart-{key})" for key in PALETTE}
+#: Scripts of the page in the order in which they run, as one program with one scope.
+SCRIPTS = (
+    "vendor/uPlot.iife.min.js",
+    "dom.js",
+    "format.js",
+    "data.js",
+    "state.js",
+    "charts.js",
+    "table.js",
+    "packed.js",
+    "drawer.js",
+    "tree.js",
+    "graph.js",
+    "keys.js",
+    "main.js",
+)
+THEME = ("theme.js",)
+#: What the graph's worker runs.
+WORKER = ("vendor/dagre.min.js", "layout.js")
+STYLES = ("vendor/uPlot.min.css", "page.css", "charts.css", "table.css", "drawer.css", "graph.css")
+LICENSES = ("vendor/LICENSES.txt",)
+#: A comment that has lines of its own.
+COMMENT_BLOCK = re.compile(r"^[ \t]*/\*\*.*?\*/$", re.MULTILINE | re.DOTALL)
+
+
+def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspection | None = None) -> str:
+    """``index.html``: opens from a file and loads nothing. Without its case it is a page to read, without tools.
+
+    Args:
+        context: What templates show.
+        diagnosis: The diagnosis behind it.
+        inspection: The case behind the diagnosis.
+    """
+    embedded = {page.code: page.anchor for page in context.pages}
+    articles = {page.code: Markup(_embed(page, embedded)) for page in context.pages}
+    template = html_environment().get_template("report.html")
+    theme, program = program_of(THEME), program_of(SCRIPTS)
+    return template.render(
+        **template_variables(context),
+        articles=articles,
+        palette=INLINE_PALETTE,
+        sections={name: Markup(text) for name, text in page_sections(diagnosis, inspection).items()}
+        if inspection is not None and diagnosis.layers
+        else {},
+        theme=Markup(theme),
+        program=Markup(program),
+        worker=packed_program(program_of(WORKER)),
+        licenses=program_of(LICENSES),
+        tool_style=Markup(program_of(STYLES)),
+        script_hashes=[script_hash(theme), script_hash(program)],
+    )
+
+
+@cache
+def program_of(names: Iterable[str]) -> str:
+    """Files of the page's program as one text."""
+    folder = files("quantmedic.reports") / "browser"
+    return "\n".join(_compact(folder.joinpath(name).read_text(encoding="utf-8")) for name in names) + "\n"
+
+
+def packed_program(text: str) -> str:
+    """A program as the page carries it for its worker: half the bytes that it has as text."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _compact(text: str) -> str:
+    """A file without the comments and the indentation that only its developers need."""
+    lines = (line.strip() for line in COMMENT_BLOCK.sub("", text).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def script_hash(text: str) -> str:
+    """The source expression of a Content Security Policy that lets this script run and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def render_manual_page(code: str, text: str, report: str | None) -> str:
+    """One page of the manual as a document of its own.
+
+    Args:
+        code: Path inside the manual folder without suffix.
+        text: The page in Markdown.
+        report: File name of the report that the page belongs to, None where there is none.
+    """
+    root = "../" * (code.count("/") + 1)
+    template = html_environment().get_template("page.html")
+    return template.render(
+        title=page_title(code, text),
+        body=Markup(to_html(text, link=sibling)),
+        report=f"{root}{report}" if report else "",
+        palette=INLINE_PALETTE,
+        script_hashes=[],
+    )
+
+
+def _embed(page: Page, embedded: Mapping[str, str]) -> str:
+    def link(target: str) -> str:
+        path, _, fragment = target.partition("#")
+        code = posixpath.normpath(posixpath.join(posixpath.dirname(page.code), path.removesuffix(".md")))
+        if path.endswith(".md") and code in embedded:
+            return f"#{embedded[code]}-{fragment}" if fragment else f"#{embedded[code]}"
+        return f"manual/{sibling(posixpath.normpath(posixpath.join(posixpath.dirname(page.code), target)))}"
+
+    return to_html(page.text, anchor=page.anchor, demote=2, link=link)

@@ -1,0 +1,1 @@
+"""Sections of a report: what each format shows, as plain records."""

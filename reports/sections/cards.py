@@ -1,0 +1,295 @@
+"""Cause cards: what is wrong, the proof, the remedy, and what it explains."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Annotated
+
+from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.diagnosis.advice import Advice, Present, Recovery, Withheld
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, EvidenceRow, Explained
+from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.engine.rules.rule import COMPARISONS, SHOWN
+from quantmedic.engine.rules.toolchain import Chosen
+from quantmedic.reports.sections.gate import exempted_of
+from quantmedic.reports.sections.prescription import MARKS
+from quantmedic.reports.sections.previous import tried_text
+from quantmedic.reports.sections.proof import gain_text, integer_text, judged_text, metric_text, signed, trial_text
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
+
+SUBJECTS_SHOWN = 3
+TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
+
+#: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
+HIDDEN_DB = 1.0
+
+
+@dataclass(frozen=True)
+class EvidenceLine:
+    """One fact against its threshold."""
+
+    fact: Annotated[str, "dotted path of the fact"]
+    description: Annotated[str, "formula of the fact where it stands first, else empty"]
+    value: Annotated[str, "what was measured"]
+    comparison: Annotated[str, "sign between value and threshold: >, <, =, …; empty where nothing was compared"]
+    threshold: Annotated[str, "limit that the value is compared with"]
+    subject: Annotated[str, "layer, tensor, data set or output"]
+    source: Annotated[str, "where the threshold comes from; empty for constants of the rule and where it was said"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """Text to copy."""
+
+    code: Annotated[str, "the text, with this model's names"]
+    note: Annotated[str, "remark, may be empty"]
+    checked: Annotated[str, "how far it was checked"]
+
+
+@dataclass(frozen=True)
+class ToolchainBlock:
+    """How one toolchain applies a remedy to this model."""
+
+    toolchain: Annotated[str, "name of the toolchain"]
+    examples: Annotated[tuple[Example, ...], "one or more ways to do it"]
+    preferred: Annotated[bool, "shown first: the toolchain that the report speaks for, else the first offered"]
+    own: Annotated[bool, "the toolchain that the report speaks for"]
+
+
+@dataclass(frozen=True)
+class RemedyCard:
+    """One way to repair a cause."""
+
+    title: Annotated[str, "name of the remedy"]
+    changes: Annotated[str, "what it changes"]
+    now: Annotated[tuple[str, ...], "present values of what it changes: 'weight.quantizer.granularity per_tensor'"]
+    concerns: Annotated[str, "layers or tensors that it is for, empty where it is for all that the cause concerns"]
+    unsure: Annotated[str, "facts that were not measured and would tell whether it is in place, may be empty"]
+    predicted: Annotated[str, "what it recovers at the output, simulated, with its interval; empty where not simulated"]
+    measured: Annotated[str, "what became of its trial: gain and interval, proven or why not; empty: not tried"]
+    left_integer: Annotated[str, "layers that lost their integer kernels in the trial unintended; empty: none"]
+    no_option: Annotated[str, "that the toolchain which the report speaks for has no option for it; empty: it has"]
+    cost: Annotated[str, "what it costs"]
+    unsafe: Annotated[str, "when it is useless or unsafe"]
+    toolchains: Annotated[tuple[ToolchainBlock, ...], "what to copy, per toolchain"]
+
+
+@dataclass(frozen=True)
+class WithheldLine:
+    """A remedy that is not advised."""
+
+    title: Annotated[str, "name of the remedy"]
+    because: Annotated[str, "reason"]
+    concerns: Annotated[str, "layers that the reason holds for; empty: for all"]
+
+
+@dataclass(frozen=True)
+class ExplainedLine:
+    """A finding that vanishes with the cause."""
+
+    rule: Annotated[str, "code of the rule that found it"]
+    name: Annotated[str, "name of that rule"]
+    subject: Annotated[str, "layer, tensor, data set or output"]
+    message: Annotated[str, "what was found"]
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What repairing a cause brings."""
+
+    kind: Annotated[str, "measured (by a trial) or predicted (by simulation)"]
+    text: Annotated[str, "the gain with its unit and its interval"]
+    judged: Annotated[str, "proven, and on how many samples, or why not; empty where that is not known"] = ""
+    look: Annotated[str, "how it is drawn: measured, unproven or predicted"] = "predicted"
+
+
+@dataclass(frozen=True)
+class CauseCard:
+    """One cause, ready to be printed."""
+
+    rank: Annotated[int, "place, 1 = look here first"]
+    code: Annotated[str, "code of the leading rule; names anchor and manual page"]
+    rules: Annotated[tuple[str, ...], "codes of all rules that speak for the cause"]
+    cause: Annotated[str, "name of the cause"]
+    severity: Annotated[str, "high, medium, low or info"]
+    confidence: Annotated[str, "probability that the cause is real, as percent"]
+    scope: Annotated[str, "how much it concerns: '9 layers', 'representative', 'model'"]
+    message: Annotated[str, "what is wrong, one sentence"]
+    gains: Annotated[tuple[Gain, ...], "measured and predicted gains, measured first"]
+    layers: Annotated[tuple[str, ...], "names of the layers concerned, worst first"]
+    evidence: Annotated[tuple[EvidenceLine, ...], "facts of the worst subjects"]
+    more_evidence: Annotated[tuple[EvidenceLine, ...], "facts of the remaining subjects"]
+    more_subjects: Annotated[int, "number of the remaining subjects"]
+    remedies: Annotated[tuple[RemedyCard, ...], "what to do, best first"]
+    withheld: Annotated[tuple[WithheldLine, ...], "remedies that are not advised, and why"]
+    explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
+    explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
+    tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
+    exempted: Annotated[str, "how much of it the policy of the gate exempts, and why; empty where it does not"]
+    struck: Annotated[bool, "all of it is exempted"]
+    manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
+
+
+def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, ...]:
+    """One card per cause in the order of the diagnosis; ``pages`` names the manual pages at hand."""
+    known = set(pages)
+    return tuple(_card(rank, cause, diagnosis, known) for rank, cause in enumerate(diagnosis.causes, 1))
+
+
+def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) -> CauseCard:
+    first, rest = _split(cause)
+    code = cause.rules[0] if cause.rules else cause.manual.rpartition("/")[2]
+    exempted = exempted_of(cause, diagnosis.check)
+    return CauseCard(
+        rank=rank,
+        code=visible(code),
+        rules=tuple(visible(rule) for rule in cause.rules),
+        cause=name(cause.cause),
+        severity=cause.severity,
+        confidence=f"{100 * cause.confidence:.0f} %",
+        scope=_scope(cause),
+        message=visible(cause.message.strip(), 600),
+        gains=_gains(cause, diagnosis),
+        layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
+        evidence=_evidence(first),
+        more_evidence=_evidence(rest),
+        more_subjects=len({row.subject for row in rest}),
+        remedies=tuple(_remedy(remedy, cause, diagnosis.toolchain) for remedy in cause.remedies),
+        withheld=tuple(_withheld(held) for held in cause.withheld),
+        explains=tuple(_explained(found) for found in cause.absorbs),
+        explains_text=_explains_text(cause.absorbs),
+        tried=tried_text(cause.tried),
+        exempted=exempted.text if exempted is not None else "",
+        struck=exempted is not None and exempted.whole,
+        manual=f"manual/{code}" if code in pages else "",
+    )
+
+
+def _scope(cause: CauseReport) -> str:
+    if cause.layers:
+        return count(len(cause.layers), "layer")
+    return ", ".join(name(subject) for subject in cause.subjects[:SUBJECTS_SHOWN])
+
+
+def _split(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
+    """Evidence of the worst subjects, each with its rows together, and that of the others."""
+    by_subject: dict[str, list[EvidenceRow]] = {}
+    for row in cause.evidence:
+        by_subject.setdefault(row.subject, []).append(row)
+    rows = list(by_subject.values())
+    return list(chain.from_iterable(rows[:SUBJECTS_SHOWN])), list(chain.from_iterable(rows[SUBJECTS_SHOWN:]))
+
+
+def _evidence(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
+    """Rows as text; a description that stands above is not repeated."""
+    lines: list[EvidenceLine] = []
+    described: set[str] = set()
+    for row in rows:
+        info = fact_info(row.fact)
+        seen = row.fact in described
+        described.add(row.fact)
+        compared = row.comparison != SHOWN
+        lines.append(
+            EvidenceLine(
+                fact=visible(row.fact),
+                description="" if seen else info.description,
+                value=measure(row.value, info.unit),
+                comparison=COMPARISONS.get(row.comparison, visible(row.comparison)) if compared else "",
+                threshold=measure(row.threshold, info.unit) if compared else "",
+                subject=name(row.subject),
+                source="" if seen else visible(row.source or ""),
+            )
+        )
+    return tuple(lines)
+
+
+def _gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
+    measured = []
+    if cause.measured_gain_db is not None:
+        measured.append(gain_text(cause.measured_gain_db, cause.measured_low_db, cause.measured_high_db))
+    if cause.measured_gain_metric is not None:
+        trial = _trial_of(cause)
+        known = trial is not None and trial.metric is not None and trial.metric.gain == cause.measured_gain_metric
+        text = metric_text(trial.metric) if trial is not None and known else ""
+        measured.append(text or signed(cause.measured_gain_metric, diagnosis.metrics.name))
+    look = "unproven" if cause.proven is False else "measured"
+    judged = judged_text(cause, diagnosis.proof)
+    gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
+    if (alone := cause.predicted_gain_db) is not None:
+        gains.append(Gain("predicted", decibels(alone, "+")))
+        if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
+            gains.append(Gain("once the others are repaired", decibels(last, "+")))
+    return tuple(gains)
+
+
+def _trial_of(cause: CauseReport) -> TrialRecord | None:
+    """The trial that stands for the cause: of its first remedy that was tried."""
+    return next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
+
+
+def _recovery(predicted: Recovery | None) -> str:
+    if predicted is None:
+        return ""
+    low, high = decibels(predicted.low_db, "+"), decibels(predicted.high_db, "+")
+    most = "at most " if predicted.bound else ""
+    return f"{most}{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
+
+
+def _remedy(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
+    examples: dict[str, list[Example]] = {}
+    for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
+        examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", MARKS[snippet.mark]))
+    own = toolchain.name if toolchain is not None else None
+    best = own if own in examples else next(iter(examples), None)
+    blocks = [
+        ToolchainBlock(TOOLCHAIN_NAMES.get(tool, tool), tuple(found), tool == best, tool == own)
+        for tool, found in examples.items()
+    ]
+    title = toolchain.title if toolchain is not None and own is not None else ""
+    all_layers = {layer.float_name or layer.quantized_name for layer in cause.layers}
+    return RemedyCard(
+        title=capital(advice.title),
+        changes=advice.changes,
+        now=tuple(_now(advice.now)),
+        concerns="" if all_layers <= set(advice.layers) else _listed(advice.layers),
+        unsure=", ".join(advice.unsure),
+        predicted=_recovery(advice.predicted),
+        measured=trial_text(advice.measured),
+        left_integer=integer_text(advice.measured),
+        no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
+        cost=advice.cost.says,
+        unsafe=advice.unsafe,
+        toolchains=tuple(sorted(blocks, key=lambda block: not block.preferred)),
+    )
+
+
+def _now(present: Iterable[Present]) -> Iterable[str]:
+    """One text per fact: its values, of many numbers the smallest and the largest; a word speaks for itself."""
+    for fact, rows in groupby(present, key=lambda row: row.fact):
+        values = [row.value for row in rows]
+        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        spread = numeric and len(values) > 1
+        shown = [min(values), max(values)] if spread else values
+        joined = (" … " if spread else ", ").join(measure(value, fact_info(fact).unit) for value in shown)
+        label = "" if all(isinstance(value, str) for value in values) else f"{fact.rpartition('.')[2]} "
+        yield f"{label}{joined}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first few names and the number of the others."""
+    shown = ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
+    more = len(names) - SUBJECTS_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _withheld(held: Withheld) -> WithheldLine:
+    return WithheldLine(capital(held.title), visible(held.because, 600), _listed(held.layers))
+
+
+def _explained(found: Explained) -> ExplainedLine:
+    return ExplainedLine(visible(found.rule), name(found.name), name(found.subject), visible(found.message, 600))
+
+
+def _explains_text(found: Iterable[Explained]) -> str:
+    counts = ((rule, len(list(rows))) for rule, rows in groupby(sorted(f.rule for f in found)))
+    return ", ".join(f"{visible(rule)} ×{size}" if size > 1 else visible(rule) for rule, size in counts)

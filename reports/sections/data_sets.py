@@ -1,0 +1,83 @@
+"""The data sets of a report: what they look like, what is wrong with them, and their figures side by side."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from quantmedic.engine.case.facts import ROLES, DatasetFacts
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.reports.sections.samples import Samples, Strip
+from quantmedic.reports.text import count, name, visible
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a rule found wrong with a data set."""
+
+    code: Annotated[str, "code of the rule"]
+    cause: Annotated[str, "name of the cause"]
+    severity: Annotated[str, "high, medium, low or info; of the cause that explains it, where one does"]
+    message: Annotated[str, "what is wrong, one sentence"]
+    card: Annotated[str, "code of the card that tells more"]
+    explained_by: Annotated[str, "cause with which it would vanish; empty where it stands for itself"]
+
+
+@dataclass(frozen=True)
+class SetBox:
+    """One data set."""
+
+    role: Annotated[str, "representative or validation"]
+    origin: Annotated[str, "where it came from, without folders; empty where unknown"]
+    size: Annotated[str, "samples read, and whether they are labelled"]
+    strip: Annotated[Strip | None, "samples as pictures; None where they are no images, or were not kept"]
+    faults: Annotated[tuple[Fault, ...], "what rules found wrong with it"]
+
+
+@dataclass(frozen=True)
+class SetsBox:
+    """Both data sets."""
+
+    sets: Annotated[tuple[SetBox, ...], "the sets that were given"]
+    window: Annotated[str, "how values became shades; empty without pictures"]
+    not_judged: Annotated[tuple[str, ...], "codes and names of rules about data sets that could not be judged"]
+
+
+def sets_box(diagnosis: Diagnosis, samples: Samples | None) -> SetsBox:
+    """Both data sets of a diagnosis; ``samples`` are the thumbnails of its case."""
+    strips = samples.strips() if samples is not None else {}
+    given = [dataset for dataset in diagnosis.datasets if dataset.role is not None and dataset.samples is not None]
+    notes = [note for note in diagnosis.not_judged if note.scope == "dataset"]
+    return SetsBox(
+        sets=tuple(_set(dataset, diagnosis, strips) for dataset in given),
+        window=samples.window if samples is not None else "",
+        not_judged=tuple(f"{visible(note.rule)} {name(note.name)}" for note in notes),
+    )
+
+
+def _set(dataset: DatasetFacts, diagnosis: Diagnosis, strips: Mapping[Any, Strip]) -> SetBox:
+    assert dataset.role is not None and dataset.samples is not None
+    data = diagnosis.run.get("data") or {}
+    origin = (data.get(dataset.role) or {}).get("origin") if isinstance(data, Mapping) else None
+    return SetBox(
+        role=dataset.role,
+        origin=visible(str(origin), 120) if origin else "",
+        size=f"{count(dataset.samples, 'sample')}{', labelled' if dataset.labelled else ''}",
+        strip=strips.get(dataset.role),
+        faults=tuple(_faults(diagnosis, dataset.role)),
+    )
+
+
+def _faults(diagnosis: Diagnosis, role: str) -> Iterator[Fault]:
+    """Causes and explained findings whose subject is this set."""
+    for cause in diagnosis.causes:
+        card = visible(cause.rules[0]) if cause.rules else ""
+        if _concerns(cause, role):
+            yield Fault(card, name(cause.cause), cause.severity, visible(cause.message.strip(), 600), card, "")
+        for found in cause.absorbs:
+            if found.subject == role:
+                text = visible(found.message.strip(), 600)
+                yield Fault(visible(found.rule), name(found.name), cause.severity, text, card, name(cause.cause))
+
+
+def _concerns(cause: CauseReport, role: str) -> bool:
+    return role in cause.subjects and not cause.layers and set(cause.subjects) <= set(ROLES)

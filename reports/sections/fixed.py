@@ -1,0 +1,32 @@
+"""A repaired model beside the one it was made from."""
+
+from collections.abc import Iterator
+
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.reports.text import count, decibels, metric_label, metric_value, percent, visible
+
+
+def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]:
+    """Lines for the console: what the repaired model measures against the float one, before and after."""
+    yield ""
+    yield f"{visible(name)}, diagnosed on the same data: {before.verdict} -> {after.verdict}"
+    metric = before.metrics.name
+    if before.metrics.quantized_value is not None and after.metrics.quantized_value is not None:
+        old, new, goal = (
+            metric_value(value, metric)
+            for value in (before.metrics.quantized_value, after.metrics.quantized_value, before.metrics.float_value)
+        )
+        yield f"  {metric_label(metric):12} {old} -> {new}   float {goal}"
+    if before.model.output_agreement is not None and after.model.output_agreement is not None:
+        old, new = (percent(d.model.output_agreement) for d in (before, after))
+        yield f"  {'agreement':12} {old} -> {new}"
+    for old_output, new_output in zip(before.outputs, after.outputs, strict=False):
+        old_db, new_db = (output.tensor.data.accumulated.sqnr_db for output in (old_output, new_output))
+        yield f"  {'output SQNR':12} {decibels(old_db)} -> {decibels(new_db)}   {visible(old_output.name or '')}"
+    old_causes, new_causes = (_serious(diagnosis) for diagnosis in (before, after))
+    yield f"  {'causes':12} {count(len(old_causes), 'cause')} -> {', '.join(new_causes) or 'none'}"
+
+
+def _serious(diagnosis: Diagnosis) -> list[str]:
+    """Causes of high or medium severity."""
+    return [visible(cause.cause) for cause in diagnosis.causes if cause.severity in ("high", "medium")]

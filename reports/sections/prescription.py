@@ -1,0 +1,154 @@
+"""The prescription as reports show it, and the files that hold what is to be pasted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.diagnosis.prescription import Configuration, Prescription, Step
+from quantmedic.engine.rules.options import Language
+from quantmedic.engine.rules.rule import Mark
+from quantmedic.engine.rules.toolchain import Chosen
+from quantmedic.engine.text import inert
+from quantmedic.reports.sections.proof import trial_text
+from quantmedic.reports.text import capital, decibels, name, visible
+
+MARKS: dict[Mark, str] = {
+    "run": "checked by running it",
+    "source": "checked in its source, not run",
+    "documentation": "from public documentation, not tried",
+}
+BASES = {
+    "proven": "Every remedy below is proven on this model.",
+    "predicted": "What the remedies below bring is predicted, not proven; --prove carries them out.",
+    "untried": "What the remedies below bring is neither proven nor predicted.",
+}
+LANGUAGES: dict[Language, str] = {"python": "Python", "yaml": "YAML", "json": "JSON"}
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """One remedy of the prescription."""
+
+    title: Annotated[str, "name of the remedy"]
+    changes: Annotated[str, "what it changes"]
+    gain: Annotated[str, "what it brings, measured or predicted; empty where neither is known"]
+    option: Annotated[str, "how far its option was checked, or that the toolchain has none"]
+    supported: Annotated[bool, "the configuration below holds it"]
+    notes: Annotated[tuple[str, ...], "remarks, and what was found in the data"]
+
+
+@dataclass(frozen=True)
+class ConfigurationBlock:
+    """What to paste."""
+
+    language: Annotated[str, "Python, YAML or JSON"]
+    file: Annotated[str, "file of the report's folder that holds it"]
+    code: Annotated[str, "the text"]
+
+
+@dataclass(frozen=True)
+class PrescriptionBox:
+    """The best remedies as one configuration."""
+
+    toolchain: Annotated[str, "name of the toolchain; empty where it is not known"]
+    how: Annotated[str, "how it was recognised, or that it was not, as a sentence"]
+    basis: Annotated[str, "whether the remedies are proven, as a sentence"]
+    steps: Annotated[tuple[StepLine, ...], "the remedies, in the order in which to apply them"]
+    configurations: Annotated[tuple[ConfigurationBlock, ...], "what to paste"]
+    remarks: Annotated[tuple[str, ...], "with which version it was checked, what it takes, what was left out"]
+
+
+def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
+    """The box, or None where there is nothing to repair."""
+    given, chosen = diagnosis.prescription, diagnosis.toolchain
+    if given is None or chosen is None:
+        return None
+    return PrescriptionBox(
+        toolchain=name(chosen.title) if chosen.name else "",
+        how=_how(chosen),
+        basis=BASES[given.basis],
+        steps=tuple(_step(step, chosen) for step in given.steps),
+        configurations=tuple(
+            ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
+        ),
+        remarks=tuple(_remarks(given, chosen)),
+    )
+
+
+def prescription_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
+    """Files to paste from, each with a head that says what it does."""
+    box, given = prescription_box(diagnosis), diagnosis.prescription
+    if box is None or given is None:
+        return
+    for each in given.configurations:
+        yield each.file, f"{_head(box, given, each, name(diagnosis.model.name))}{each.code}".encode()
+
+
+def _head(box: PrescriptionBox, given: Prescription, configuration: Configuration, model: str) -> str:
+    if configuration.language == "json":
+        return ""
+    said = configuration.language != "python"  # there it stands beside the code
+    steps = [
+        f"{place}. {line.title}{f' ({line.gain})' if line.gain else ''}: {line.option}"
+        for place, line in enumerate(box.steps, 1)
+    ]
+    lines = [
+        f"Prescription of quantmedic for {model} and {box.toolchain}",
+        box.how,
+        box.basis,
+        *steps,
+        *(text for step in given.steps if said for text in (*step.notes, *step.says)),
+        *box.remarks,
+    ]
+    return "".join(f"# {inert(line)}\n" for line in lines) + "\n"
+
+
+def _how(chosen: Chosen) -> str:
+    if chosen.named:
+        return f"Written for {name(chosen.title)}, as asked for."
+    if chosen.name:
+        return f"Written for {name(chosen.title)}, {visible(chosen.how, 200)}; --toolchain names another."
+    return f"The toolchain was {visible(chosen.how, 200)}. Name it with --toolchain to get the configuration."
+
+
+def _step(step: Step, chosen: Chosen) -> StepLine:
+    if step.measured is not None:
+        gain = trial_text(step.measured)
+    elif step.predicted is not None:
+        most = "at most " if step.predicted.bound else ""
+        gain = f"predicted {most}{decibels(step.predicted.gain_db, '+')}"
+    else:
+        gain = ""
+    instead = (
+        [f"stands in for: {visible(step.stands_in_for)}, for which there is no option"] if step.stands_in_for else []
+    )
+    return StepLine(
+        title=capital(name(step.title)),
+        changes=visible(step.changes),
+        gain=gain,
+        option=_option(step, chosen),
+        supported=step.mark is not None,
+        notes=tuple(visible(text, 600) for text in (*instead, *step.notes, *step.says)),
+    )
+
+
+def _option(step: Step, chosen: Chosen) -> str:
+    if step.mark is not None:
+        return f"option {MARKS[step.mark]}"
+    if step.is_edit:
+        return "no option of any toolchain: edit the model, the data or the application"
+    if not chosen.name:
+        return "toolchain not known"
+    return f"{name(chosen.title)} has no option for it: apply it to the model itself"
+
+
+def _remarks(given: Prescription, chosen: Chosen) -> Iterator[str]:
+    if given.checked:
+        yield f"Options were checked with {visible(given.checked)}."
+    if given.given:
+        yield f"In the code: {'; '.join(f'{name(own)}: {visible(what)}' for own, what in given.given.items())}."
+    for conflict in given.conflicts:
+        yield f"Two remedies set the same option, and the first stands: {visible(conflict, 200)}."
+    if not given.configurations and chosen.name:
+        yield f"{name(chosen.title)} has no option for any of them."

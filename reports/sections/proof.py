@@ -1,0 +1,212 @@
+"""What was tried: remedies carried out on copies of the model, and what they recovered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from quantmedic.engine.case.proof import MetricTrial, Stopped, TrialRecord
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.diagnosis.proved import Proof, TrialRow
+from quantmedic.reports.text import (
+    NOT_MEASURED,
+    SHARE_METRICS,
+    capital,
+    count,
+    decibels,
+    level,
+    metric_change,
+    metric_label,
+    name,
+    number,
+    percent,
+    visible,
+)
+
+REASON_LIMIT = 300
+STOPPED: dict[Stopped, str] = {
+    "explained": "the loss is explained",
+    "tried-all": "nothing was left to try",
+    "budget": "the time budget was spent",
+    "interrupted": "it was interrupted",
+}
+NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+@dataclass(frozen=True)
+class TrialLine:
+    """One remedy that was carried out."""
+
+    remedy: Annotated[str, "title of the remedy, or what was changed"]
+    causes: Annotated[tuple[str, ...], "causes that it is advised for"]
+    gain: Annotated[str, "rise of the output's SQNR with its interval"]
+    share: Annotated[str, "share of the noise power at the output that is gone"]
+    metric: Annotated[str, "gain of the task metric with its interval; empty where none was measured"]
+    verdict: Annotated[str, "proven, not proven or failed"]
+    reason: Annotated[str, "why it is not proven, or why it failed; empty where it is proven"]
+    left_integer: Annotated[str, "layers that lost their integer kernels without being meant to; empty: none"]
+    seconds: Annotated[str, "time that it took"]
+
+
+@dataclass(frozen=True)
+class ProofBox:
+    """What was tried, and on which samples."""
+
+    summary: Annotated[str, "remedies tried, time spent of the budget, and why it stopped"]
+    split: Annotated[str, "samples that remedies were fitted on and those that they were judged on"]
+    halves: Annotated[tuple[str, ...], "what weights and what activations alone cost, as sentences; may be empty"]
+    trials: Annotated[tuple[TrialLine, ...], "every remedy by itself, in the order of the trials"]
+    chain: Annotated[tuple[TrialLine, ...], "proven remedies, each on top of those before it"]
+    chain_text: Annotated[str, "what the whole chain brings back, as a sentence; empty where nothing is proven"]
+    metric: Annotated[str, "name of the task metric; empty where none was measured"]
+
+
+def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
+    """The box, or None where nothing was tried."""
+    proof = diagnosis.proof
+    if proof is None:
+        return None
+    metrics = [row.trial.metric for row in (*proof.trials, *proof.chain) if row.trial.metric is not None]
+    tried = count(len(proof.trials), "remedy", "remedies")
+    spent = f"{seconds(proof.spent_seconds)} of {seconds(proof.budget_seconds)}"
+    return ProofBox(
+        summary=f"{tried} in {spent}; {STOPPED[proof.stopped]}",
+        split=_split(proof),
+        halves=tuple(_halves(proof)),
+        trials=tuple(_line(row) for row in proof.trials),
+        chain=tuple(_line(row) for row in proof.chain),
+        chain_text=_chain_text(proof),
+        metric=metric_label(metrics[0].name) if metrics else "",
+    )
+
+
+def gain_text(gain: float | None, low: float | None, high: float | None) -> str:
+    """A gain in dB with its interval where there is one."""
+    if gain is None or low is None or high is None:
+        return decibels(gain, "+")
+    return f"{decibels(gain, '+')} ({level(low)} … {level(high)})"
+
+
+def metric_text(trial: MetricTrial | None) -> str:
+    """A gain of the task metric with its interval; empty where none was measured."""
+    if trial is None:
+        return ""
+    unit = " points" if trial.name in SHARE_METRICS else ""
+    low, high = (metric_change(end, trial.name).removesuffix(unit) for end in (trial.low, trial.high))
+    return f"{signed(trial.gain, trial.name)} ({low} … {high})"
+
+
+def signed(gain: float, metric: str | None) -> str:
+    """A gain of the task metric with its sign."""
+    return f"{'+' if gain >= 0 else ''}{metric_change(gain, metric)}"
+
+
+def judged_text(cause: CauseReport, proof: Proof | None) -> str:
+    """Whether the measured gain of a cause is proven, on what, or why not; empty where it was not tried."""
+    if cause.proven is None:
+        return ""
+    if not cause.proven:
+        trial = next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
+        return f"not proven: {_doubt(trial, cause.measured_low_db, cause.measured_high_db)}"
+    if proof is None:
+        return "proven"
+    return f"proven on {number(proof.judged)} {'samples, cross-fitted' if proof.cross_fitted else 'other samples'}"
+
+
+def trial_text(trial: TrialRecord | None) -> str:
+    """What became of one remedy's trial; empty where it was not tried."""
+    if trial is None:
+        return ""
+    line = _of(trial, "", ())
+    parts = [line.gain, line.metric] if trial.failed is None else []
+    said = f"{line.verdict}: {line.reason}" if line.reason else line.verdict
+    return ", ".join(part for part in (*parts, said) if part)
+
+
+def integer_text(trial: TrialRecord | None) -> str:
+    """Layers that lost their integer kernels without being meant to; empty: none."""
+    return ", ".join(name(layer) for layer in trial.left_integer) if trial is not None else ""
+
+
+def seconds(value: float) -> str:
+    """A time in seconds."""
+    return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+
+
+def _line(row: TrialRow) -> TrialLine:
+    return _of(row.trial, row.remedy, row.causes)
+
+
+def _of(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
+    verdict = "failed" if trial.failed is not None else "proven" if trial.proven else "not proven"
+    reasons = {
+        "failed": visible((trial.failed or "").strip(), REASON_LIMIT),
+        "proven": "",
+        "not proven": _doubt(trial, trial.low_db, trial.high_db),
+    }
+    said = [reasons[verdict], _partly(trial)]
+    return TrialLine(
+        remedy=capital(name(remedy)),
+        causes=tuple(name(cause) for cause in causes),
+        gain=gain_text(trial.gain_db, trial.low_db, trial.high_db),
+        share=percent(trial.share, 0),
+        metric=metric_text(trial.metric),
+        verdict=verdict,
+        reason="; ".join(text for text in said if text),
+        left_integer=integer_text(trial),
+        seconds=seconds(trial.seconds),
+    )
+
+
+def _partly(trial: TrialRecord) -> str:
+    """What of the remedy could not be carried out."""
+    if not trial.unedited:
+        return ""
+    more = f" and {len(trial.unedited) - 1} more" if len(trial.unedited) > 1 else ""
+    return f"not carried out: {visible(trial.unedited[0], REASON_LIMIT)}{more}"
+
+
+def _doubt(trial: TrialRecord | None, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "its gain was not measured"
+    if high < 0:
+        return "it makes the output noisier"
+    if low > 0 and trial is not None and trial.metric is not None:
+        return f"{metric_label(trial.metric.name)} gets worse"
+    return "the interval includes zero"
+
+
+def _split(proof: Proof) -> str:
+    if proof.cross_fitted:
+        return (
+            f"With {number(proof.judged)} samples of the {proof.dataset} set, remedies were fitted on one half and "
+            "judged on the other, and the other way round."
+        )
+    return (
+        f"Remedies were fitted on {number(proof.fitted)} samples of the {proof.dataset} set and judged on "
+        f"{number(proof.judged)} others."
+    )
+
+
+def _halves(proof: Proof) -> list[str]:
+    """Which half of the loss is whose."""
+    found = []
+    for noise, trial in (("weight", proof.weights), ("activation", proof.activations)):
+        if trial is not None and trial.failed is not None:
+            found.append(f"without {noise} noise: failed, {visible(trial.failed.strip(), REASON_LIMIT)}")
+        elif trial is not None and trial.gain_db is not None:
+            gone = f", {percent(trial.share, 0)} of the loss" if trial.share is not None else ""
+            found.append(f"without {noise} noise {gain_text(trial.gain_db, trial.low_db, trial.high_db)}{gone}")
+    return found
+
+
+def _chain_text(proof: Proof) -> str:
+    if not proof.chain:
+        return ""
+    size = len(proof.chain)
+    after = "this remedy" if size == 1 else f"these {NUMBERS.get(size, size)}"
+    back = NOT_MEASURED if proof.explained is None else percent(proof.explained, 0)
+    return (
+        f"After {after}, {back} of the loss is back."
+        if back != NOT_MEASURED
+        else (f"How much of the loss is back after {after} was not measured.")
+    )

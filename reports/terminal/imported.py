@@ -1,0 +1,22 @@
+"""What an import read, for the terminal."""
+
+from collections.abc import Iterator
+
+from quantmedic.engine.case.records import CaseRecord
+from quantmedic.reports.sections.imports import import_rows, lacking
+from quantmedic.reports.terminal.console import wrapped
+from quantmedic.reports.text import visible
+
+
+def import_lines(record: CaseRecord) -> Iterator[str]:
+    """File by file, then what to mind and what is missing."""
+    for row in import_rows(record.imports):
+        yield from wrapped(f"{row.file}: {row.format} ({row.toolchain})")
+        for text in row.tells or ("nothing that is known",):
+            yield from wrapped(text, indent=2)
+        if row.unknown:
+            yield from wrapped(f"unknown keys: {', '.join(row.unknown)}", indent=2)
+    for notice in record.notices:
+        yield from wrapped(f"warning: {visible(notice, 600)}")
+    for text in lacking(record.imports):
+        yield from wrapped(f"missing: {text}")
