@@ -1,22 +1,15 @@
 """The fault zoo cannot rot: a few of its cases end to end, and what its cuts promise."""
 
-import sys
-from pathlib import Path
-
+import fault_zoo
 import numpy as np
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import fault_zoo  # noqa: E402
-from zoo.cases import TUNING_CONTROLS, TUNING_KINDS, TUNING_NETWORKS, Spec, all_specs, build  # noqa: E402
-from zoo.controls import CONTROLS  # noqa: E402
-from zoo.fault import FAMILIES, FAULTS  # noqa: E402
-from zoo.networks import NETWORKS  # noqa: E402
-from zoo.patient import healthy  # noqa: E402
-from zoo.quantizing import run  # noqa: E402
-from zoo.score import place, render  # noqa: E402
+from zoo.cases import TUNING_CONTROLS, TUNING_KINDS, TUNING_NETWORKS, Spec, all_specs, build
+from zoo.controls import CONTROLS
+from zoo.fault import FAMILIES, FAULTS
+from zoo.networks import NETWORKS
+from zoo.patient import healthy
+from zoo.quantizing import run
+from zoo.score import place, render
 
 
 @pytest.fixture(scope="module")

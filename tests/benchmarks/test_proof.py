@@ -1,17 +1,12 @@
 """Proofs on cases of the fault zoo, and how they are scored."""
 
-import sys
 from pathlib import Path
 
+import fault_zoo
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-
-import fault_zoo  # noqa: E402
-from zoo.cases import Built, Spec  # noqa: E402
-from zoo.proof import Proved, metric_share, noise_share, render_proofs  # noqa: E402
-from zoo.quantizing import Standing  # noqa: E402
+from zoo.cases import Built, Spec
+from zoo.proof import Proved, metric_share, noise_share, render_proofs
+from zoo.quantizing import Standing
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,17 @@
 """Reports in a real browser: Debian's chromium, driven over its debugging port."""
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import layers
 import pytest
+from builders.report_pages import write_pages
 
 import quantmedic
 from quantmedic.demo import patient
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import layers
-from pages import written
 
 CHROMIUM = shutil.which("chromium")
 
@@ -42,7 +38,7 @@ def demo_case() -> Any:
 @pytest.fixture(scope="session")
 def demo(demo_case: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the embedded patient."""
-    return written(demo_case, tmp_path_factory.mktemp("demo"))
+    return write_pages(demo_case, tmp_path_factory.mktemp("demo"))
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +50,7 @@ def made() -> Callable[..., Any]:
 @pytest.fixture(scope="session")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Path]:
     """Writes the report of a case; returns its folder."""
-    return lambda case: written(case, tmp_path_factory.mktemp("report"))
+    return lambda case: write_pages(case, tmp_path_factory.mktemp("report"))
 
 
 @pytest.fixture

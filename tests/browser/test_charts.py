@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.report_pages import write_pages
 from layers import build
-from pages import written
 
 import quantmedic
 from quantmedic.demo import patient
@@ -21,7 +21,7 @@ READY = "document.querySelectorAll('.plot-card .uplot').length"
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A made-up case of 120 layers, some over the thresholds."""
-    return written(build(120), tmp_path_factory.mktemp("large"))
+    return write_pages(build(120), tmp_path_factory.mktemp("large"))
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def one_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     models, options = patient()
     del options["validation"], options["preprocessing"]["validation"]
     case = quantmedic.collect(*models, operator_error=True, **options)
-    return written(case, tmp_path_factory.mktemp("one"))
+    return write_pages(case, tmp_path_factory.mktemp("one"))
 
 
 @pytest.fixture
@@ -224,7 +224,7 @@ def test_exact_broken_and_missing_values(opened: Callable[..., Any], tmp_path: P
         for name in ("square", "sum", "max"):
             tensors.tensor(i).errors["accumulated"][name][:] = value
     tensors.tensor(8).errors["accumulated"]["count"][:] = 0
-    page = in_view(opened(written(case, tmp_path)))
+    page = in_view(opened(write_pages(case, tmp_path)))
     drawn = "errorGraphs.list.find(({ name }) => name === 'sqnr_db-validation')"
     keys = ("heights.accumulated", "values.accumulated", "ends")
     heights, values, ends = (page.evaluate(f"{drawn}.{key}") for key in keys)
@@ -272,7 +272,7 @@ def test_graphs_fit_narrow_screens(graphs: Callable[..., Any]) -> None:
 
 
 def test_graphs_of_large_networks_are_quick(opened: Callable[..., Any], tmp_path: Path) -> None:
-    page = in_view(opened(written(build(1000, 4), tmp_path)))
+    page = in_view(opened(write_pages(build(1000, 4), tmp_path)))
     # uPlot draws in a microtask.
     redraw = """async () => {
         const start = performance.now();

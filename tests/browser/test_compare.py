@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared import compared, facts, judged, layer, pair, table
+from builders.comparisons import compared, facts, judged, layer, pair, table
 
 from quantmedic.reports.terminal.compare import comparison_files
 

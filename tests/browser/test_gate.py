@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import regression
+from builders.gates import regression
 
 import quantmedic
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import Net, conv_net, images, qdq, random, residual_net, save_pair
+from builders.onnx_models import Net, conv_net, images, qdq, random, residual_net, save_pair
 from onnx import TensorProto, helper, numpy_helper
 
 import quantmedic

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import Net, Recipe, conv_net, images, qdq, random, save_pair, token_net
+from builders.onnx_models import Net, Recipe, conv_net, images, qdq, random, save_pair, token_net
 
 import quantmedic
 from quantmedic.collectors.measure.case_file import read_case, write_case

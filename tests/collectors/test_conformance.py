@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from litert_models import channels_last, every_operator, quantized
-from models import conv_net, images, qdq, save_pair
+from builders.litert_models import channels_last, every_operator, quantized
+from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
 from quantmedic.collectors.measure.collect import Interrupted
@@ -73,7 +73,7 @@ def hashes(paths: Sequence[Path]) -> list[str]:
 
 def torch_patient(toolchain: str) -> Patient:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    import torch_models
+    from builders import torch_models
 
     net, quantized, _ = torch_models.pair(toolchain)
     x = torch_models.images(40) if toolchain in torch_models.CONVOLUTIONAL else torch_models.rows(40, 64)

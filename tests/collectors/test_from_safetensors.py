@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import checkpoints as made
 import numpy as np
 import pytest
+from builders import checkpoints as made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import conv_net, qdq, save_pair
+from builders.onnx_models import conv_net, qdq, save_pair
 
 import quantmedic
 from quantmedic import import_files

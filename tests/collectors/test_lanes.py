@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import branch_net, conv_net, every_tensor, images, qdq, residual_net, save_pair
+from builders.onnx_models import branch_net, conv_net, every_tensor, images, qdq, residual_net, save_pair
 
 import quantmedic
 from quantmedic.collectors.measure.lanes import Lane, LaneClosed, side_by_side

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import Net, conv_net, images, qdq, random, save_pair
+from builders.onnx_models import Net, conv_net, images, qdq, random, save_pair
 
 import quantmedic
 from quantmedic.collectors.from_onnx.models import open_models

@@ -20,8 +20,8 @@ import flatbuffers
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import ActivationFunctionType
-from litert_models import LiteFile, Twins, channels_last, every_operator, quantized
-from models import Array, conv_net, images, random, save_pair
+from builders.litert_models import LiteFile, Twins, channels_last, every_operator, quantized
+from builders.onnx_models import Array, conv_net, images, random, save_pair
 
 import quantmedic
 from quantmedic.api.opening import open_files

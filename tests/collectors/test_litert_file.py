@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from litert_models import Twins, channels_last, every_operator, quantized
-from models import images, random
+from builders.litert_models import Twins, channels_last, every_operator, quantized
+from builders.onnx_models import images, random
 
 from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpacked
 from quantmedic.engine.errors import ModelError

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import flatbuffers
-import litert_models
 import numpy as np
 import onnxruntime as ort
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from builders import litert_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

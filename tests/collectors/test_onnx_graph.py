@@ -8,7 +8,20 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from models import MICROSOFT, Net, Recipe, conv_net, every_tensor, images, qdq, random, real_of, renamed, run, shuffled
+from builders.onnx_models import (
+    MICROSOFT,
+    Net,
+    Recipe,
+    conv_net,
+    every_tensor,
+    images,
+    qdq,
+    random,
+    real_of,
+    renamed,
+    run,
+    shuffled,
+)
 from onnx import TensorProto, helper, numpy_helper
 
 from quantmedic.collectors.from_onnx.file import load_model

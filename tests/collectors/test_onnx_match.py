@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import (
+from builders.onnx_models import (
     Net,
     Recipe,
     attention_net,

@@ -3,19 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-import models
 import onnx
 import pytest
+from builders import onnx_models
 
 from quantmedic.api.diagnose import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.formulas.derive import derive
 
-FEED = {"image": models.images()}
+FEED = {"image": onnx_models.images()}
 
 
 def facts_of(model: onnx.ModelProto, folder: Path, **options: Any) -> CaseFacts:
-    onnx.save(models.static(model, FEED, folder, **options), str(folder / "quantized.onnx"))
+    onnx.save(onnx_models.static(model, FEED, folder, **options), str(folder / "quantized.onnx"))
     return derive(collect(folder / "before.onnx", folder / "quantized.onnx", validation=FEED), load_rulebase())
 
 
@@ -27,7 +27,7 @@ def renamed_nodes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_a_layer_stands_for_its_node_and_the_activation_fused_into_it(tmp_path: Path) -> None:
-    facts = facts_of(renamed_nodes(models.conv_net()), tmp_path)
+    facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path)
     nodes = {layer.name: layer.float_nodes for layer in facts.layers}
     assert nodes["/conv1"] == ("/conv1", "/relu1")
     assert nodes["/pool"] == ("/pool",)
@@ -35,14 +35,14 @@ def test_a_layer_stands_for_its_node_and_the_activation_fused_into_it(tmp_path: 
 
 
 def test_an_activation_that_is_kept_stands_for_itself(tmp_path: Path) -> None:
-    facts = facts_of(renamed_nodes(models.conv_net()), tmp_path, extra_options={"ActivationSymmetric": True})
+    facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path, extra_options={"ActivationSymmetric": True})
     nodes = {layer.name: layer.float_nodes for layer in facts.layers}
     assert nodes["/conv1"] == ("/conv1",)
     assert nodes["/relu1"] == ("/relu1",)
 
 
 def test_readers_are_looked_for_behind_operators_that_only_move_values(tmp_path: Path) -> None:
-    facts = facts_of(renamed_nodes(models.conv_net()), tmp_path)
+    facts = facts_of(renamed_nodes(onnx_models.conv_net()), tmp_path)
     readers = {tensor.float_name: tensor.readers for tensor in facts.tensors}
     assert readers["image"] == ("/conv1",)
     assert readers["relu1"] == ("/conv2",)
@@ -51,7 +51,7 @@ def test_readers_are_looked_for_behind_operators_that_only_move_values(tmp_path:
 
 
 def test_a_layer_whose_node_has_no_name_cannot_be_named(tmp_path: Path) -> None:
-    model = models.conv_net()
+    model = onnx_models.conv_net()
     for node in model.graph.node:
         node.name = "" if node.op_type == "Conv" else f"/{node.output[0]}"
     facts = facts_of(model, tmp_path)
@@ -66,7 +66,7 @@ def test_bias_codes_of_weights_per_channel_are_foreseen(tmp_path: Path) -> None:
     folders = [tmp_path / "tensor", tmp_path / "channel"]
     for folder in folders:
         folder.mkdir()
-    now, then = (facts_of(models.conv_net(), folder, per_channel=i == 1) for i, folder in enumerate(folders))
+    now, then = (facts_of(onnx_models.conv_net(), folder, per_channel=i == 1) for i, folder in enumerate(folders))
     for layer in ("conv1", "conv2"):
         (foreseen,) = [one.bias.max_code_per_channel for one in now.layers if one.name == layer]
         (found,) = [one.bias for one in then.layers if one.name == layer]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import Net, Recipe, qdq, random, save_pair, static
+from builders.onnx_models import Net, Recipe, qdq, random, save_pair, static
 
 import quantmedic
 from quantmedic.engine.case.records import Case, TensorRecord

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import (
+from builders.onnx_models import (
     MICROSOFT,
     Net,
     Recipe,

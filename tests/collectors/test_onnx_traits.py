@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from models import Net, Recipe, conv_net, deep_net, images, qdq, random, run, save_pair, static
+from builders.onnx_models import Net, Recipe, conv_net, deep_net, images, qdq, random, run, save_pair, static
 from onnx import TensorProto
 
 import quantmedic

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import Net, conv_net, images, qdq, random, run, save_pair, two_way_net
+from builders.onnx_models import Net, conv_net, images, qdq, random, run, save_pair, two_way_net
 
 import quantmedic
 from quantmedic.engine.case.records import Case

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders.onnx_models import Net, attention_net, conv_net, images, qdq, random, save_pair, token_net, two_way_net
 from click.testing import CliRunner
-from models import Net, attention_net, conv_net, images, qdq, random, save_pair, token_net, two_way_net
 
 import quantmedic
 from quantmedic.cli.main import cli

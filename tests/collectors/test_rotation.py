@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import (
+from builders.onnx_models import (
     Net,
     Recipe,
     branch_net,

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from models import own
+from builders.onnx_models import own
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import (

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import Net, conv_net, images, qdq, random, run
+from builders.onnx_models import Net, conv_net, images, qdq, random, run
 
 import quantmedic
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from builders.onnx_models import conv_net, dynamic, images, qdq, save_pair, token_net
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import conv_net, dynamic, images, qdq, save_pair, token_net
 
 import quantmedic
 from quantmedic.collectors.measure.accumulate import sample_rows

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from models import conv_net, images, qdq, save_pair
+from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
 from quantmedic.collectors.from_settings.toolchain_log import MAX_BYTES, read_logs

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch import nn  # noqa: E402
-from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: E402
-from torch_models import (  # noqa: E402
+from builders.torch_models import (  # noqa: E402
     CONVOLUTIONAL,
     TOOLCHAINS,
     InPlace,
@@ -36,6 +34,8 @@ from torch_models import (  # noqa: E402
     steps,
     without_fast_path,
 )
+from torch import nn  # noqa: E402
+from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: E402
 
 import quantmedic  # noqa: E402
 from quantmedic.api.opening import open_pair  # noqa: E402

@@ -9,8 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-from torch_models import (  # noqa: E402
+from builders.torch_models import (  # noqa: E402
     ConvNet,
     Dense,
     Many,
@@ -28,6 +27,7 @@ from torch_models import (  # noqa: E402
     steps,
     without_fast_path,
 )
+from torch import nn  # noqa: E402
 
 import quantmedic  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
@@ -319,8 +319,8 @@ def test_a_mapping_that_is_wrong_is_said(mapping, said):
 
 
 def test_a_mapping_is_for_modules(tmp_path):
-    from models import conv_net, qdq, save_pair
-    from models import images as pictures
+    from builders.onnx_models import conv_net, qdq, save_pair
+    from builders.onnx_models import images as pictures
 
     paths = save_pair(tmp_path, conv_net(), qdq(conv_net(), {"image": pictures()}))
     with pytest.raises(QuantmedicError, match="mapping"):

@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from builders.torch_models import Keywords, Many, TwoInputs, batches, images, made, rounded, rows, steps  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
-from torch_models import Keywords, Many, TwoInputs, batches, images, made, rounded, rows, steps  # noqa: E402
 
 import quantmedic  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
@@ -179,7 +179,7 @@ def test_integer_inputs_and_lengths_that_change():
 
 
 def test_channels_of_images_are_seen_as_such():
-    from torch_models import ConvNet, eager
+    from builders.torch_models import ConvNet, eager
 
     net, x = made(ConvNet), images()
     case = collected((net, eager(net, x)), batches(x))

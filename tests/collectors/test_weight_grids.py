@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import Net, Recipe, images, qdq, random, run, save_pair
+from builders.onnx_models import Net, Recipe, images, qdq, random, run, save_pair
 from numpy.typing import NDArray
 from onnx import numpy_helper
 

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from compared import BASE, facts, layer
+from builders.comparisons import BASE, facts, layer
 
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, baseline_of, render_baseline
 from quantmedic.engine.gate.check import gone_findings

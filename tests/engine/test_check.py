@@ -5,7 +5,7 @@ from datetime import date
 from typing import Any, ClassVar
 
 import pytest
-from compared import BASE, facts, judged, layer, table
+from builders.comparisons import BASE, facts, judged, layer, table
 
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.diagnose import Diagnosis, Explained

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 import pytest
-from checked import accepted, regression
-from compared import facts, judged, layer, table
+from builders.comparisons import facts, judged, layer, table
+from builders.gates import accepted, regression
 
 from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.diagnosis.diagnose import Diagnosis

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared import BASE, compared, facts, judged, layer, pair, table
+from builders.comparisons import BASE, compared, facts, judged, layer, pair, table
 
 from quantmedic.engine.versus.cause_changes import CauseChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport

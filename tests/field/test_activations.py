@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import Array, Net, random, run
-from patients import (
+from builders.field_patients import (
     accuracy,
     assert_healthy,
     diagnose,
@@ -24,6 +23,7 @@ from patients import (
     with_ranges,
     without_quantizers,
 )
+from builders.onnx_models import Array, Net, random, run
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 

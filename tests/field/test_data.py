@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import Array, Net, random, run
-from onnxruntime.quantization import QuantFormat, QuantType
-from patients import (
+from builders.field_patients import (
     MEAN,
     STD,
     accuracy,
@@ -31,6 +29,8 @@ from patients import (
     with_head,
     with_ranges,
 )
+from builders.onnx_models import Array, Net, random, run
+from onnxruntime.quantization import QuantFormat, QuantType
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from models import Array, Net, every_tensor, random, run
-from onnxruntime.quantization import QuantType
-from patients import (
+from builders.field_patients import (
     CLASSES,
     assert_healthy,
     body,
@@ -28,6 +26,8 @@ from patients import (
     split,
     with_head,
 )
+from builders.onnx_models import Array, Net, every_tensor, random, run
+from onnxruntime.quantization import QuantType
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 

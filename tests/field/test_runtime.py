@@ -4,10 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from models import Array, Net, run
-from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantType
-from patients import (
+from builders.field_patients import (
     accuracy,
     assert_healthy,
     demo,
@@ -23,6 +20,9 @@ from patients import (
     with_head,
     with_ranges,
 )
+from builders.onnx_models import Array, Net, run
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType
 
 import quantmedic
 from quantmedic.engine.diagnosis.diagnose import Diagnosis

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from models import renamed, run
-from patients import (
+from builders.field_patients import (
     accuracy,
     assert_healthy,
     demo,
@@ -19,6 +18,7 @@ from patients import (
     split,
     with_ranges,
 )
+from builders.onnx_models import renamed, run
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 

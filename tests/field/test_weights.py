@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import Array, Feed, Net, Recipe, qdq, random
-from patients import (
+from builders.field_patients import (
     accuracy,
     append,
     append_depthwise,
@@ -25,6 +24,7 @@ from patients import (
     split,
     with_head,
 )
+from builders.onnx_models import Array, Feed, Net, Recipe, qdq, random
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 

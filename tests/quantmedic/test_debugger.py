@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import Recipe, conv_net, dynamic, images, qdq, residual_net, run, save_pair, section
+from builders.onnx_models import Recipe, conv_net, dynamic, images, qdq, residual_net, run, save_pair, section
 from numpy.typing import NDArray
 from onnx import numpy_helper
 

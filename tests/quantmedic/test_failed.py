@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from builders.onnx_models import conv_net, images, random
 from click.testing import CliRunner
-from models import conv_net, images, random
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 from PIL import Image

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from models import conv_net, images, qdq, save_pair
+from builders.onnx_models import conv_net, images, qdq, save_pair
 
 import quantmedic
 from quantmedic.demo import patient

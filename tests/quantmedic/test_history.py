@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checked import regression
+from builders.comparisons import facts, judged, layer, table
+from builders.gates import regression
 from click.testing import CliRunner
-from compared import facts, judged, layer, table
 
 import quantmedic
 from quantmedic.cli.main import cli

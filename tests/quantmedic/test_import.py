@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.onnx_models import own
 from click.testing import CliRunner, Result
-from models import own
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic

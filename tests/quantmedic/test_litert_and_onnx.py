@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from litert_models import Twins, channels_last, quantized
-from models import Array, images, random, static
+from builders.litert_models import Twins, channels_last, quantized
+from builders.onnx_models import Array, images, random, static
 from onnxruntime.quantization import QuantType
 
 import quantmedic

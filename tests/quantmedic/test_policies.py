@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from builders.toml_styles import Writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toml_styles import Writer
 
 from quantmedic.api.diagnose import load_rulebase
 from quantmedic.engine.errors import PolicyError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from builders.onnx_models import own
 from click.testing import CliRunner
-from models import own
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, quantize_static
 
 import quantmedic

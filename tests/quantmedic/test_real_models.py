@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
-from models import own
+from builders.onnx_models import own
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import quantmedic

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from models import conv_net, images, own, qdq, save_pair
+from builders.onnx_models import conv_net, images, own, qdq, save_pair
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic

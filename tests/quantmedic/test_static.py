@@ -1,19 +1,19 @@
 """A case without data through everything that takes a case: it is judged, and never says more than it knows."""
 
 import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import checkpoints
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from builders import checkpoints
+from builders.onnx_models import own
 from click.testing import CliRunner
-from models import own
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from zoo.cases import Spec, build
 
 import quantmedic
 from quantmedic.cli.main import cli
@@ -23,10 +23,6 @@ from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import CaseError, DataError, ModelError
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.terminal.console import render_console
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from zoo.cases import Spec, build
 
 BASE = quantmedic.load_rulebase()
 #: Faults of the zoo that files alone show.

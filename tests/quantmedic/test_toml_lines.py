@@ -6,9 +6,9 @@ from datetime import date
 from typing import Any
 
 import pytest
+from builders.toml_styles import Writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toml_styles import Writer
 
 from quantmedic.store.toml_lines import DEEPEST, Key, key_lines, too_deep
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import checkpoints as made
 import numpy as np
 import pytest
+from builders import checkpoints as made
 
 import quantmedic
 

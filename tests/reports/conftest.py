@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from checked import hostile_check, regression
+from builders.gates import hostile_check, regression
 
 from quantmedic.api.diagnose import load_rulebase
 from quantmedic.engine.case.facts import (

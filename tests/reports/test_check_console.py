@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from checked import accepted, regression, unmeasured
+from builders.gates import accepted, regression, unmeasured
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import QuantmedicError

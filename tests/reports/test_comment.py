@@ -8,7 +8,7 @@ from pathlib import Path
 
 import markdown_it
 import pytest
-from checked import accepted, regression
+from builders.gates import accepted, regression
 from markdown_it.token import Token
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis

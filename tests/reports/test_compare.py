@@ -12,7 +12,7 @@ from typing import Any
 
 import markdown_it
 import pytest
-from compared import compared, facts, judged, layer, pair, table
+from builders.comparisons import compared, facts, judged, layer, pair, table
 
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError

@@ -8,7 +8,7 @@ from types import UnionType
 
 import jinja2.meta
 import pytest
-from checked import regression
+from builders.gates import regression
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, RelationFacts
 from quantmedic.engine.diagnosis.diagnose import Diagnosis

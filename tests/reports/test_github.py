@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from checked import accepted, unmeasured
+from builders.gates import accepted, unmeasured
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from checked import regression
+from builders.gates import regression
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.reports.context import build_context

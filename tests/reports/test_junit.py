@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import xmlschema
-from checked import accepted, regression, unmeasured
+from builders.gates import accepted, regression, unmeasured
 from junitparser import Failure, JUnitXml, Skipped, TestCase
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis, RuleNote

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import markdown_it
 import pytest
-from checked import regression
+from builders.gates import regression
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.reports.context import build_context

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import models
 import numpy as np
 import onnx
 import onnxruntime.quantization as ortq
 import pytest
+from builders import onnx_models
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -32,7 +32,7 @@ MARKED = [
     for number, snippet in enumerate(remedy.snippets)
     if snippet.toolchain == "onnxruntime" and snippet.mark == "run"
 ]
-FEED = {"image": models.images()}
+FEED = {"image": onnx_models.images()}
 
 
 class Reader(ortq.CalibrationDataReader):
@@ -47,15 +47,15 @@ class Reader(ortq.CalibrationDataReader):
 
 def sample() -> onnx.ModelProto:
     """A convolution with ReLU, a softmax, a concatenation, and a product with weights."""
-    net = models.Net(17)
+    net = onnx_models.Net(17)
     x = net.input("image", ["n", 3, 8, 8])
-    bias = models.random(2, 4, scale=0.1)
-    x = net.conv(x, models.random(1, 4, 3, 3, 3, scale=0.3), bias, out="conv", name="/conv", pads=[1, 1, 1, 1])
+    bias = onnx_models.random(2, 4, scale=0.1)
+    x = net.conv(x, onnx_models.random(1, 4, 3, 3, 3, scale=0.3), bias, out="conv", name="/conv", pads=[1, 1, 1, 1])
     x = net.add("Relu", x, out="relu", name="/relu")
     x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool", name="/pool"), out="flat", name="/flat")
-    net.const("fc.weight", models.random(5, 4, 5))
+    net.const("fc.weight", onnx_models.random(5, 4, 5))
     x = net.add("Softmax", net.add("MatMul", x, "fc.weight", out="product", name="/fc"), out="share", name="/softmax")
-    net.const("head.weight", models.random(6, 5, 3))
+    net.const("head.weight", onnx_models.random(6, 5, 3))
     net.output(net.add("MatMul", x, "head.weight", out="scores", name="/head"), shape=["n", 3])
     return net.model()
 
@@ -64,7 +64,7 @@ def sample() -> onnx.ModelProto:
 def facts(tmp_path_factory: pytest.TempPathFactory) -> CaseFacts:
     """What is measured of the network, quantized by default."""
     folder = tmp_path_factory.mktemp("models")
-    onnx.save(models.static(sample(), FEED, folder), str(folder / "int8.onnx"))
+    onnx.save(onnx_models.static(sample(), FEED, folder), str(folder / "int8.onnx"))
     case = collect(folder / "before.onnx", folder / "int8.onnx", validation=FEED)
     return derive(case, BASE)
 
@@ -297,7 +297,7 @@ def prescribed(diagnosis: Diagnosis, facts: CaseFacts, *wanted: tuple[str, str])
 def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     """Any diagnosis of a network that onnxruntime quantized, with a cause to borrow."""
     folder = tmp_path_factory.mktemp("diagnosis")
-    onnx.save(models.static(sample(), FEED, folder), str(folder / "int8.onnx"))
+    onnx.save(onnx_models.static(sample(), FEED, folder), str(folder / "int8.onnx"))
     found = judge(collect(folder / "before.onnx", folder / "int8.onnx", validation=FEED))
     lead = CauseReport(
         cause="any-cause",

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import jsonschema
 import pytest
-from checked import accepted, regression, unmeasured
+from builders.gates import accepted, regression, unmeasured
 
 from quantmedic.api.diagnose import load_manuals, load_rulebase
 from quantmedic.engine.diagnosis.diagnose import Diagnosis

@@ -10,7 +10,7 @@ from typing import Any
 
 import markdown_it
 import pytest
-from checked import accepted, regression
+from builders.gates import accepted, regression
 
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.errors import QuantmedicError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import Array, Net, random, save_pair, static
+from builders.onnx_models import Array, Net, random, save_pair, static
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
 

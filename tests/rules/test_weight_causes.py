@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import Net, codes_of, random, run, save_pair, static
+from builders.onnx_models import Net, codes_of, random, run, save_pair, static
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from bench import Reader
-from models import conv_net, images, own, qdq, random, save_pair, token_net
+from builders.onnx_models import conv_net, images, own, qdq, random, save_pair, token_net
+from builders.trial_bench import Reader
 from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_static
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from bench import Array, Bench, agree, quantized
+from builders.trial_bench import Array, Bench, agree, quantized
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 

@@ -6,10 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from bench import Bench, bench, edited_outputs, everything_float, float_outputs
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from models import (
+from builders.onnx_models import (
     MICROSOFT,
     Net,
     Recipe,
@@ -24,6 +21,9 @@ from models import (
     static,
     without_relu,
 )
+from builders.trial_bench import Bench, bench, edited_outputs, everything_float, float_outputs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench import Array, bench, edited_outputs, float_outputs
-from models import MICROSOFT, Net, conv_net, dynamic, images, random, static, token_net
+from builders.onnx_models import MICROSOFT, Net, conv_net, dynamic, images, random, static, token_net
+from builders.trial_bench import Array, bench, edited_outputs, float_outputs
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
 

@@ -1,19 +1,15 @@
 """Networks of the fault zoo, edited and simulated: a recurrent one, one with attention, one with branches."""
 
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
-from bench import Bench, agree
+from builders.trial_bench import Bench, agree
+from zoo.networks import NETWORKS
+from zoo.patient import healthy
 
 from quantmedic.engine.diagnosis.change import Targets
 from quantmedic.trials.onnx_edit import left_integer
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from zoo.networks import NETWORKS
-from zoo.patient import healthy
 
 KINDS = ("recalibrate", "best-range", "sixteen-bit", "float", "float-weights", "per-channel-weights", "group-float")
 

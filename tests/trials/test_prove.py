@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from models import conv_net, images, random, residual_net, save_pair, static
+from builders.onnx_models import conv_net, images, random, residual_net, save_pair, static
 from onnx import numpy_helper
 
 import quantmedic

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-from models import Array, Feed, Net, run
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
+from builders.onnx_models import Array, Feed, Net, run
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.rules.rule import RuleBase
 
-DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
+DEMO = Path(quantmedic.__file__).parent / "demo"
 MEAN, STD = 0.286, 0.353
 CLASSES = 10
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from models import Array, Net, random
+
+from builders.onnx_models import Array, Net, random
 
 #: Activations that a LiteRT operator carries with it: number in the schema and what ONNX puts behind the operator.
 _FUSED: Mapping[str, tuple[int, str]] = {"": (0, ""), "relu": (1, "Relu"), "relu6": (3, "Clip")}

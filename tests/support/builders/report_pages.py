@@ -6,7 +6,7 @@ from typing import Any
 import quantmedic
 
 
-def written(case: Any, folder: Path) -> Path:
+def write_pages(case: Any, folder: Path) -> Path:
     """The report of a case, in a folder."""
     quantmedic.write_report(quantmedic.judge(case), folder, formats=("html", "json"), case=case)
     return folder

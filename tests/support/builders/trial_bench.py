@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
-from models import images, own, save_pair
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
+from builders.onnx_models import images, own, save_pair
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import Models, open_models
 from quantmedic.collectors.from_onnx.session import make_session, run
