@@ -30,6 +30,7 @@ from quantmedic.engine.diagnosis.prescription import Prescription
 from quantmedic.engine.diagnosis.previous import Before, Previous, Tried, compare, rank_tried
 from quantmedic.engine.diagnosis.proved import Proof, proof_of
 from quantmedic.engine.diagnosis.suspects import Repair, Repairs, Suspect, chosen_repairs, last_gain, suspects_of
+from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.garbage import uncollected
 from quantmedic.engine.gate.records import CheckReport
 from quantmedic.engine.record import Contract
@@ -193,27 +194,6 @@ class LayerRow(Contract):
     time_share: float | None = None
     reported: ReportedFacts | None = Field(default=None, description="what a file of the toolchain reports of it")
     findings: tuple[str, ...] = ()
-
-
-class MethodRow(Contract):
-    """The range that a calibration method would choose, and what it would leave of the signal."""
-
-    method: str = Field(description="in force, min-max, percentile-…, mse (least squares) or kl (divergence)")
-    low: float
-    high: float
-    sqnr_db: float = Field(description="predicted rounding SQNR of the tensor in dB; inf for no noise")
-
-
-class Histogram(Contract):
-    """Distribution of a flagged tensor, at most 64 bins, with the range of its quantizer."""
-
-    layer: str
-    dataset: Role
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-    low: float | None
-    high: float | None
-    methods: tuple[MethodRow, ...] = Field(default=(), description="ranges by calibration method, best first")
 
 
 class EvidenceStrength(Contract):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,51 +20,49 @@ from quantmedic.engine.case.facts import (
     ModelFacts,
     OperandFacts,
     OutputFacts,
-    QuantizerFacts,
     Role,
     TensorFacts,
     WeightErrorFacts,
     WeightFacts,
 )
-from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, OperatorRecord
-from quantmedic.engine.diagnosis.diagnose import Histogram, MethodRow
 from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
-from quantmedic.engine.formulas.methods import method_grids, method_sqnrs_db
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_told, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.tensors import (
     grid_of,
-    is_signed_grid,
     main_role,
     per_tensor,
     predicted_sqnr,
     ratio,
-    tensor_bins,
     tensor_facts,
     weight_error_facts,
 )
 from quantmedic.engine.garbage import uncollected
-from quantmedic.engine.rules.rule import RuleBase
 
 _JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
 FEEDER_STEPS = 3
-#: Bins of a histogram that a report shows.
-DISPLAY_BINS = 64
+
+
+class Thresholds(Protocol):
+    """Named limits; a rule base has them."""
+
+    def threshold(self, name: str) -> float:
+        """Value in force of a named threshold."""
 
 
 @uncollected
-def derive(case: Case, base: RuleBase) -> CaseFacts:
-    """All facts of a case; ``base`` supplies the thresholds of degraded layers."""
-    return assemble(case, base, tensor_facts(case))
+def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
+    """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
+    return assemble(case, thresholds, tensor_facts(case))
 
 
-def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
+def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
-    degraded = [is_degraded(tensor.data.accumulated, base) for tensor in tensors]
+    degraded = [is_degraded(tensor.data.accumulated, thresholds) for tensor in tensors]
     operators = case.record.operators
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
@@ -72,7 +70,7 @@ def assemble(case: Case, base: RuleBase, tensors: tuple[TensorFacts, ...]) -> Ca
     layers = layers_told(_timed(layers, case.record.model.kernels), case.record.model.settings)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
-        model=_model_facts(case, base, layers, tensors, outputs),
+        model=_model_facts(case, thresholds, layers, tensors, outputs),
         datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
         layers=layers,
         tensors=tensors,
@@ -215,7 +213,7 @@ def _is_born(degraded: bool | None, carried: list[bool | None], unseen: bool) ->
     return None if unseen or None in carried else True
 
 
-def is_degraded(error: ErrorFacts, base: RuleBase) -> bool | None:
+def is_degraded(error: ErrorFacts, thresholds: Thresholds) -> bool | None:
     """Over one of the error thresholds, each in its own direction; None where nothing was measured."""
     if error.mse is None:
         return None
@@ -225,7 +223,7 @@ def is_degraded(error: ErrorFacts, base: RuleBase) -> bool | None:
         (error.cosine, "quantize_error_cosine", -1),
         (error.sqnr_db, "quantize_error_sqnr_db", -1),
     )
-    return any(v is not None and sign * (v - base.threshold(name)) > 0 for v, name, sign in limits)
+    return any(v is not None and sign * (v - thresholds.threshold(name)) > 0 for v, name, sign in limits)
 
 
 def _operands(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts]:
@@ -312,7 +310,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
 
 def _model_facts(
     case: Case,
-    base: RuleBase,
+    thresholds: Thresholds,
     layers: tuple[LayerFacts, ...],
     tensors: tuple[TensorFacts, ...],
     outputs: tuple[OutputFacts, ...],
@@ -343,7 +341,7 @@ def _model_facts(
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),
         "metric": metric,
-        "harmed": _harmed(metric, agreement, outputs, base),
+        "harmed": _harmed(metric, agreement, outputs, thresholds),
         "power_of_two_share": _power_of_two_share(tensors),
         **reported_facts(layers, case.record.model),
         **outside_facts(case),
@@ -398,21 +396,21 @@ def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
 
 
 def _harmed(
-    metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], base: RuleBase
+    metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], thresholds: Thresholds
 ) -> bool | None:
     """Measured harm: by the task metric, by the classes that change, or by the noise at the outputs."""
     if metric.drop_low is not None and metric.drop_low > 0:
         size = metric.drop if metric.name in ("top1", "top5") else metric.relative_drop
-        if size is not None and size > base.threshold("drop_moderate"):
+        if size is not None and size > thresholds.threshold("drop_moderate"):
             return True
     if agreement is not None:
-        return agreement < base.threshold("harmed_agreement")
+        return agreement < thresholds.threshold("harmed_agreement")
     errors = [output.tensor.data.accumulated for output in outputs]
     worst = _least(v for e in errors for v in (e.sqnr_db, e.worst_channel_sqnr_db))
     if worst is None:
         return None if metric.drop_low is None else False
     lost = any(e.lost_channels for e in errors)
-    return metric.drop_low is None and (lost or worst < base.threshold("quantize_error_sqnr_db"))
+    return metric.drop_low is None and (lost or worst < thresholds.threshold("quantize_error_sqnr_db"))
 
 
 def _dead_output(classified: NDArray[Any]) -> bool | None:
@@ -429,38 +427,3 @@ def _share(flags: Sequence[bool | None]) -> float | None:
 
 def _least(values: Any) -> float | None:
     return min((v for v in values if v is not None), default=None)
-
-
-def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
-    """At most 64 even bins of a tensor's values, for the report; counts are spread evenly within stored bins."""
-    index = next((i for i, t in enumerate(case.record.tensors) if t.name == tensor.name), None)
-    role = main_role(case)
-    bins = tensor_bins(case, role, index) if index is not None else None
-    if bins is None or bins.high[-1] <= bins.low[0]:
-        return None
-    edges = np.linspace(bins.low[0], bins.high[-1], DISPLAY_BINS + 1)
-    below = bins.total * (1.0 - bins.repeated(len(edges)).shares_above(edges))
-    below[0] = 0.0
-    counts = np.diff(np.round(below)).astype(int)
-    return Histogram(
-        layer=tensor.producer_name or tensor.float_name or "?",
-        dataset=role,
-        edges=tuple(float(e) for e in edges),
-        counts=tuple(int(c) for c in np.maximum(counts, 0)),
-        low=tensor.quantizer.low,
-        high=tensor.quantizer.high,
-        methods=_methods(bins, tensor.quantizer),
-    )
-
-
-def _methods(bins: Bins, quantizer: QuantizerFacts) -> tuple[MethodRow, ...]:
-    """What calibration methods would make of a tensor with a fixed grid, the best first."""
-    own = grid_of(quantizer)
-    if own is None or quantizer.bits is None:
-        return ()
-    grids = {"in force": own, **method_grids(bins, quantizer.bits, symmetric=is_signed_grid(quantizer))}
-    found = method_sqnrs_db(bins, grids)
-    return tuple(
-        MethodRow(method=name, low=grids[name].low, high=grids[name].high, sqnr_db=found[name])
-        for name in sorted(grids, key=lambda name: -found[name])
-    )

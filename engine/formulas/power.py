@@ -4,9 +4,10 @@ import math
 from statistics import NormalDist
 
 import numpy as np
+from pydantic import Field
 
 from quantmedic.engine.formulas.paired import Floats, margin, null_moments, share_interval
-from quantmedic.engine.gate.records import SampleSizes
+from quantmedic.engine.record import Contract
 
 #: A proposal finds what it is made for in 9 of 10 runs; it aims higher by what the approximation may be off.
 POWER = 0.91
@@ -15,6 +16,19 @@ MOST_SAMPLES = 10_000_000
 #: The share of gains is taken from the upper end of its interval at this confidence: with the estimate itself, few
 #: samples propose too few as often as too many, and then too few find less than too many find more.
 _GAIN_CONFIDENCE = 0.3
+
+
+class SampleSizes(Contract):
+    """Samples that a decision takes, with the discordance or spread that was measured."""
+
+    now: int = Field(description="samples that were measured")
+    at_twice: int | None = Field(
+        default=None,
+        description="samples that find a drop of twice the limit in 9 of 10 runs, and accept none as often",
+    )
+    at_measured: int | None = Field(
+        default=None, description="samples whose interval would end at the limit if the drop is the measured one"
+    )
 
 
 def power(

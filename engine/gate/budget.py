@@ -20,10 +20,10 @@ from quantmedic.engine.formulas.paired import (
     mean_interval,
     relative_drop_interval,
 )
-from quantmedic.engine.formulas.power import sizes_of_counts, sizes_of_interval, sizes_of_share
+from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget
-from quantmedic.engine.gate.records import GateLine, SampleSizes
+from quantmedic.engine.gate.records import GateLine
 
 Floats = NDArray[np.float64]
 Status = Literal["pass", "fail", "undecided"]

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.gate.history import Trend
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.rule import Severity
@@ -14,19 +15,6 @@ EXIT_CODES: dict[GateWord, int] = {"ACCEPT": 0, "REGRESSION": 1, "INSUFFICIENT_D
 GateStatus = Literal["pass", "fail", "undecided", "anomalous", "not-judged"]
 FindingStatus = Literal["new", "worse", "known"]
 ExemptionStatus = Literal["active", "expires-soon", "expired", "unused", "not-judged"]
-
-
-class SampleSizes(Contract):
-    """Samples that a decision takes, with the discordance or spread that was measured."""
-
-    now: int = Field(description="samples that were measured")
-    at_twice: int | None = Field(
-        default=None,
-        description="samples that find a drop of twice the limit in 9 of 10 runs, and accept none as often",
-    )
-    at_measured: int | None = Field(
-        default=None, description="samples whose interval would end at the limit if the drop is the measured one"
-    )
 
 
 class GateLine(Contract):

@@ -21,7 +21,8 @@ from quantmedic.engine.diagnosis.previous import Before, before, refuse_other_fl
 from quantmedic.engine.diagnosis.repair import repaired
 from quantmedic.engine.diagnosis.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
-from quantmedic.engine.formulas.derive import derive, display_histogram
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rule import RuleBase, load_rules

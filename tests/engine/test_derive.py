@@ -25,7 +25,8 @@ from quantmedic.engine.case.records import (
 )
 from quantmedic.engine.diagnosis.change import CHANGES, Targets
 from quantmedic.engine.diagnosis.repair import repaired
-from quantmedic.engine.formulas.derive import derive, display_histogram, is_degraded
+from quantmedic.engine.formulas.derive import derive, is_degraded
+from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.formulas.tensors import decibels, error_facts
 from quantmedic.engine.rules.rule import RuleBase, load_rules
 

@@ -24,8 +24,9 @@ from quantmedic.engine.case.records import (
     WeightArrays,
 )
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.engine.formulas.derive import derive, display_histogram
+from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread
+from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.rule import Rule, load_rules
 
 few = settings(max_examples=40, deadline=None)

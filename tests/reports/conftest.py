@@ -27,10 +27,11 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.proof import MetricTrial, TrialRecord
 from quantmedic.engine.diagnosis.change import Change, Targets
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Histogram, Proof, diagnose
+from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Proof, diagnose
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.proved import TrialRow
 from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.gate.records import GoneFinding
 from quantmedic.engine.rules.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
 
