@@ -10,6 +10,7 @@ from typing import Any
 
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.measure.observer import Options
 from quantmedic.engine.case.facts import Role
@@ -23,7 +24,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.measure import OutOfTimeError
-from quantmedic.trials.trial import Progress, Trials
+from quantmedic.trials.trial import Trials
 
 #: What is tried on the whole network where the causes do not explain the loss, cheapest first.
 GENERAL = (
@@ -58,7 +59,7 @@ def prove(
     options: Options,
     metric: Metric | None,
     budget: float,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Proven:
     """Try the remedies of the suspects.
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.metrics import Metric, drop_interval
+from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.observer import Options
@@ -30,7 +31,6 @@ from quantmedic.trials.float_set import float_set
 from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
-Progress = Callable[[str, int, int | None], None]
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
 MIN_HALF = 32

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.packed_weights import (
     PackedLayer,
     Settings,
@@ -41,7 +42,6 @@ from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts,
 from quantmedic.engine.case.records import Case, CaseRecord, OperatorRecord
 from quantmedic.engine.errors import ModelError
 
-Progress = Callable[[str, int, int | None], None]
 #: Prefixes that tools put before the names of all tensors, or leave out.
 _PREFIXES = ("model.", "transformer.", "module.", "language_model.", "base_model.model.", "_orig_mod.", "model.model.")
 #: Endings of constants that old checkpoints store and new ones do not.
@@ -90,7 +90,7 @@ def collect(
     *,
     version: str,
     threads: int | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Case:
     """Compare the weights of two checkpoints, tensor by tensor.
 

@@ -1,18 +1,17 @@
-"""Compiled loops over groups of weights; ``weight_kernels`` says what they compute, in numpy."""
+"""Compiled loops over groups of weights; ``group_sums`` says what they compute, in numpy."""
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from quantmedic.collectors.from_checkpoint.weight_fields import FIELDS, Floats, Grid, Integers, Values
-from quantmedic.collectors.measure import statistics_numba  # noqa: F401  (decides where compiled code is kept)
+from quantmedic.collectors.measure.compiled_cache import compiled
 from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
 
 _FAR, _HALF = np.float32(MISPLACED_STEPS), np.float32(0.5)
-_inner = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"}, forceinline=True)
+_inner = compiled(forceinline=True, fastmath={"reassoc", "nsz"})
 # Extremes vectorize only where NaN need not be told apart; the sums tell the caller of it.
-_finite = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz", "nnan"}, forceinline=True)
+_finite = compiled(forceinline=True, fastmath={"reassoc", "nsz", "nnan"})
 
 
 @_inner
@@ -69,7 +68,7 @@ def _widen(tops: Any, x: Any) -> None:
         tops[i] = max(tops[i], abs(x[i]))
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _sums(x: Any, y: Any, step: Any, low: Any, high: Any, starts: Any, tops: Any, found: Any) -> None:
     for r in range(x.shape[0]):
         _widen(tops, x[r])
@@ -83,13 +82,13 @@ def _sums(x: Any, y: Any, step: Any, low: Any, high: Any, starts: Any, tops: Any
 
 
 def group_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values) -> Floats:
-    """See ``weight_kernels.group_sums``."""
+    """See ``group_sums.numpy_sums``."""
     found = np.empty((len(x), len(starts) - 1, len(FIELDS)))
     _sums(x, y, *grid, starts, tops, found)
     return found
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _widened(half: Any, found: Any) -> None:
     for i in range(half.size):
         v = np.uint32(half[i])

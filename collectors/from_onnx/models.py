@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
-Progress = Callable[[str, int, int | None], None]
 #: What a network makes of a batch: the outputs that both models have, in the order of their matches.
 Runner = Callable[[Batch], list[Float32]]
 #: Activations that runtimes fuse into the kernel before them.

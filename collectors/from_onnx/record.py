@@ -2,7 +2,7 @@
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -41,7 +41,6 @@ from quantmedic.engine.case.records import (
 )
 
 Array = NDArray[np.generic]
-Progress = Callable[[str, int, int | None], None]
 #: Operators that move values and leave them as they are.
 _MOVING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity"})
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_onnx.models import Models, graph_inputs
 from quantmedic.collectors.measure.accumulate import SetAccumulator, sample_rows
 from quantmedic.collectors.measure.given_outputs import References
@@ -34,7 +35,6 @@ from quantmedic.engine.errors import CaseError
 
 T = TypeVar("T")
 Array = NDArray[np.generic]
-Progress = Callable[[str, int, int | None], None]
 #: Samples on which the channel-reversed representative inputs are tried.
 FLIP_SAMPLES = 64
 #: Seconds between two checkpoints.
@@ -105,7 +105,7 @@ def collect(
     options: Options,
     version: str,
     metric: Metric | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
     resume: Case | None = None,
     checkpoint: Callable[[Case], None] = lambda case: None,
     extras: Extras | None = None,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import import_function
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_onnx.models import Models, Pair
 from quantmedic.collectors.from_onnx.steps import values_of
 from quantmedic.collectors.measure.plan import fixed_grid, settle
@@ -24,7 +25,6 @@ from quantmedic.engine.formulas.debugger import LEADING, METRICS, TRAILING, Debu
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
-Progress = Callable[[str, int, int | None], None]
 #: A function of the user, or how it is named: ``module:function``.
 Function = str | Callable[..., Any]
 
@@ -189,7 +189,7 @@ def debug(
     samples: int | None,
     threads: int,
     suspect_steps: float,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> DebuggerRecord:
     """Run both models sample by sample; memory does not depend on their number.
 

@@ -1,4 +1,4 @@
-"""The statistics of one tensor as compiled loops; ``reference`` states the same in plain numpy.
+"""The statistics of one tensor as compiled loops; ``statistics_numpy`` states the same in plain numpy.
 
 A row is walked in chunks that stay in the first-level cache: each loop does one thing over one chunk, so that it
 vectorizes, and a tensor is fetched from memory once for all of them. Sums run in float32 over one chunk and are added
@@ -6,9 +6,6 @@ into float64. The fast loops assume finite values of ordinary magnitude; whether
 they return, and a chunk for which it does not hold is done again, carefully, in float64.
 """
 
-import os
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 
 import numba
@@ -17,6 +14,7 @@ from llvmlite import ir
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from quantmedic.collectors.measure.compiled_cache import compiled
 from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
 from quantmedic.engine.case.histogram import BINS, NONFINITE, SHIFT
 from quantmedic.engine.case.records import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
@@ -36,31 +34,13 @@ _NO_CHANNELS = np.zeros(0, np.float32)
 _NO_ROUNDING = Rounding(_NO_CHANNELS, _NO_CHANNELS, _NO_CHANNELS)
 
 
-def _cache_folder() -> str:
-    """Where compiled code is kept between runs.
-
-    Never beside the source: files that pip does not know would survive an uninstall and hide the next install.
-    """
-    root = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
-    folder = Path(root) / "quantmedic" / "kernels"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return str(folder)
-    except OSError:
-        return os.path.join(tempfile.gettempdir(), f"quantmedic-kernels-{os.getpid()}")
-
-
-# numba looks the folder up once per function, when it is decorated.
-_user_choice = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-numba.config.CACHE_DIR = _user_choice or _cache_folder()  # type: ignore[attr-defined]
 # Only what Python calls is a function of its own in the compiled code. All else is inlined: of two compiled copies of a
 # loop the linker would take one in the run that compiles and the other in those that load it, and sums would differ in
 # their last bits.
-_entry = numba.njit(cache=True, nogil=True, error_model="numpy")
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+_entry = compiled()
+_jit = compiled(forceinline=True)
 # Sums may be reordered, else they do not vectorize; NaN and infinities keep their meaning, else they could be missed.
-_sum = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "nsz"}, forceinline=True)
+_sum = compiled(forceinline=True, fastmath={"reassoc", "nsz"})
 
 
 class _Values(NamedTuple):
@@ -562,6 +542,3 @@ def _distinct(x, limit, table, used):
         found += 1
         if found == limit:
             return
-
-
-numba.config.CACHE_DIR = _user_choice  # type: ignore[attr-defined]

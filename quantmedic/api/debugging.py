@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantmedic.api.diagnose import load_rulebase
 from quantmedic.api.opening import open_pair
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.debugger import DebuggerRecord
@@ -28,7 +29,7 @@ def debugger(
     preprocessing: Any = None,
     samples: int | None = None,
     threads: int | None = None,
-    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> DebuggerRecord:
     """Measure each quantized operator against its float twin, both fed with what the deployed model computed.
 

@@ -1,7 +1,7 @@
 """The public API: collect facts, judge them, write the report. The CLI is a thin shell over these functions."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import quantmedic
 from quantmedic.api.imports import read_sources, with_files
 from quantmedic.api.opening import default_metric, is_litert, open_pair
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.diagnosis.change import HALVES, Change
@@ -28,7 +29,6 @@ from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rule import RuleBase, load_rules
 from quantmedic.engine.rules.toolchain import named
 
-Progress = Callable[[str, int, int | None], None]
 FORMATS = ("html", "markdown", "json")
 #: Seconds for trials of remedies.
 DEFAULT_BUDGET = 60.0
@@ -118,7 +118,7 @@ def collect(
     seed: int = 0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
     reference_outputs: Any = None,
     device_outputs: Any = None,
     expected_float_metric: float | None = None,

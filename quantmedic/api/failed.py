@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import quantmedic
-from quantmedic.api.diagnose import Progress, load_rulebase
+from quantmedic.api.diagnose import load_rulebase
 from quantmedic.api.opening import made
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import FLOAT_ALONE, FailureFacts, Role
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -35,7 +36,7 @@ def collect_failed(
     samples: int | None = None,
     core_config: Any = None,
     mct_log: str | Path | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Case:
     """What is known where quantization failed; neither model nor log is run.
 

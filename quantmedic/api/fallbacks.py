@@ -1,11 +1,12 @@
 """The smallest set of layers that must leave int8: the part of the public API that searches and checks it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from quantmedic.api.opening import open_validation
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
@@ -29,7 +30,7 @@ def fallback(
     samples: int | None = None,
     threads: int | None = None,
     seed: int = 0,
-    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> FallbackRecord:
     """Find a smallest set of layers that must leave int8 so that a goal is met.
 

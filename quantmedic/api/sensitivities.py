@@ -1,13 +1,14 @@
 """Sensitivity, layer by layer: the part of the public API that measures it, keeps it and writes it."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from quantmedic.api.opening import open_validation
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resumed
 from quantmedic.engine.errors import CaseError, DataError
@@ -45,7 +46,7 @@ def sensitivity(
     seed: int = 0,
     checkpoint: str | Path | None = None,
     resume: bool = False,
-    progress: Callable[[str, int, int | None], None] = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> SensitivityRecord:
     """Measure how sensitive the output is to each layer, by turning simulated quantizers on and off.
 

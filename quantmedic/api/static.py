@@ -9,7 +9,8 @@ import quantmedic
 from quantmedic.api.diagnose import noted, toolchain_facts
 from quantmedic.api.imports import read_sources, with_files
 from quantmedic.api.opening import open_files
-from quantmedic.api.weights import Progress, collect_weights
+from quantmedic.api.weights import collect_weights
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rule import RuleBase
 
@@ -24,7 +25,7 @@ def collect_static(
     core_config: Any = None,
     mct_log: str | Path | None = None,
     settings_files: Sequence[str | Path] = (),
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Case:
     """What two models tell without data: neither is run, and accuracy is not measured.
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import quantmedic
-from quantmedic.api.diagnose import FORMATS, Progress, judge, load_rulebase, write_report
+from quantmedic.api.diagnose import FORMATS, judge, load_rulebase, write_report
+from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.diagnose import Diagnosis
 from quantmedic.engine.rules.rule import RuleBase
@@ -18,7 +19,7 @@ def compare_weights(
     output: str | Path | None = None,
     formats: Sequence[str] = FORMATS,
     threads: int | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Diagnosis:
     """Find out what quantization did to the weights of a model that need not fit into memory.
 
@@ -55,7 +56,7 @@ def collect_weights(
     quantized_weights: str | Path,
     *,
     threads: int | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = no_progress,
 ) -> Case:
     """The measurements of ``compare_weights`` as a case, to be judged or saved.
 

@@ -2,12 +2,14 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+from quantmedic.collectors.data.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.console import Verbosity
@@ -46,16 +48,17 @@ def interrupted_by_termination() -> Iterator[None]:
 
 
 @contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int | None], None]]:
+def progress_bars() -> Iterator[Progress]:
     """A bar per data set on a terminal's stderr, with the time left."""
     if not sys.stderr.isatty():
-        yield lambda stage, done, total: None
+        yield no_progress
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as ProgressBars
 
     columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with ProgressBars(*columns, console=Console(stderr=True), transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:

@@ -34,7 +34,7 @@ import quantmedic
 from quantmedic.collectors.measure import accumulate
 from quantmedic.demo import patient
 
-assert accumulate.kernels.__name__.endswith("reference")
+assert accumulate.kernels.__name__.endswith("statistics_numpy")
 assert not any(name.startswith(("numba", "llvmlite")) for name in sys.modules)
 models, options = patient()
 own = {"samples": 64, "batch_size": 22, "threads": 2, "operator_error": True, "mode": sys.argv[1]}

@@ -1,0 +1,10 @@
+"""How long work reports its progress."""
+
+from collections.abc import Callable
+
+#: Called after each step with the stage, the steps done in it, and the steps in all; None where that is not known.
+Progress = Callable[[str, int, int | None], None]
+
+
+def no_progress(stage: str, done: int, total: int | None) -> None:
+    """Report nothing."""

@@ -1,0 +1,52 @@
+"""Compiled loops, and where their machine code is kept between runs."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+#: What a loop takes and returns is settled by numba when it is called, not by annotations.
+Loop = Callable[..., Any]
+
+
+def compiled(*, forceinline: bool = False, fastmath: bool | set[str] = False) -> Callable[[Loop], Loop]:
+    """``numba.njit`` without the interpreter's lock, with numpy's division, and with its code kept between runs.
+
+    numba looks the folder up when it decorates a function; its configuration is left as it was.
+
+    Args:
+        forceinline: The loop becomes a part of the loops that call it.
+        fastmath: Which liberties LLVM may take with floating-point numbers.
+    """
+
+    def decorate(function: Loop) -> Loop:
+        chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]  # numba sets its options at run time
+        numba.config.CACHE_DIR = chosen or _cache_folder()  # type: ignore[attr-defined]
+        try:
+            return numba.njit(
+                function, cache=True, nogil=True, error_model="numpy", forceinline=forceinline, fastmath=fastmath
+            )
+        finally:
+            numba.config.CACHE_DIR = chosen  # type: ignore[attr-defined]
+
+    return decorate
+
+
+@cache
+def _cache_folder() -> str:
+    """Where compiled code is kept where the user names no folder.
+
+    Never beside the source: files that pip does not know would survive an uninstall and hide the next install.
+    """
+    root = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or Path.home() / ".cache"
+    folder = Path(root) / "quantmedic" / "kernels"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except OSError:
+        return os.path.join(tempfile.gettempdir(), f"quantmedic-kernels-{os.getpid()}")
