@@ -21,7 +21,7 @@ from quantmedic.api.diagnose import collect, judge, load_rulebase, write_report
 from quantmedic.api.thresholds import translate
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rule import RuleBase

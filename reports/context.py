@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
-from quantmedic.engine.diagnosis.proved import Proof
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Proof
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
 from quantmedic.reports.charts.geometry import (
     HISTOGRAMS_SHOWN,

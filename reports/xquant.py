@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, OutputFacts, Role, TensorFacts
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, LayerRow
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.reports.charts.geometry import (
     HEIGHT,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.engine.diagnosis.proved import Proof, TrialRow
+from quantmedic.engine.contract.remedies import Proof, TrialRow
 
 from .cases import Built
 

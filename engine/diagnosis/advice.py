@@ -5,10 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import Field
-
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
-from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.contract.remedies import Advice, Present, Withheld
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
 from quantmedic.engine.rules.rule import (
     EACH_FIELDS,
@@ -17,12 +15,8 @@ from quantmedic.engine.rules.rule import (
     NAME_FIELDS,
     VALUE_FIELDS,
     Condition,
-    Cost,
-    Data,
     Remedy,
-    RemedyScope,
     RuleBase,
-    Simulation,
     Snippet,
     names_layers,
 )
@@ -30,55 +24,6 @@ from quantmedic.engine.rules.rule import (
 #: A value for a snippet keeps this many digits; it is rounded up, so that a bound still holds.
 DIGITS = 3
 _F = TypeVar("_F", bound=Facts)
-
-
-class Present(Data):
-    """The present value of a setting."""
-
-    fact: str
-    value: Any
-    subjects: tuple[str, ...] = Field(description="layers, tensors or data sets that have this value")
-
-
-class Recovery(Data):
-    """What a remedy recovers at the network's output, by a simulated run."""
-
-    gain_db: float = Field(description="rise of the output's SQNR")
-    low_db: float = Field(description="lower end of its 95 % interval, the error of the simulation included")
-    high_db: float = Field(description="upper end of that interval")
-    share: float = Field(description="share of the output's noise power that goes")
-    bound: bool = Field(default=False, description="at most this: what it repairs was taken away, not repaired")
-
-
-class Advice(Data):
-    """A remedy for a cause of this model."""
-
-    id: str
-    title: str
-    changes: str
-    cost: Cost
-    unsafe: str
-    scope: RemedyScope
-    simulate: Simulation | None = None
-    predicted: Recovery | None = None
-    measured: TrialRecord | None = Field(default=None, description="what it recovered on a copy of the model")
-    now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
-    layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
-    tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")
-    unsure: tuple[str, ...] = Field(
-        default=(), description="facts not measured that would tell whether it is in force already, or out of place"
-    )
-    snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
-    fields: Mapping[str, Any] = Field(default={}, exclude=True, description="names and values for the snippets")
-
-
-class Withheld(Data):
-    """A remedy of the rules that is not advised, and why."""
-
-    id: str
-    title: str
-    because: str = Field(description="the reason, with the numbers of the worst layer")
-    layers: tuple[str, ...] = Field(default=(), description="layers that it holds for, worst first; empty: all")
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,19 @@
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Any, NamedTuple
 
 from quantmedic.engine.case.facts import FLOAT_ALONE
 from quantmedic.engine.case.proof import FLOAT_SET, REPAIRED_DATA, TrialRecord
-from quantmedic.engine.diagnosis.advice import Advice, Recovery, general_advice
-from quantmedic.engine.diagnosis.proved import TrialRow
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Advice, Configuration, Prescription, Step, TrialRow
+from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet
 from quantmedic.engine.rules.options import WIDTH, Form, Language, merge, write
-from quantmedic.engine.rules.rule import Data, Mark, RuleBase, Snippet
+from quantmedic.engine.rules.rule import Mark, RuleBase, Snippet
 from quantmedic.engine.rules.toolchain import Toolchain, choose
 from quantmedic.engine.text import inert
-
-if TYPE_CHECKING:
-    from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
 
 #: Remedies that do to the whole network what a trial of this kind did, whatever the cause.
 GENERAL_REMEDIES = {
@@ -38,58 +35,16 @@ FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescript
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
 
 
-class Step(Data):
-    """One remedy of the prescription."""
-
-    remedy: str = Field(description="id of the remedy; empty: what was tried belongs to no remedy of the rules")
-    title: str
-    changes: str = ""
-    causes: tuple[str, ...] = Field(default=(), description="causes that it repairs")
-    measured: TrialRecord | None = Field(default=None, description="what it recovered, on top of the steps before it")
-    predicted: Recovery | None = None
-    mark: Mark | None = Field(
-        default=None, description="how far its option was checked; None: the toolchain has none, or is not known"
-    )
-    notes: tuple[str, ...] = Field(default=(), description="remarks on its option")
-    stands_in_for: str | None = Field(
-        default=None, description="title of the better remedy that the toolchain has no option for"
-    )
-    is_edit: bool = Field(default=False, description="an edit of model, data or application, in every toolchain")
-    says: tuple[str, ...] = Field(default=(), description="what was found in the data, for remedies of the data")
-
-
-class Configuration(Data):
-    """What to paste."""
-
-    language: Language
-    file: str = Field(description="file of the report's folder that holds it")
-    code: str
-
-
-class Prescription(Data):
-    """The remedies to apply together, and the configuration that does."""
-
-    basis: Literal["proven", "predicted", "untried"] = Field(description="what the choice of remedies rests on")
-    steps: tuple[Step, ...]
-    configurations: tuple[Configuration, ...] = ()
-    mark: Mark | None = Field(default=None, description="how far the options were checked, the weakest of all")
-    checked: str = Field(default="", description="version of the toolchain with which they were checked")
-    given: Mapping[str, str] = Field(default={}, description="names in the code that are the user's own")
-    conflicts: tuple[str, ...] = Field(
-        default=(), description="options that two remedies set differently; those of the first stand"
-    )
-
-
 class _Choice(NamedTuple):
     """A remedy with the causes that advise it; None where it is for the whole network, whatever the cause."""
 
-    advised: list[tuple["CauseReport | None", Advice]]
+    advised: list[tuple[CauseReport | None, Advice]]
     title: str
     measured: TrialRecord | None
     instead: str | None = None
 
 
-def prescribe(diagnosis: "Diagnosis", base: RuleBase, asked: str | None = None) -> "Diagnosis":
+def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) -> Diagnosis:
     """The diagnosis with the toolchain that it speaks for, and a prescription unless there is nothing to repair.
 
     Where quantization failed there is none: remedies then change the model, the data or the call, not a configuration.
@@ -112,7 +67,7 @@ def prescribe(diagnosis: "Diagnosis", base: RuleBase, asked: str | None = None) 
     return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given, "advice": advice})
 
 
-def _wanted(diagnosis: "Diagnosis", base: RuleBase) -> list[_Choice]:
+def _wanted(diagnosis: Diagnosis, base: RuleBase) -> list[_Choice]:
     """The remedies of the proven chain; else the best one of the first cause that has one not disproven."""
     if diagnosis.proof is not None and diagnosis.proof.chain:
         return [_of_row(row, diagnosis, base) for row in diagnosis.proof.chain]
@@ -123,7 +78,7 @@ def _wanted(diagnosis: "Diagnosis", base: RuleBase) -> list[_Choice]:
     return []
 
 
-def _of_row(row: TrialRow, diagnosis: "Diagnosis", base: RuleBase) -> _Choice:
+def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> _Choice:
     """What the rules advise for a link of the chain: of every cause the remedy that it was a trial of."""
     kind = "recalibrate" if row.trial.kind == REPAIRED_DATA else row.trial.kind
     advised: list[tuple[CauseReport | None, Advice]] = []
@@ -142,7 +97,7 @@ def _is_disproven(advice: Advice) -> bool:
     return advice.measured is not None and advice.measured.failed is None and not advice.measured.proven
 
 
-def _prescription(diagnosis: "Diagnosis", wanted: list[_Choice], toolchain: Toolchain | None) -> Prescription:
+def _prescription(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Toolchain | None) -> Prescription:
     choices = [_supported(choice, toolchain) for choice in wanted]
     parts = [_snippets(choice, toolchain) for choice in choices]
     steps = tuple(_step(choice, found, diagnosis) for choice, found in zip(choices, parts, strict=True))
@@ -196,7 +151,7 @@ def _snippets(choice: _Choice, toolchain: Toolchain | None) -> list[_Part]:
     return found
 
 
-def _step(choice: _Choice, parts: list[_Part], diagnosis: "Diagnosis") -> Step:
+def _step(choice: _Choice, parts: list[_Part], diagnosis: Diagnosis) -> Step:
     lead = choice.advised[0][1] if choice.advised else None
     marks = [part.snippet.mark for part in parts]
     return Step(
@@ -214,7 +169,7 @@ def _step(choice: _Choice, parts: list[_Part], diagnosis: "Diagnosis") -> Step:
     )
 
 
-def _in_words(choice: _Choice, diagnosis: "Diagnosis") -> Iterator[str]:
+def _in_words(choice: _Choice, diagnosis: Diagnosis) -> Iterator[str]:
     """What is wrong with the data, and the map between the two sets."""
     yield from dict.fromkeys(cause.message.strip() for cause, _ in choice.advised if cause is not None)
     causes = {cause.cause for cause, _ in choice.advised if cause is not None}

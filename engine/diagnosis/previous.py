@@ -4,19 +4,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any, TypeVar
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, Role, TensorFacts
 from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
 from quantmedic.engine.rules.rule import Remedy, RuleBase
-
-if TYPE_CHECKING:
-    from quantmedic.engine.diagnosis.diagnose import CauseReport
 
 #: Scales and ends of ranges that differ by less, relative to the wider range, are the same setting.
 SAME = 0.01
@@ -29,72 +26,6 @@ NAMES_SHOWN = 5
 _V = TypeVar("_V")
 
 
-class Compared(BaseModel):
-    """Base of what ``report.json`` says of the previous case: frozen, no unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SettingChange(Compared):
-    """One setting of one layer, activation or data set, then and now."""
-
-    subject: str
-    before: Any
-    after: Any
-
-
-class Changed(Compared):
-    """One kind of setting that changed."""
-
-    setting: str = Field(description="what was set: 'range', 'weight granularity', 'samples'")
-    of: str = Field(description="layer, activation or data set")
-    count: int = Field(description="subjects on which it changed")
-    examples: tuple[SettingChange, ...] = Field(description="the first of them")
-
-
-class Effect(Compared):
-    """The outcome then and now; better is a positive gain."""
-
-    same_data: bool = Field(description="both cases were judged on the same samples, so that noise can be compared")
-    sqnr_before: float | None = Field(default=None, description="lowest sqnr_db of the outputs in the previous case")
-    sqnr: float | None = Field(default=None, description="the same now")
-    gain_db: float | None = Field(default=None, description="sqnr - sqnr_before, where the data are the same")
-    agreement_before: float | None = Field(default=None, description="share of samples with the float model's class")
-    agreement: float | None = Field(default=None, description="the same now")
-    metric: str | None = Field(default=None, description="task metric that was measured in both cases")
-    drop_before: float | None = Field(default=None, description="drop of the metric in the previous case")
-    drop_before_low: float | None = Field(default=None, description="lower end of its 95 % interval")
-    drop_before_high: float | None = Field(default=None, description="upper end of that interval")
-    drop: float | None = Field(default=None, description="drop of the metric now")
-    drop_low: float | None = Field(default=None, description="lower end of its 95 % interval")
-    drop_high: float | None = Field(default=None, description="upper end of that interval")
-    helped: bool | None = Field(
-        default=None,
-        description="the output gained at least the threshold previous_effect_db, or the drop fell below its earlier "
-        "interval; None where neither can be told",
-    )
-
-
-class Tried(Compared):
-    """A remedy of the previous diagnosis that was applied since."""
-
-    cause: str
-    remedy: str
-    title: str
-    subjects: tuple[str, ...] = Field(description="what it was applied to; all of them")
-    everywhere: bool = Field(description="it concerns the model or a data set as a whole")
-    effect_db: float | None = Field(description="gain at the output; together with all that changed beside it")
-    helped: bool | None
-
-
-class Previous(Compared):
-    """What became of the previous diagnosis."""
-
-    effect: Effect
-    changed: tuple[Changed, ...]
-    tried: tuple[Tried, ...]
-
-
 @dataclass(frozen=True)
 class Before:
     """The previous case as it was judged, and how its data relate to the present ones.
@@ -104,12 +35,12 @@ class Before:
     """
 
     facts: CaseFacts
-    causes: tuple["CauseReport", ...]
+    causes: tuple[CauseReport, ...]
     shared: Mapping[Role, float]
     same_data: bool
 
 
-def before(previous: Case, now: Case, facts: CaseFacts, causes: tuple["CauseReport", ...]) -> Before:
+def before(previous: Case, now: Case, facts: CaseFacts, causes: tuple[CauseReport, ...]) -> Before:
     """The previous case beside the present one.
 
     Args:
@@ -166,7 +97,7 @@ def compare(past: Before, facts: CaseFacts, base: RuleBase) -> Previous:
     return Previous(effect=effect, changed=tuple(_changed(past, facts)), tried=tuple(_tried(past, facts, base, effect)))
 
 
-def rank_tried(causes: Iterable["CauseReport"], previous: Previous) -> tuple["CauseReport", ...]:
+def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
     """Causes whose remedy was tried without effect go behind the others, and that remedy behind their others."""
     marked = []
     for cause in causes:
@@ -179,7 +110,7 @@ def rank_tried(causes: Iterable["CauseReport"], previous: Previous) -> tuple["Ca
     return tuple(sorted(marked, key=lambda cause: bool(cause.tried)))
 
 
-def _bears_on(tried: Tried, cause: "CauseReport") -> bool:
+def _bears_on(tried: Tried, cause: CauseReport) -> bool:
     """It was tried on enough of what the cause is found on now."""
     if tried.everywhere:
         return True

@@ -3,14 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from pydantic import Field
-
-from quantmedic.engine.case.facts import Role
-from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, Stopped, TrialRecord
-from quantmedic.engine.diagnosis.advice import Advice
+from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
+from quantmedic.engine.contract.remedies import Advice, Proof, TrialRow
 from quantmedic.engine.diagnosis.change import WITHOUT_ACTIVATIONS, WITHOUT_WEIGHTS
 from quantmedic.engine.diagnosis.suspects import Suspect
-from quantmedic.engine.record import Contract
 
 #: What is tried on the whole network, whatever the cause.
 GENERAL_TITLES = {
@@ -26,33 +22,6 @@ GENERAL_TITLES = {
 }
 #: What is tried in place of remedies that need a toolchain.
 BOUND_TITLES: dict[str, str] = {"float-weights": "weights in float", "float-tensors": "activations in float"}
-
-
-class TrialRow(Contract):
-    """A trial, and what it stands for in this diagnosis."""
-
-    causes: tuple[str, ...] = Field(description="causes that the remedy is advised for; empty: for none")
-    remedy: str = Field(description="title of the remedy, or what was changed")
-    trial: TrialRecord
-
-
-class Proof(Contract):
-    """Which remedies were carried out on copies of the quantized model, and what they recovered."""
-
-    dataset: Role
-    fitted: int = Field(description="samples on which remedies were fitted")
-    judged: int = Field(description="other samples, on which gains were measured")
-    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
-    budget_seconds: float
-    spent_seconds: float
-    stopped: Stopped = Field(description="why no more was tried")
-    weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
-    activations: TrialRecord | None = Field(default=None, description="all activations in float")
-    trials: tuple[TrialRow, ...] = Field(default=(), description="every remedy by itself, in the order of the trials")
-    chain: tuple[TrialRow, ...] = Field(
-        default=(), description="proven remedies, each carried out on top of those before it"
-    )
-    explained: float | None = Field(default=None, description="share of the loss that is back after the whole chain")
 
 
 class Named(Protocol):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from quantmedic.engine.diagnosis.advice import Advice
+from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import FIELD, Options, fill, write
 from quantmedic.engine.rules.rule import EACH_FIELDS, NAME_FIELDS, Snippet

@@ -52,7 +52,7 @@ class Suspect:
     findings: tuple[Finding, ...]
     repairs: tuple[Repair, ...]
 
-    def chosen(self, simulation: SimulationRecord | None, proof: ProofRecord | None = None) -> Repair | None:
+    def choose_repair(self, simulation: SimulationRecord | None, proof: ProofRecord | None = None) -> Repair | None:
         """The first remedy that recovers about as much as the best one: of the proven, else of the simulated ones.
 
         The first of all where nothing is known.
@@ -145,7 +145,7 @@ def chosen_repairs(suspects: Sequence[Suspect], simulation: SimulationRecord) ->
     """The repair of each suspect that was simulated; suspects that share one count once."""
     found: dict[str, Repair] = {}
     for suspect in suspects[:MAX_SUSPECTS]:
-        repair = suspect.chosen(simulation)
+        repair = suspect.choose_repair(simulation)
         if repair is not None:
             found.setdefault(repair.key, repair)
     return list(found.values())

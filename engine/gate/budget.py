@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, Role
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.datasets import metric_pairs
 from quantmedic.engine.formulas.paired import (
@@ -23,7 +24,6 @@ from quantmedic.engine.formulas.paired import (
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget
-from quantmedic.engine.gate.records import GateLine
 
 Floats = NDArray[np.float64]
 Status = Literal["pass", "fail", "undecided"]

@@ -9,13 +9,8 @@ from typing import Literal
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
-from quantmedic.engine.diagnosis.headline import Headline
-from quantmedic.engine.garbage import uncollected
-from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
-from quantmedic.engine.gate.budget import judge_budget
-from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
-from quantmedic.engine.gate.records import (
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.check import (
     EXIT_CODES,
     BaselineUse,
     CheckedFinding,
@@ -28,6 +23,12 @@ from quantmedic.engine.gate.records import (
     GateWord,
     GoneFinding,
 )
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.headline import Headline
+from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
+from quantmedic.engine.gate.budget import judge_budget
+from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.rule import SEVERITIES, RuleBase, Severity, matches
 

@@ -4,20 +4,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
-
+from quantmedic.engine.contract.check import Better, Figure, GateLine, HistoryRun, Trend
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
 from quantmedic.engine.gate.policy import SHARES
-from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.rule import Severity
 
-if TYPE_CHECKING:
-    from quantmedic.engine.diagnosis.diagnose import Diagnosis
-    from quantmedic.engine.gate.records import GateLine
-
-Better = Literal["higher", "lower"]
 #: What a gate measures, as the history calls it, and which way is better.
 _OF_GATES: dict[str, tuple[str, str, Better]] = {
     "accuracy": ("accuracy", "drop", "lower"),
@@ -28,46 +21,6 @@ _OF_GATES: dict[str, tuple[str, str, Better]] = {
 }
 _DIRECTIONS: dict[bool | None, Better | None] = {True: "higher", False: "lower", None: None}
 _COUNTED: tuple[Severity, ...] = ("high", "medium", "low")
-
-
-class Figure(Contract):
-    """One figure of one run."""
-
-    name: str = Field(
-        description="unique within a run: drop top1, quantized top1, agreement, sqnr_db (of the worst output), sqnr_db "
-        "of an output, findings that count, causes high, degraded layers, coverage, size ratio, latency ratio"
-    )
-    unit: str | None = Field(default=None, description="points, %, dB, ratio; None for counts and other metrics")
-    value: float = Field(description="may be infinite: SQNR of equal outputs")
-    low: float | None = Field(default=None, description="lower end of its interval")
-    high: float | None = Field(default=None, description="upper end of its interval")
-    limit: float | None = Field(default=None, description="what the policy allowed at that time")
-    better: Better | None = None
-
-    @property
-    def is_beyond_limit(self) -> bool:
-        """The value itself lies on the wrong side of its limit; the gate also asks how sure that is."""
-        if self.limit is None or self.better is None:
-            return False
-        return self.value > self.limit if self.better == "lower" else self.value < self.limit
-
-
-class HistoryRun(Contract):
-    """One recorded check."""
-
-    number: int = Field(description="number of the run in its history, from 1")
-    time: str = Field(description="when it was recorded: ISO 8601, UTC, seconds")
-    label: str | None = Field(default=None, description="what the user calls it, such as a commit")
-    verdict: str
-    quantized_sha256: str | None = None
-    figures: tuple[Figure, ...]
-
-
-class Trend(Contract):
-    """Recorded checks of one model, oldest first."""
-
-    model: str
-    runs: tuple[HistoryRun, ...]
 
 
 @dataclass(frozen=True)
@@ -199,7 +152,7 @@ def _meant(name: str, known: Sequence[str]) -> list[str]:
     )
 
 
-def figures_of(diagnosis: "Diagnosis") -> tuple[Figure, ...]:
+def figures_of(diagnosis: Diagnosis) -> tuple[Figure, ...]:
     """What a run adds to the history: the figures that gates judged, with limit and interval, then the diagnosis's.
 
     Only what was measured; the units are those of the gates: shares are percent, drops of shares are points.
@@ -212,7 +165,7 @@ def figures_of(diagnosis: "Diagnosis") -> tuple[Figure, ...]:
     return tuple(figures.values())
 
 
-def _of_gates(gates: Iterable["GateLine"]) -> Iterator[Figure]:
+def _of_gates(gates: Iterable[GateLine]) -> Iterator[Figure]:
     for gate in gates:
         if gate.kind not in _OF_GATES or gate.value is None:
             continue
@@ -228,7 +181,7 @@ def _of_gates(gates: Iterable["GateLine"]) -> Iterator[Figure]:
         )
 
 
-def _measured(diagnosis: "Diagnosis") -> Iterator[Figure]:
+def _measured(diagnosis: Diagnosis) -> Iterator[Figure]:
     yield from _of_metric(diagnosis)
     model = diagnosis.model
     yield from _figure("agreement", model.output_agreement, "%", "higher", scale=100)
@@ -246,7 +199,7 @@ def _measured(diagnosis: "Diagnosis") -> Iterator[Figure]:
     yield from _figure("latency ratio", model.latency_ratio, "ratio", "lower")
 
 
-def _of_metric(diagnosis: "Diagnosis") -> Iterator[Figure]:
+def _of_metric(diagnosis: Diagnosis) -> Iterator[Figure]:
     metric = diagnosis.metrics
     is_share = metric.name in SHARES
     scale = 100 if is_share else 1

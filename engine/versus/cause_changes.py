@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from quantmedic.engine.case.facts import CaseFacts, Facts
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline, headline_of, is_number
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.evaluate import RuleResult, look_up, subject_name, subjects

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from quantmedic.engine.case.facts import MetricFacts, OutputFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.paired import drop_interval, independent_difference
 from quantmedic.engine.record import Contract
 

@@ -9,8 +9,11 @@ from pydantic import Field
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, MetricFacts, ModelFacts, Role, TensorFacts, fact_paths
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, DropClass, LayerRow, Verdict
-from quantmedic.engine.diagnosis.previous import Before, Changed, SettingChange, Tried, compare, differs
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, Verdict
+from quantmedic.engine.contract.layers import LayerRow
+from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
+from quantmedic.engine.diagnosis.previous import Before, compare, differs
 from quantmedic.engine.diagnosis.previous import before as before_case
 from quantmedic.engine.formulas.matching import How, Matching, match_layers, new_names, renamer
 from quantmedic.engine.garbage import uncollected

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from quantmedic.api.diagnose import judge, load_case, load_rulebase, opened_under
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import BaselineError
 from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline

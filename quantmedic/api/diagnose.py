@@ -13,8 +13,9 @@ from quantmedic.api.opening import default_metric, is_litert, open_pair
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case, RunRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.change import HALVES, Change
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Provenance
 from quantmedic.engine.diagnosis.diagnose import diagnose as _diagnose
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
@@ -497,10 +498,12 @@ def judge(
         repair=lambda change, outcome: repaired(case, facts, base, change, outcome),
         simulation=case.record.simulation,
         proof=case.record.proof,
-        version=quantmedic.__version__,
-        warnings=_warnings(case),
-        imports=case.record.imports,
-        run=_run(case),
+        provenance=Provenance(
+            version=quantmedic.__version__,
+            warnings=tuple(_warnings(case)),
+            imports=case.record.imports,
+            run=_run(case),
+        ),
         histogram=lambda tensor: display_histogram(case, tensor),
         previous=_before(previous, case, base) if previous is not None else None,
     )

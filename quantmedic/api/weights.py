@@ -7,7 +7,7 @@ import quantmedic
 from quantmedic.api.diagnose import FORMATS, judge, load_rulebase, write_report
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rule import RuleBase
 
 

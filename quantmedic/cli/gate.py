@@ -27,7 +27,7 @@ from quantmedic.cli.terminal import ascii_only, collect_case, verbosity, with_co
 
 if TYPE_CHECKING:
     from quantmedic.engine.case.records import Case
-    from quantmedic.engine.diagnosis.diagnose import Diagnosis
+    from quantmedic.engine.contract.diagnosis import Diagnosis
     from quantmedic.engine.gate.policy import PolicyFile
 
 FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")

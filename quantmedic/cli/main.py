@@ -47,7 +47,7 @@ from quantmedic.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from quantmedic.engine.diagnosis.diagnose import Diagnosis
+    from quantmedic.engine.contract.diagnosis import Diagnosis
     from quantmedic.engine.rules.rule import RuleBase
 
 _SENSITIVITY_MODES = ("one", "all-but-one", "cumulative")

@@ -13,12 +13,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.errors import HistoryError
-from quantmedic.engine.gate.history import Figure, HistoryRun, Trend, figures_of
+from quantmedic.engine.gate.history import figures_of
 from quantmedic.reports.text import count, visible
 
 if TYPE_CHECKING:
-    from quantmedic.engine.diagnosis.diagnose import Diagnosis
+    from quantmedic.engine.contract.diagnosis import Diagnosis
     from quantmedic.reports.write import Written
 
 FORMATS = ("html", "markdown", "json")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, LayerRow
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.reports.charts.geometry import (
     AXES,
     HEIGHT,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from quantmedic.engine.case.facts import ROLES, ErrorFacts, Role
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, LayerRow
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.reports.text import NAME_LIMIT, count, decibels, number, visible
 

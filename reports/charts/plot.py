@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from quantmedic.engine.gate.history import Series, Trend
+from quantmedic.engine.contract.check import Trend
+from quantmedic.engine.gate.history import Series
 from quantmedic.reports.charts.trend import MARKED, extent, figure_value, links, stretches
 
 #: Dots of one braille character, by column and row.

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Annotated
 
-from quantmedic.engine.gate.history import Figure, HistoryRun, Series, Trend
+from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
+from quantmedic.engine.gate.history import Series
 from quantmedic.reports.charts.geometry import LABEL_LETTER, LABEL_STEP, Tick, ticks
 from quantmedic.reports.text import NAME_LIMIT, count, level, number, visible
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal
 
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
-from quantmedic.engine.gate.records import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.check import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rule import COMPARISONS, FAMILIES, SEVERITIES, Severity
 from quantmedic.reports.sections.gate import before_text, check_of, reason_text
 from quantmedic.reports.text import capital, measure, name, visible

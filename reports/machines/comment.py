@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import quote
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.cards import CauseCard
 from quantmedic.reports.sections.gate import FoundRow, GateBox, gate_of

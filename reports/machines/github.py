@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import CheckReport, ExemptionUse
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError
-from quantmedic.engine.gate.records import CheckReport, ExemptionUse
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.reports.machines.alarms import (
     Alarm,

@@ -6,7 +6,7 @@ import re
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.snippets import render_snippets
 
 #: Characters that end or begin markup, and those that terminals may obey.

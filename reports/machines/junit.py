@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, RuleNote
-from quantmedic.engine.gate.records import CheckReport, GateLine
+from quantmedic.engine.contract.causes import RuleNote
+from quantmedic.engine.contract.check import CheckReport, GateLine
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rule import FAMILIES
 from quantmedic.reports.machines.alarms import (
     FINDINGS_SHOWN,

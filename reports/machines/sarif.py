@@ -12,8 +12,8 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
-from quantmedic.engine.gate.records import CheckedFinding, CheckReport, GateLine
+from quantmedic.engine.contract.check import CheckedFinding, CheckReport, GateLine
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.alarms import (
     FINDINGS_SHOWN,
     LEVELS,

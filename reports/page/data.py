@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quantmedic.engine.case.facts import ROLES, Role
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, LayerRow
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.reports.charts.birth import BIRTH_TITLE, ORIGINS, birth_summary, birth_text, origin
 from quantmedic.reports.charts.geometry import LIMITS, METRICS, NMSE_LIMIT, is_flagged

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from quantmedic.engine.case.facts import ROLES
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection, LayerDetail
 from quantmedic.engine.formulas.spreads import SPREAD_BINS, Channels, Spread
 from quantmedic.engine.rules.evaluate import Finding

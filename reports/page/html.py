@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.reports.charts.geometry import PALETTE
 from quantmedic.reports.context import Page, ReportContext, page_title

@@ -6,8 +6,9 @@ from itertools import chain, groupby
 from typing import Annotated
 
 from quantmedic.engine.case.proof import TrialRecord
-from quantmedic.engine.diagnosis.advice import Advice, Present, Recovery, Withheld
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, EvidenceRow, Explained
+from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.rule import COMPARISONS, SHOWN
 from quantmedic.engine.rules.toolchain import Chosen

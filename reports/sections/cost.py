@@ -6,7 +6,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 from quantmedic.engine.case.facts import ModelFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.text import (
     NOT_MEASURED,
     count,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from quantmedic.engine.case.facts import ROLES, DatasetFacts
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.sections.samples import Samples, Strip
 from quantmedic.reports.text import count, name, visible
 

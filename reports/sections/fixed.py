@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.text import count, decibels, metric_label, metric_value, percent, visible
 
 

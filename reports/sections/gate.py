@@ -4,10 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, RuleNote
-from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.gate.budget import rounded_up
-from quantmedic.engine.gate.records import (
+from quantmedic.engine.contract.causes import CauseReport, RuleNote
+from quantmedic.engine.contract.check import (
     EXIT_CODES,
     BaselineUse,
     CheckedFinding,
@@ -18,6 +16,9 @@ from quantmedic.engine.gate.records import (
     GateStatus,
     GateWord,
 )
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.gate.budget import rounded_up
 from quantmedic.engine.rules.rule import COMPARISONS, asks_for_data
 from quantmedic.reports.text import count, decibels, measure, name, number, visible
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.gate.history import HistoryRun, Series, Shift, Trend, series_of
+from quantmedic.engine.contract.check import HistoryRun, Trend
+from quantmedic.engine.gate.history import Series, Shift, series_of
 from quantmedic.reports.charts.trend import (
     MARKED,
     TrendChart,

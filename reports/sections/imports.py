@@ -7,7 +7,7 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import ReportedFacts
 from quantmedic.engine.case.records import ImportRecord
-from quantmedic.engine.diagnosis.diagnose import LayerRow
+from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.reports.text import NOT_MEASURED, level, name, number, visible
 
 #: Lines of the table of reported errors.

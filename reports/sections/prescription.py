@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
-from quantmedic.engine.diagnosis.prescription import Configuration, Prescription, Step
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Configuration, Prescription, Step
 from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.rule import Mark
 from quantmedic.engine.rules.toolchain import Chosen

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from quantmedic.engine.diagnosis.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.reports.text import (
     SHARE_METRICS,
     capital,

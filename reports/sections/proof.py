@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.case.proof import MetricTrial, Stopped, TrialRecord
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
-from quantmedic.engine.diagnosis.proved import Proof, TrialRow
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Proof, TrialRow
 from quantmedic.reports.text import (
     NOT_MEASURED,
     SHARE_METRICS,

@@ -16,7 +16,9 @@ from quantmedic.engine.case.facts import (
     nested_facts,
 )
 from quantmedic.engine.case.records import IMPORTED, STATIC
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, LayerRow, RuleNote
+from quantmedic.engine.contract.causes import RuleNote
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.rules.rule import Threshold
 from quantmedic.reports.text import (
     NOT_MEASURED,

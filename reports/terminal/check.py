@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
 from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
 from quantmedic.reports.terminal.console import (

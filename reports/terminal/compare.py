@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from markupsafe import Markup
 
 from quantmedic.engine.case.facts import Role
+from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
 from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond
-from quantmedic.engine.diagnosis.previous import Changed, SettingChange, Tried
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.versus.cause_changes import CauseChange, Status, SubjectChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange

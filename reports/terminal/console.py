@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
 from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Gain, RemedyCard
 from quantmedic.reports.sections.prescription import PrescriptionBox

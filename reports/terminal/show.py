@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from quantmedic.engine.case.facts import ROLES, LayerFacts, Role, fact_paths
-from quantmedic.engine.diagnosis.diagnose import flagging_rules
 from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.engine.diagnosis.layer_rows import flagging_rules
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.sections.columns import DEFAULT, PRESETS, Column, Preset, judged_set, layer_columns, presets

@@ -4,8 +4,9 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from quantmedic.engine.contract.check import Trend
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.gate.history import Series, Trend, series_of
+from quantmedic.engine.gate.history import Series, series_of
 from quantmedic.reports.charts.geometry import svg
 from quantmedic.reports.charts.plot import Paint, plot_lines, sparkline
 from quantmedic.reports.charts.trend import charted

@@ -8,7 +8,7 @@ import pytest
 from builders.gates import regression
 
 import quantmedic
-from quantmedic.engine.gate.history import Figure, HistoryRun, Trend
+from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.reports.terminal.trend import trend_files
 from quantmedic.reports.write import write_report
 

@@ -17,7 +17,7 @@ import quantmedic
 from quantmedic.collectors.from_checkpoint.group_sums import group_sums, numpy_sums
 from quantmedic.collectors.from_checkpoint.weight_fields import Grid
 from quantmedic.engine.case.facts import WeightFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, QuantmedicError
 
 FLOATS = made.language_model()

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
 from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, OutputRecord, SetStatistics
+from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.datasets import metric_facts
 from quantmedic.engine.formulas.paired import drop_interval, share_interval
 from quantmedic.engine.gate.budget import judge_budget
 from quantmedic.engine.gate.policy import Budget
-from quantmedic.engine.gate.records import GateLine
 
 few = settings(max_examples=30, deadline=None)
 TOP1 = Budget(metric="top1", max_drop=1.0)

@@ -8,11 +8,12 @@ import pytest
 from builders.comparisons import BASE, facts, judged, layer, table
 
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, Explained
+from quantmedic.engine.contract.causes import Explained
+from quantmedic.engine.contract.check import CheckedFinding, CheckReport, ExemptionUse, GateLine
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.gate.baseline import Baseline, baseline_of
 from quantmedic.engine.gate.check import Circumstances, check
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.gate.records import CheckedFinding, CheckReport, ExemptionUse, GateLine
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rule import Threshold
 

@@ -7,8 +7,9 @@ import pytest
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.change import Change, Targets
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, diagnose, drop_class, evidence_strength
+from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose, drop_class, evidence_strength
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.suspects import Repair, simulate, suspects_of
 from quantmedic.engine.formulas.tensor_histogram import Histogram
@@ -179,7 +180,7 @@ def repairs(findings: Sequence[Finding]) -> tuple[Repair, ...]:
 
 
 def judge(base: RuleBase, measured: CaseFacts, repair: Repairing = unused, **options: Any) -> Diagnosis:
-    return diagnose(base, measured, repairs, repair, version="1", **options)
+    return diagnose(base, measured, repairs, repair, **{"provenance": Provenance("1"), **options})
 
 
 def causes(diagnosis: Diagnosis) -> list[str]:
@@ -261,7 +262,7 @@ def remedies(findings: Sequence[Finding]) -> tuple[Repair, ...]:
 
 
 def foretold(base: RuleBase, measured: CaseFacts, **options: Any) -> Diagnosis:
-    return diagnose(base, measured, remedies, lambda change, outcome: measured, version="1", **options)
+    return diagnose(base, measured, remedies, lambda change, outcome: measured, provenance=Provenance("1"), **options)
 
 
 def test_gain_is_that_of_the_first_remedy_that_recovers_about_the_most(base: RuleBase) -> None:
@@ -653,12 +654,12 @@ def test_report_can_be_written_and_read_again(base: RuleBase) -> None:
         samples=8,
         metric=metric(0.1, 0.05, drop_high=0.2),
     )
-    found = judge(base, measured, recalibration(), warnings=["a notice"], run={"seed": 1})
+    found = judge(base, measured, recalibration(), provenance=Provenance("1", ("a notice",), run={"seed": 1}))
     assert (found.warnings, found.run) == (("a notice",), {"seed": 1})
     assert {threshold.name for threshold in found.thresholds} == set(THRESHOLDS)
     again = Diagnosis.model_validate(found.model_dump())
     assert again.model_dump() == found.model_dump()
     assert (
-        judge(base, measured, recalibration(), warnings=["a notice"], run={"seed": 1}).model_dump()
+        judge(base, measured, recalibration(), provenance=Provenance("1", ("a notice",), run={"seed": 1})).model_dump()
         == found.model_dump()
     )

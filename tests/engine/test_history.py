@@ -8,10 +8,10 @@ from builders.comparisons import facts, judged, layer, table
 from builders.gates import accepted, regression
 
 from quantmedic.engine.case.facts import MetricFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import Figure, GateLine, HistoryRun, Trend
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
-from quantmedic.engine.gate.history import Figure, HistoryRun, Shift, Trend, figures_of, narrowed, series_of
-from quantmedic.engine.gate.records import GateLine
+from quantmedic.engine.gate.history import Shift, figures_of, narrowed, series_of
 
 
 def figure(name: str = "drop top1", value: float = 1.0, **fields: Any) -> Figure:

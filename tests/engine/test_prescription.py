@@ -10,10 +10,10 @@ import yaml
 from quantmedic.api.diagnose import load_manuals, load_rulebase
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
-from quantmedic.engine.diagnosis.advice import Advice, Recovery
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, EvidenceStrength, Proof
-from quantmedic.engine.diagnosis.prescription import GENERAL_REMEDIES, Prescription, prescribe
-from quantmedic.engine.diagnosis.proved import TrialRow
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
+from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
+from quantmedic.engine.diagnosis.prescription import GENERAL_REMEDIES, prescribe
 
 BASE = load_rulebase()
 FIELDS = {

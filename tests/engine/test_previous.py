@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, diagnose
-from quantmedic.engine.diagnosis.previous import Before, Changed, Previous, Tried, compare, differs
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.previous import Changed, Previous, Tried
+from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
+from quantmedic.engine.diagnosis.previous import Before, compare, differs
 from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 
 THRESHOLDS = {"drop_large": 0.04, "drop_moderate": 0.015, "degrade_layer_ratio": 0.5, "previous_effect_db": 1.0}
@@ -99,7 +101,9 @@ def facts(
 
 
 def judge(measured: CaseFacts, past: Before | None = None, base: RuleBase = BASE) -> Diagnosis:
-    return diagnose(base, measured, lambda findings: (), lambda change, outcome: measured, version="1", previous=past)
+    return diagnose(
+        base, measured, lambda findings: (), lambda change, outcome: measured, provenance=Provenance("1"), previous=past
+    )
 
 
 def before(measured: CaseFacts, *, shared: float = 1.0, same_data: bool = True) -> Before:

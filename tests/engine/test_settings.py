@@ -6,7 +6,8 @@ import pytest
 
 from quantmedic.api.diagnose import load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.diagnosis.advice import Advice, Withheld, advise
+from quantmedic.engine.contract.remedies import Advice, Withheld
+from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import Rule
 

@@ -25,7 +25,7 @@ from builders.field_patients import (
 )
 from builders.onnx_models import Array, Net, random, run
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 TOKENS, WIDTH = 16, 32
 

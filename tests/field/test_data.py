@@ -32,7 +32,7 @@ from builders.field_patients import (
 from builders.onnx_models import Array, Net, random, run
 from onnxruntime.quantization import QuantFormat, QuantType
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 U8U8 = {
     "quant_format": QuantFormat.QOperator,

@@ -29,7 +29,7 @@ from builders.field_patients import (
 from builders.onnx_models import Array, Net, every_tensor, random, run
 from onnxruntime.quantization import QuantType
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 FEATURES = "/head/pointwise/act/Relu_output_0"
 CELLS, SIDE, SAMPLES = 49, 640, 160

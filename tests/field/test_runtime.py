@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
 import quantmedic
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import evaluate
 

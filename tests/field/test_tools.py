@@ -20,7 +20,7 @@ from builders.field_patients import (
 )
 from builders.onnx_models import renamed, run
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 HERE = Path(__file__).parent
 

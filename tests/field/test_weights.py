@@ -26,7 +26,7 @@ from builders.field_patients import (
 )
 from builders.onnx_models import Array, Feed, Net, Recipe, qdq, random
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 #: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
 CHAINS = (

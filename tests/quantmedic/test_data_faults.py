@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 import quantmedic
 from quantmedic.api.diagnose import load_rulebase
 from quantmedic.demo import patient
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 Array = np.ndarray[Any, Any]
 FOLDER = patient()[0][0].parent

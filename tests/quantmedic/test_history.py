@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
 from quantmedic.engine.gate.history import figures_of
 from quantmedic.store import histories

@@ -15,7 +15,7 @@ from builders.onnx_models import Array, images, random, static
 from onnxruntime.quantization import QuantType
 
 import quantmedic
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 SAMPLES = 96
 

@@ -16,7 +16,7 @@ import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.rules.rule import RuleBase
 

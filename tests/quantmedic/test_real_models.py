@@ -14,7 +14,7 @@ from builders.onnx_models import own
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
 import quantmedic
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
 MAGIKA_SAMPLES = 24

@@ -19,7 +19,7 @@ import quantmedic
 from quantmedic.cli.main import cli
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import CaseError, DataError, ModelError
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.reports.terminal.console import render_console

@@ -17,7 +17,9 @@ from quantmedic import xquant
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, OperandFacts, TensorFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, ErrorRow, LayerRow
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.layers import ErrorRow, LayerRow
 from quantmedic.engine.errors import OutputError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.reports import xquant as words

@@ -26,13 +26,15 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.proof import MetricTrial, TrialRecord
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.check import GoneFinding
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Proof, TrialRow
 from quantmedic.engine.diagnosis.change import Change, Targets
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Proof, diagnose
+from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
 from quantmedic.engine.diagnosis.prescription import prescribe
-from quantmedic.engine.diagnosis.proved import TrialRow
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.tensor_histogram import Histogram
-from quantmedic.engine.gate.records import GoneFinding
 from quantmedic.engine.rules.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
 
 HOSTILE_NAMES = (
@@ -380,13 +382,15 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
             (Repair("recalibrate", "recalibrate:1", Change(grids={0: None}), Targets()),) * (findings[0].layer is None)
         ),
         lambda change, outcome: repaired,
-        version="0.1.0",
-        warnings=("2 tensors were not observed: exposing them changed the output",),
-        run={
-            "versions": {"onnxruntime": "1.31.1", "onnx": "1.23.2"},
-            "float model": {"name": "mobilenet_v2.onnx", "sha256": "6b1d" * 16},
-            "options": ["--metric", "top1"],
-        },
+        provenance=Provenance(
+            version="0.1.0",
+            warnings=("2 tensors were not observed: exposing them changed the output",),
+            run={
+                "versions": {"onnxruntime": "1.31.1", "onnx": "1.23.2"},
+                "float model": {"name": "mobilenet_v2.onnx", "sha256": "6b1d" * 16},
+                "options": ["--metric", "top1"],
+            },
+        ),
         histogram=histogram,
     )
     return prescribe(found, base)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.reports.charts.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, noise_db, origin
 from quantmedic.reports.charts.geometry import (

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from builders.gates import accepted, regression, unmeasured
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import GateLine
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.gate.records import GateLine
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.terminal.check import FINDINGS_SHOWN, render_check

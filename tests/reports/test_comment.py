@@ -11,7 +11,7 @@ import pytest
 from builders.gates import accepted, regression
 from markdown_it.token import Token
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.comment import LENGTH_LIMIT, render_comment
 from quantmedic.reports.templating import escape_markdown

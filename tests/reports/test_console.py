@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.terminal.console import WIDTH, render_console, warning_lines
 

@@ -11,7 +11,7 @@ import pytest
 from builders.gates import regression
 
 from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, RelationFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.tables import LAYERS_SHOWN, RELATIONS
 from quantmedic.reports.templating import OTHER_VARIABLES, html_environment, markdown_environment

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from quantmedic.engine.case.facts import KernelFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 from builders.gates import accepted, unmeasured
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import CheckReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
-from quantmedic.engine.gate.records import CheckReport
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.markdown import render_markdown

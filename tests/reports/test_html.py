@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from builders.gates import regression
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.page.html import SCRIPTS, THEME, program_of, render_index

@@ -11,9 +11,10 @@ import xmlschema
 from builders.gates import accepted, regression, unmeasured
 from junitparser import Failure, JUnitXml, Skipped, TestCase
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis, RuleNote
+from quantmedic.engine.contract.causes import RuleNote
+from quantmedic.engine.contract.check import EXIT_CODES, CheckReport, GateLine, GateWord
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.gate.records import EXIT_CODES, CheckReport, GateLine, GateWord
 from quantmedic.reports.machines.junit import render_junit
 
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parent / "data" / "junit.xsd")

@@ -9,7 +9,7 @@ import markdown_it
 import pytest
 from builders.gates import regression
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import build_context
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.markdown import render_markdown

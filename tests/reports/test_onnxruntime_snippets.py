@@ -16,10 +16,11 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from quantmedic.api.diagnose import collect, judge, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import TrialRecord
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Prescription, Proof, TrialRow
 from quantmedic.engine.diagnosis.advice import advise
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis, Proof
-from quantmedic.engine.diagnosis.prescription import Prescription, prescribe
-from quantmedic.engine.diagnosis.proved import TrialRow
+from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import Finding

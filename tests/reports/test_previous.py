@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
-from quantmedic.engine.diagnosis.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.reports.context import build_context
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index

@@ -14,9 +14,9 @@ import pytest
 from builders.gates import accepted, regression, unmeasured
 
 from quantmedic.api.diagnose import load_manuals, load_rulebase
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import CheckReport, GateLine
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.gate.records import CheckReport, GateLine
 from quantmedic.reports.machines.sarif import render_sarif
 
 SCHEMA = json.loads((Path(__file__).parent / "data" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))

@@ -12,9 +12,10 @@ import markdown_it
 import pytest
 from builders.gates import accepted, regression
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.engine.gate.history import Figure, HistoryRun, Series, Trend, series_of
+from quantmedic.engine.gate.history import Series, series_of
 from quantmedic.reports.charts.geometry import svg
 from quantmedic.reports.charts.trend import charted, figure_value, trend_charts
 from quantmedic.reports.sections.history import history_box

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.reports.page.html import SCRIPTS, THEME, program_of
 from quantmedic.reports.write import FORMATS, write_report

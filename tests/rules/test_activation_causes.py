@@ -17,7 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
 
 import quantmedic
-from quantmedic.engine.diagnosis.diagnose import CauseReport, Diagnosis
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
 
 SAMPLES = 128
 SIGNED = {

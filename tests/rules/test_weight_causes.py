@@ -20,7 +20,7 @@ from onnxruntime.quantization import QuantType
 import quantmedic
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.derive import derive
 
 Array = NDArray[Any]

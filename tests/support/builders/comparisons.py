@@ -6,7 +6,7 @@ import numpy as np
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, SetStatistics
-from quantmedic.engine.diagnosis.diagnose import diagnose
+from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
 from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
 
@@ -149,8 +149,7 @@ def judged(
         found,
         lambda findings: (),
         lambda change, outcome: found,
-        version="1.0",
-        run=record.run,
+        provenance=Provenance("1.0", run=record.run),
     )
     return Judged(case, found, diagnosis)
 

@@ -18,7 +18,7 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
 from builders.onnx_models import Array, Feed, Net, run
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rule import RuleBase
 
 DEMO = Path(quantmedic.__file__).parent / "demo"

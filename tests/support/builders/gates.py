@@ -3,10 +3,19 @@
 from collections.abc import Sequence
 from itertools import cycle
 
-from quantmedic.engine.diagnosis.diagnose import Diagnosis
+from quantmedic.engine.contract.check import (
+    BaselineUse,
+    CheckedFinding,
+    CheckReport,
+    ExemptionUse,
+    Figure,
+    GateLine,
+    GoneFinding,
+    HistoryRun,
+    Trend,
+)
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.power import SampleSizes
-from quantmedic.engine.gate.history import Figure, HistoryRun, Trend
-from quantmedic.engine.gate.records import BaselineUse, CheckedFinding, CheckReport, ExemptionUse, GateLine, GoneFinding
 
 
 def regression(diagnosis: Diagnosis) -> Diagnosis:

@@ -1,11 +1,10 @@
-"""What ``quantmedic check`` found: the gate's verdict, and every line that it rests on."""
+"""What report.json says of ``quantmedic check``: the gate's verdict, every line that it rests on, and earlier runs."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from quantmedic.engine.formulas.power import SampleSizes
-from quantmedic.engine.gate.history import Trend
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.rule import Severity
 
@@ -15,6 +14,7 @@ EXIT_CODES: dict[GateWord, int] = {"ACCEPT": 0, "REGRESSION": 1, "INSUFFICIENT_D
 GateStatus = Literal["pass", "fail", "undecided", "anomalous", "not-judged"]
 FindingStatus = Literal["new", "worse", "known"]
 ExemptionStatus = Literal["active", "expires-soon", "expired", "unused", "not-judged"]
+Better = Literal["higher", "lower"]
 
 
 class GateLine(Contract):
@@ -88,6 +88,46 @@ class BaselineUse(Contract):
     gone: tuple[GoneFinding, ...] = ()
     not_judged: tuple[GoneFinding, ...] = Field(default=(), description="could not be judged this time, so not gone")
     renamed: int = Field(default=0, description="layers found again under another name")
+
+
+class Figure(Contract):
+    """One figure of one run."""
+
+    name: str = Field(
+        description="unique within a run: drop top1, quantized top1, agreement, sqnr_db (of the worst output), sqnr_db "
+        "of an output, findings that count, causes high, degraded layers, coverage, size ratio, latency ratio"
+    )
+    unit: str | None = Field(default=None, description="points, %, dB, ratio; None for counts and other metrics")
+    value: float = Field(description="may be infinite: SQNR of equal outputs")
+    low: float | None = Field(default=None, description="lower end of its interval")
+    high: float | None = Field(default=None, description="upper end of its interval")
+    limit: float | None = Field(default=None, description="what the policy allowed at that time")
+    better: Better | None = None
+
+    @property
+    def is_beyond_limit(self) -> bool:
+        """The value itself lies on the wrong side of its limit; the gate also asks how sure that is."""
+        if self.limit is None or self.better is None:
+            return False
+        return self.value > self.limit if self.better == "lower" else self.value < self.limit
+
+
+class HistoryRun(Contract):
+    """One recorded check."""
+
+    number: int = Field(description="number of the run in its history, from 1")
+    time: str = Field(description="when it was recorded: ISO 8601, UTC, seconds")
+    label: str | None = Field(default=None, description="what the user calls it, such as a commit")
+    verdict: str
+    quantized_sha256: str | None = None
+    figures: tuple[Figure, ...]
+
+
+class Trend(Contract):
+    """Recorded checks of one model, oldest first."""
+
+    model: str
+    runs: tuple[HistoryRun, ...]
 
 
 class CheckReport(Contract):

@@ -1,0 +1,1 @@
+"""The contract of report.json: its records, and nothing that makes them."""

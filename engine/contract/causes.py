@@ -1,0 +1,98 @@
+"""What report.json says of causes of accuracy loss, and of rules that named none."""
+
+from typing import Any
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import Scope
+from quantmedic.engine.contract.previous import Tried
+from quantmedic.engine.contract.remedies import Advice, Withheld
+from quantmedic.engine.record import Contract
+from quantmedic.engine.rules.rule import Severity
+
+
+class EvidenceRow(Contract):
+    """A fact's value against the threshold that it was compared with."""
+
+    fact: str
+    value: Any
+    comparison: str = Field(description="operator of the rule; 'shown' where the value is context, not compared")
+    threshold: Any
+    source: str | None = Field(default=None, description="where the threshold comes from")
+    subject: str = Field(description="layer, tensor, data set or output that the value was measured on")
+
+
+class LayerName(Contract):
+    """One layer by its names in both models."""
+
+    float_name: str | None
+    quantized_name: str | None
+
+
+class Explained(Contract):
+    """A finding that vanishes when the absorbing cause is repaired."""
+
+    rule: str
+    name: str
+    subject: str
+    message: str
+
+
+class CauseReport(Contract):
+    """One judged cause of accuracy loss, with all that is known about it."""
+
+    cause: str
+    rules: tuple[str, ...]
+    severity: Severity
+    confidence: float = Field(description="probability that this is a real cause; stated by the rule")
+    subjects: tuple[str, ...] = Field(description="what the rules fired on, worst first")
+    layers: tuple[LayerName, ...]
+    feeders: tuple[LayerName, ...] = Field(
+        default=(), description="layers without weights that feed them: with them, the group that a remedy covers"
+    )
+    message: str
+    evidence: tuple[EvidenceRow, ...]
+    predicted_gain_db: float | None = Field(
+        default=None,
+        description="rise of the output's SQNR by the first remedy that recovers about the most; simulated",
+    )
+    predicted_low_db: float | None = None
+    predicted_high_db: float | None = None
+    predicted_last_gain_db: float | None = Field(
+        default=None, description="the same where the other causes are repaired already: what they hide"
+    )
+    measured_gain_db: float | None = Field(
+        default=None, description="rise of the output's SQNR by its first remedy, carried out on a copy of the model"
+    )
+    measured_low_db: float | None = None
+    measured_high_db: float | None = None
+    measured_gain_metric: float | None = Field(
+        default=None, description="what the task metric gains by it; positive is better"
+    )
+    proven: bool | None = Field(
+        default=None, description="whether the whole interval of the measured gain lies above zero; None: not tried"
+    )
+    share_of_loss: float | None = Field(
+        default=None, description="share of the output's noise power that goes: measured, else predicted"
+    )
+    remedies: tuple[Advice, ...] = Field(description="what to change, in the order of the rules")
+    withheld: tuple[Withheld, ...] = Field(
+        default=(), description="remedies of the rules that are not advised, and why"
+    )
+    absorbs: tuple[Explained, ...] = ()
+    tried: tuple[Tried, ...] = Field(
+        default=(), description="its remedies that were applied since the previous case without effect"
+    )
+    manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
+
+
+class RuleNote(Contract):
+    """A rule that named no cause, and why."""
+
+    rule: str
+    name: str
+    scope: Scope | None = Field(default=None, description="what the rule ranges over")
+    judged: int = Field(default=0, description="subjects judged")
+    unknown: int = Field(default=0, description="subjects that could not be judged")
+    missing: tuple[str, ...] = Field(default=(), description="facts that were not measured")
+    hint: str | None = Field(default=None, description="how to supply them")

@@ -1,0 +1,68 @@
+"""The whole answer, as written to report.json."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, OutputFacts
+from quantmedic.engine.case.records import ImportRecord
+from quantmedic.engine.contract.causes import CauseReport, RuleNote
+from quantmedic.engine.contract.check import CheckReport
+from quantmedic.engine.contract.layers import LayerRow
+from quantmedic.engine.contract.previous import Previous
+from quantmedic.engine.contract.remedies import Prescription, Proof
+from quantmedic.engine.formulas.tensor_histogram import Histogram
+from quantmedic.engine.record import Contract
+from quantmedic.engine.rules.rule import Threshold
+from quantmedic.engine.rules.toolchain import Chosen
+
+SCHEMA_VERSION = "1.0"
+Verdict = Literal["healthy", "degraded", "not-comparable", "failed"]
+DropClass = Literal["large", "moderate", "small", "none"]
+
+
+class EvidenceStrength(Contract):
+    """How sure the drop itself is."""
+
+    statement: Literal["proven", "unproven", "not-measured"]
+    samples: int | None = None
+    drop: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class Diagnosis(Contract):
+    """The answer: this is ``report.json``."""
+
+    schema_version: str = SCHEMA_VERSION
+    quantmedic_version: str
+    verdict: Verdict
+    gate: str | None = Field(default=None, description="verdict of quantmedic check; None where none was asked for")
+    check: CheckReport | None = Field(default=None, description="every gate that this verdict rests on")
+    drop_class: DropClass | None
+    evidence_strength: EvidenceStrength
+    causes: tuple[CauseReport, ...]
+    passed: tuple[RuleNote, ...]
+    not_judged: tuple[RuleNote, ...]
+    not_applicable: tuple[RuleNote, ...]
+    ignored: tuple[RuleNote, ...]
+    advice: tuple[str, ...] = Field(description="general manual pages, in the order in which to read them")
+    layers: tuple[LayerRow, ...]
+    model: ModelFacts
+    metrics: MetricFacts
+    outputs: tuple[OutputFacts, ...]
+    datasets: tuple[DatasetFacts, ...]
+    histograms: tuple[Histogram, ...] = ()
+    proof: Proof | None = Field(default=None, description="what was tried on the model itself, if that was asked for")
+    toolchain: Chosen | None = Field(default=None, description="toolchain that the prescription is written for")
+    prescription: Prescription | None = Field(
+        default=None, description="what to change, as one configuration; None where nothing needs to change"
+    )
+    previous: Previous | None = Field(
+        default=None, description="what changed since the previous case, if one was given"
+    )
+    thresholds: tuple[Threshold, ...]
+    warnings: tuple[str, ...]
+    imports: tuple[ImportRecord, ...] = Field(default=(), description="files of the toolchain that were read")
+    run: Mapping[str, Any] = Field(description="versions, options, file names and hashes that gave these facts")

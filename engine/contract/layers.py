@@ -1,0 +1,64 @@
+"""What report.json says of single layers: the layer table."""
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import ErrorFacts, ReportedFacts
+from quantmedic.engine.record import Contract
+
+
+class ErrorRow(Contract):
+    """The errors of one layer's output on one data set."""
+
+    samples: int | None = None
+    rounding: ErrorFacts
+    accumulated: ErrorFacts
+    operator: ErrorFacts
+    step: ErrorFacts = ErrorFacts()
+
+
+class GroupRow(Contract):
+    """Weights of one layer of a checkpoint, by groups that share a scale."""
+
+    size: int | None
+    worst_channel_sqnr_db: float | None
+    worst_group_sqnr_db: float | None
+    worst_group: str | None = Field(description="output channel / group")
+    dead: int | None
+    outliers: int | None = Field(description="groups whose range one weight takes")
+
+
+class LayerRow(Contract):
+    """One line of the layer table."""
+
+    index: int
+    name: str
+    float_name: str | None
+    quantized_name: str | None
+    op_type: str
+    executed_as: str | None
+    bits: int | None
+    scale: float | None
+    zero_point: int | None
+    min: float | None
+    max: float | None
+    mean: float | None
+    std: float | None
+    weight_bits: int | None
+    weight_granularity: str | None
+    weight_sqnr_db: float | None
+    degraded: bool | None
+    born: bool | None = Field(default=None, description="degraded although none of its inputs is")
+    added_nmse: float | None = Field(
+        default=None, description="operator nmse, else accumulated nmse less the largest of its inputs"
+    )
+    amplification: float | None = Field(
+        default=None, description="accumulated nmse over the largest of its inputs, on the set judged"
+    )
+    representative: ErrorRow
+    validation: ErrorRow
+    groups: GroupRow | None = Field(default=None, description="where checkpoints were compared")
+    operations: int | None = None
+    time_ms: float | None = None
+    time_share: float | None = None
+    reported: ReportedFacts | None = Field(default=None, description="what a file of the toolchain reports of it")
+    findings: tuple[str, ...] = ()

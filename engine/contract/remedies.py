@@ -1,0 +1,130 @@
+"""What report.json says of remedies: what to change, what that recovers, and the configuration that does it."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.proof import Stopped, TrialRecord
+from quantmedic.engine.record import Contract
+from quantmedic.engine.rules.options import Language
+from quantmedic.engine.rules.rule import Cost, Data, Mark, RemedyScope, Simulation, Snippet
+
+
+class Present(Data):
+    """The present value of a setting."""
+
+    fact: str
+    value: Any
+    subjects: tuple[str, ...] = Field(description="layers, tensors or data sets that have this value")
+
+
+class Recovery(Data):
+    """What a remedy recovers at the network's output, by a simulated run."""
+
+    gain_db: float = Field(description="rise of the output's SQNR")
+    low_db: float = Field(description="lower end of its 95 % interval, the error of the simulation included")
+    high_db: float = Field(description="upper end of that interval")
+    share: float = Field(description="share of the output's noise power that goes")
+    bound: bool = Field(default=False, description="at most this: what it repairs was taken away, not repaired")
+
+
+class Advice(Data):
+    """A remedy for a cause of this model."""
+
+    id: str
+    title: str
+    changes: str
+    cost: Cost
+    unsafe: str
+    scope: RemedyScope
+    simulate: Simulation | None = None
+    predicted: Recovery | None = None
+    measured: TrialRecord | None = Field(default=None, description="what it recovered on a copy of the model")
+    now: tuple[Present, ...] = Field(default=(), description="present values of what it changes")
+    layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
+    tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")
+    unsure: tuple[str, ...] = Field(
+        default=(), description="facts not measured that would tell whether it is in force already, or out of place"
+    )
+    snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
+    fields: Mapping[str, Any] = Field(default={}, exclude=True, description="names and values for the snippets")
+
+
+class Withheld(Data):
+    """A remedy of the rules that is not advised, and why."""
+
+    id: str
+    title: str
+    because: str = Field(description="the reason, with the numbers of the worst layer")
+    layers: tuple[str, ...] = Field(default=(), description="layers that it holds for, worst first; empty: all")
+
+
+class TrialRow(Contract):
+    """A trial, and what it stands for in this diagnosis."""
+
+    causes: tuple[str, ...] = Field(description="causes that the remedy is advised for; empty: for none")
+    remedy: str = Field(description="title of the remedy, or what was changed")
+    trial: TrialRecord
+
+
+class Proof(Contract):
+    """Which remedies were carried out on copies of the quantized model, and what they recovered."""
+
+    dataset: Role
+    fitted: int = Field(description="samples on which remedies were fitted")
+    judged: int = Field(description="other samples, on which gains were measured")
+    cross_fitted: bool = Field(description="few samples: both halves were fitted on and judged on in turn")
+    budget_seconds: float
+    spent_seconds: float
+    stopped: Stopped = Field(description="why no more was tried")
+    weights: TrialRecord | None = Field(default=None, description="all weights and biases in float")
+    activations: TrialRecord | None = Field(default=None, description="all activations in float")
+    trials: tuple[TrialRow, ...] = Field(default=(), description="every remedy by itself, in the order of the trials")
+    chain: tuple[TrialRow, ...] = Field(
+        default=(), description="proven remedies, each carried out on top of those before it"
+    )
+    explained: float | None = Field(default=None, description="share of the loss that is back after the whole chain")
+
+
+class Step(Data):
+    """One remedy of the prescription."""
+
+    remedy: str = Field(description="id of the remedy; empty: what was tried belongs to no remedy of the rules")
+    title: str
+    changes: str = ""
+    causes: tuple[str, ...] = Field(default=(), description="causes that it repairs")
+    measured: TrialRecord | None = Field(default=None, description="what it recovered, on top of the steps before it")
+    predicted: Recovery | None = None
+    mark: Mark | None = Field(
+        default=None, description="how far its option was checked; None: the toolchain has none, or is not known"
+    )
+    notes: tuple[str, ...] = Field(default=(), description="remarks on its option")
+    stands_in_for: str | None = Field(
+        default=None, description="title of the better remedy that the toolchain has no option for"
+    )
+    is_edit: bool = Field(default=False, description="an edit of model, data or application, in every toolchain")
+    says: tuple[str, ...] = Field(default=(), description="what was found in the data, for remedies of the data")
+
+
+class Configuration(Data):
+    """What to paste."""
+
+    language: Language
+    file: str = Field(description="file of the report's folder that holds it")
+    code: str
+
+
+class Prescription(Data):
+    """The remedies to apply together, and the configuration that does."""
+
+    basis: Literal["proven", "predicted", "untried"] = Field(description="what the choice of remedies rests on")
+    steps: tuple[Step, ...]
+    configurations: tuple[Configuration, ...] = ()
+    mark: Mark | None = Field(default=None, description="how far the options were checked, the weakest of all")
+    checked: str = Field(default="", description="version of the toolchain with which they were checked")
+    given: Mapping[str, str] = Field(default={}, description="names in the code that are the user's own")
+    conflicts: tuple[str, ...] = Field(
+        default=(), description="options that two remedies set differently; those of the first stand"
+    )

@@ -1,0 +1,67 @@
+"""One suspected cause as report.json shows it: its findings together, the worst first."""
+
+from collections.abc import Mapping, Sequence
+
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts
+from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, LayerName
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.headline import is_number
+from quantmedic.engine.rules.evaluate import Evidence, Finding
+from quantmedic.engine.rules.rule import SEVERITIES, RuleBase
+
+
+def cause_report(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> CauseReport:
+    ordered = sorted(findings, key=lambda f: (SEVERITIES.index(f.rule.severity), -_excess(f)))
+    lead = ordered[0]
+    names = {layer.name: layer for layer in facts.layers}
+    layers = dict.fromkeys(finding.layer for finding in ordered if finding.layer)
+    remedies, withheld = advise(ordered, base, facts)
+    feeders = dict.fromkeys(f for name in layers if name in names for f in names[name].feeders if f not in layers)
+    return CauseReport(
+        cause=lead.rule.cause,
+        rules=tuple(dict.fromkeys(f.rule.id for f in ordered)),
+        severity=lead.rule.severity,
+        confidence=max(f.rule.confidence for f in ordered),
+        subjects=tuple(dict.fromkeys(f.subject for f in ordered)),
+        layers=tuple(_layer_name(name, names) for name in layers),
+        feeders=tuple(_layer_name(name, names) for name in feeders),
+        message=lead.message,
+        evidence=tuple(_evidence_row(e) for finding in ordered for e in finding.evidence if _tells(e)),
+        remedies=remedies,
+        withheld=withheld,
+        manual=f"manual/{lead.rule.id}",
+    )
+
+
+def _layer_name(name: str, layers: Mapping[str | None, LayerFacts]) -> LayerName:
+    if name not in layers:
+        return LayerName(float_name=name, quantized_name=None)
+    return LayerName(float_name=layers[name].float_name, quantized_name=layers[name].quantized_name)
+
+
+def _excess(finding: Finding) -> float:
+    """How far the finding's worst numeric fact lies beyond its threshold, in thresholds: orders subjects."""
+    return max(
+        (
+            abs(e.value - e.threshold) / (abs(e.threshold) or 1.0)
+            for e in finding.evidence
+            if e.op in ("gt", "ge", "lt", "le") and is_number(e.value) and is_number(e.threshold)
+        ),
+        default=0.0,
+    )
+
+
+def _tells(evidence: Evidence) -> bool:
+    """A measurement, not a selector: neither "is measured" nor the subject's own name."""
+    return evidence.op != "known" and evidence.value != evidence.subject
+
+
+def _evidence_row(evidence: Evidence) -> EvidenceRow:
+    return EvidenceRow(
+        fact=evidence.fact,
+        value=evidence.value,
+        comparison=evidence.op,
+        threshold=evidence.threshold,
+        source=evidence.source,
+        subject=evidence.subject,
+    )

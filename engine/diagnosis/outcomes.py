@@ -1,0 +1,177 @@
+"""What the remedies of each suspected cause recover: simulated, and measured where they were carried out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from quantmedic.engine.case.proof import ProofRecord, TrialRecord
+from quantmedic.engine.case.records import SimulationRecord
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.remedies import Advice, Recovery, Withheld
+from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.diagnosis.prediction import Prediction, is_faithful, predict
+from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
+from quantmedic.engine.rules.rule import BOUNDS, RuleBase
+
+
+class Outcome(NamedTuple):
+    """What is known of a suspect's remedies: simulated and measured by kind, and of the one that stands for it.
+
+    ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
+    ``added`` were measured on copies, on the model as it is and on top of proven repairs.
+    """
+
+    remedies: Mapping[str, Prediction]
+    trials: Mapping[str, TrialRecord]
+    repair: Repair | None
+    alone: Prediction | None
+    last: Prediction | None
+    trial: TrialRecord | None
+    added: TrialRecord | None
+
+    @property
+    def change(self) -> Change | None:
+        """What the repair changes."""
+        return self.repair.change if self.repair is not None else None
+
+    @property
+    def proven(self) -> bool | None:
+        """Whether a gain was proven; None where nothing was measured."""
+        found = [trial.proven for trial in (self.trial, self.added) if trial is not None]
+        return any(found) if found else None
+
+    def is_chosen(self, advice: Advice) -> bool:
+        """The advice is of the kind that stands for the suspect."""
+        known = advice.simulate in self.remedies or advice.simulate in self.trials
+        return self.repair is not None and known and advice.simulate == self.repair.kind
+
+    @property
+    def mean_gain_db(self) -> float | None:
+        """The mean of what the repair recovers first and last: what it is worth whatever else is repaired."""
+        return sum(self._gains) / len(self._gains) if self._gains else None
+
+    @property
+    def gain_db(self) -> float | None:
+        """What the repair recovers, alone or, where other faults hide it, after theirs."""
+        return max(self._gains, default=None)
+
+    @property
+    def _gains(self) -> list[float]:
+        """Measured, else simulated: first and last."""
+        pairs = ((self.trial, self.alone), (self.added, self.last))
+        best = [measured if measured is not None else simulated for measured, simulated in pairs]
+        return [found.gain_db for found in best if found is not None and found.gain_db is not None]
+
+
+def outcomes_of(
+    suspects: Sequence[Suspect], simulation: SimulationRecord | None, proof: ProofRecord | None, base: RuleBase
+) -> dict[str, Outcome]:
+    """The outcome of each suspect, by its cause.
+
+    Args:
+        suspects: Suspected causes.
+        simulation: Simulated runs; not used where the simulated network is not about as noisy as the deployed one.
+        proof: Trials on copies of the model.
+        base: Holds the thresholds.
+    """
+    if simulation is not None and not is_faithful(simulation):
+        simulation = None
+    every = chosen_repairs(suspects, simulation) if simulation is not None else []
+    return {suspect.cause: _outcome(suspect, every, simulation, proof, base) for suspect in suspects}
+
+
+def _outcome(
+    suspect: Suspect,
+    every: Sequence[Repair],
+    simulation: SimulationRecord | None,
+    proof: ProofRecord | None,
+    base: RuleBase,
+) -> Outcome:
+    remedies = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
+    trials = {r.kind: t for r in suspect.repairs if proof is not None and (t := proof.trial(r.key)) is not None}
+    repair = suspect.choose_repair(simulation, proof)
+    if repair is None:
+        return Outcome(remedies, trials, repair=None, alone=None, last=None, trial=None, added=None)
+    return Outcome(
+        remedies,
+        trials,
+        repair,
+        alone=remedies.get(repair.kind),
+        last=last_gain(repair, every, simulation, base) if simulation is not None else None,
+        trial=trials.get(repair.kind),
+        added=proof.added(repair.key) if proof is not None else None,
+    )
+
+
+def with_recoveries(cause: CauseReport, outcome: Outcome, base: RuleBase) -> CauseReport:
+    """A cause with what its remedies recover; one whose repair recovers nothing at the output is of low severity."""
+    gain = outcome.gain_db
+    if gain is None:
+        return cause
+    remedies, harmful = _sort_remedies(cause, outcome, base)
+    idle = gain < base.threshold("negligible_gain_db") and cause.severity in ("high", "medium")
+    return cause.model_copy(
+        update={
+            "severity": "low" if idle else cause.severity,
+            **_predicted_gains(outcome),
+            **_measured_gains(outcome),
+            "remedies": remedies,
+            "withheld": (*cause.withheld, *harmful),
+        }
+    )
+
+
+def _predicted_gains(outcome: Outcome) -> dict[str, Any]:
+    alone = outcome.alone
+    if alone is None:
+        return {}
+    return {
+        "predicted_gain_db": alone.gain_db,
+        "predicted_low_db": alone.low_db,
+        "predicted_high_db": alone.high_db,
+        "predicted_last_gain_db": outcome.last.gain_db if outcome.last is not None else None,
+        "share_of_loss": alone.share,
+    }
+
+
+def _measured_gains(outcome: Outcome) -> dict[str, Any]:
+    trial = outcome.trial
+    if trial is None or trial.failed is not None:
+        return {}
+    return {
+        "measured_gain_db": trial.gain_db,
+        "measured_low_db": trial.low_db,
+        "measured_high_db": trial.high_db,
+        "measured_gain_metric": trial.metric.gain if trial.metric is not None else None,
+        "proven": outcome.proven,
+        "share_of_loss": trial.share,
+    }
+
+
+def _sort_remedies(
+    cause: CauseReport, outcome: Outcome, base: RuleBase
+) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
+    """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
+    kept: list[Advice] = []
+    held: list[Withheld] = []
+    for advice in cause.remedies:
+        known, trial = outcome.remedies.get(advice.simulate or ""), outcome.trials.get(advice.simulate or "")
+        tried = trial is not None and trial.gain_db is not None
+        gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
+        if gain is None or gain >= -base.threshold("negligible_gain_db"):
+            predicted = _recovery(known, advice.simulate) if known is not None else None
+            measured = trial if advice.simulate not in BOUNDS else None  # The remedy itself was not tried.
+            kept.append(advice.model_copy(update={"predicted": predicted, "measured": measured}))
+        else:
+            because = f"{'tried' if tried else 'simulated'}, it makes the output {-gain:.1f} dB noisier"
+            held.append(Withheld(id=advice.id, title=advice.title, because=because, layers=advice.layers))
+    return tuple(sorted(kept, key=outcome.is_chosen, reverse=True)), tuple(held)
+
+
+def _recovery(known: Prediction, simulated: str | None) -> Recovery:
+    return Recovery(
+        gain_db=known.gain_db,
+        low_db=known.low_db,
+        high_db=known.high_db,
+        share=known.share,
+        bound=simulated in BOUNDS,
+    )

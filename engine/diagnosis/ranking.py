@@ -1,0 +1,110 @@
+"""The order of the causes, and what one of them explains of the others."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.contract.causes import CauseReport, Explained
+from quantmedic.engine.contract.diagnosis import DropClass
+from quantmedic.engine.diagnosis.cause_report import cause_report
+from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.diagnosis.outcomes import Outcome, with_recoveries
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
+from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES, RuleBase, Severity
+
+#: Decibels that a cause counts for where nothing could be simulated.
+PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}
+#: What a cause in the data or the model as a whole counts more: ranges that suit the data follow from them.
+GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
+
+
+def rank(
+    suspects: Iterable[Suspect],
+    outcomes: Mapping[str, Outcome],
+    facts: CaseFacts,
+    base: RuleBase,
+    size: DropClass | None,
+) -> list[tuple[CauseReport, Suspect]]:
+    """The cause first whose repair recovers most of the output error, times the confidence in it; proven ones lead.
+
+    Severe doubts about sanity come first, since they may explain everything else. Data and the model as a whole count
+    more than a layer, and the more so the larger the drop. Where nothing could be simulated, severity speaks, they lead
+    if most layers are degraded, and among layers those where the error is born.
+    """
+    born = {layer.name for layer in facts.layers if layer.born}
+    share = facts.model.degraded_share
+    weight = GLOBAL_WEIGHT_LARGE_DROP if size == "large" else GLOBAL_WEIGHT
+    widespread = share is not None and share > base.threshold("degrade_layer_ratio")
+
+    def key(item: tuple[CauseReport, Suspect]) -> tuple[Any, ...]:
+        cause, suspect = item
+        rules = [f.rule for f in suspect.findings]
+        serious = cause.severity in ("high", "medium")
+        spread = serious and _is_spread(suspect)
+        gain = outcomes[cause.cause].mean_gain_db
+        worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
+        return (
+            not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
+            not outcomes[cause.cause].proven,
+            not serious,
+            not (spread and widespread and gain is None),
+            -worth * (weight if spread else 1.0),
+            not spread,
+            not any(f.layer in born for f in suspect.findings),
+            -cause.confidence,
+            cause.rules,
+        )
+
+    causes = [(with_recoveries(cause_report(s.findings, base, facts), outcomes[s.cause], base), s) for s in suspects]
+    return sorted(causes, key=key)
+
+
+def absorb(
+    ranked: list[tuple[CauseReport, Suspect]],
+    outcomes: Mapping[str, Outcome],
+    facts: CaseFacts,
+    base: RuleBase,
+    size: DropClass | None,
+    repair: Callable[[Change, Prediction | None], CaseFacts],
+) -> tuple[CauseReport, ...]:
+    """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew."""
+    absorbed: set[tuple[str, str]] = set()
+    absorbs: dict[str, tuple[Explained, ...]] = {}
+    for place, (cause, suspect) in enumerate(ranked):
+        later = [f for _, other in ranked[place + 1 :] for f in other.findings if _identity(f) not in absorbed]
+        if not _is_spread(suspect):  # data may spoil a layer, but no layer spoils data
+            later = [f for f in later if f.rule.scope != "dataset"]
+        own = [f for f in suspect.findings if _identity(f) not in absorbed]
+        outcome = outcomes[cause.cause]
+        # Ranges may hide what weights do, but do not repair them.
+        if outcome.change and not (outcome.change.weights or outcome.change.biases):
+            later = [f for f in later if f.rule.family != "weights"]
+        if not own or not later or not outcome.change or cause.severity not in ("high", "medium"):
+            continue
+        standing = _still_there(evaluate(base, repair(outcome.change, outcome.alone)))
+        explained = [f for f in later if _identity(f) not in standing]
+        absorbed |= {_identity(f) for f in explained}
+        absorbs[cause.cause] = tuple(
+            Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message) for f in explained
+        )
+    left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
+    kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size)
+    return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
+
+
+def _is_spread(suspect: Suspect) -> bool:
+    """Only rules about data sets or the whole model speak for the cause."""
+    return all(f.rule.scope in GLOBAL_SCOPES for f in suspect.findings)
+
+
+def _identity(finding: Finding) -> tuple[str, str]:
+    return finding.rule.id, finding.subject
+
+
+def _still_there(results: list[RuleResult]) -> set[tuple[str, str]]:
+    """What still fires, or cannot be told, on the repaired facts."""
+    fired = {(f.rule.id, f.subject) for result in results for f in result.findings}
+    return fired | {(u.rule.id, u.subject) for result in results for u in result.unknown}
