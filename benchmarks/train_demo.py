@@ -49,6 +49,8 @@ from onnxruntime.quantization import (
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from quantmedic.engine.decibels import sqnr_db
+
 DATASET = Path("/usr/share/datasets/fashion-mnist")
 LICENCE_TEXT = Path("/usr/share/doc/dataset-fashion-mnist/copyright")
 
@@ -334,7 +336,7 @@ def score(logits, reference, labels):
     return {
         "top1": round(float((top == labels).mean()), 4),
         "agreement": round(float((top == float_top).mean()), 4),
-        "sqnr_db": round(float(10 * np.log10(signal / noise)), 2) if noise else None,
+        "sqnr_db": round(sqnr_db(signal, noise), 2) if noise else None,
     }
 
 

@@ -1,6 +1,5 @@
 """Find the layers that must leave int8, on one half of the samples, and check them on the other half."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ from quantmedic.collectors.from_onnx.codes import MOVES
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.diagnosis.fallback import Found, Outcome, Units, one_at_a_time, smallest_set
 from quantmedic.engine.diagnosis.fallback_record import (
@@ -178,7 +178,7 @@ class FallbackTrial:
 
     def sqnr_db(self, noise: float) -> float:
         """SQNR at the output for a noise power, summed over the samples of the search."""
-        return _decibels(float(self._bench.power.sum()), noise)
+        return sqnr_db(float(self._bench.power.sum()), noise)
 
     def _wanted(self) -> int:
         """Samples of one evaluation."""
@@ -265,7 +265,7 @@ class FallbackTrial:
 
     def _level(self, bench: Bench, measured: Measured) -> Level:
         low, high = _sqnr_interval(bench.power, measured.noise, self._seed)
-        level = Level(sqnr_db=_decibels(bench.power.sum(), measured.noise.sum()), sqnr_low=low, sqnr_high=high)
+        level = Level(sqnr_db=sqnr_db(bench.power.sum(), measured.noise.sum()), sqnr_low=low, sqnr_high=high)
         metric = self._metric
         if metric is None or bench.float_metric is None or measured.metric is None:
             return level
@@ -349,14 +349,10 @@ def _cut(batches: Sequence[Batch], samples: int, sets: int, unit: int) -> list[B
     return found
 
 
-def _decibels(power: float, noise: float) -> float:
-    return 10 * math.log10(power / noise) if noise > 0 and power > 0 else math.inf
-
-
 def _sqnr_interval(power: Floats, noise: Floats, seed: int) -> tuple[float, float]:
     """95 % interval of the SQNR in dB: percentiles of a seeded bootstrap over samples."""
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, len(power), (RESAMPLES, len(power)))
     ratios = noise[picks].sum(axis=1) / np.maximum(power[picks].sum(axis=1), np.finfo(float).tiny)
     high, low = np.quantile(ratios, [0.025, 0.975])
-    return _decibels(1.0, float(low)), _decibels(1.0, float(high))
+    return sqnr_db(1.0, float(low)), sqnr_db(1.0, float(high))

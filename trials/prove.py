@@ -3,7 +3,6 @@
 The causes are tried in the order of the diagnosis, each alone; then, on top of the best one, what the others still add.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from quantmedic.collectors.measure.observer import Options
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.change import HALVES
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, explains
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
@@ -177,7 +177,7 @@ class _Search:
         trials, base = self._trials, self._base
         share = base.threshold("explained_share")
         clean = "healed_sqnr_db" if trials.facts.model.output_agreement is not None else "quantize_error_sqnr_db"
-        least = max(trials.sqnr_db - 10 * math.log10(1 - share), base.threshold(clean)) + MARGIN_DB
+        least = max(trials.sqnr_db - to_decibels(1 - share), base.threshold(clean)) + MARGIN_DB
         try:
             return trials.fewest_in_float(least)
         except QuantmedicError:

@@ -15,7 +15,7 @@ from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.engine.case.records import Case, CaseRecord, RunRecord
 from quantmedic.engine.diagnosis.change import Change
-from quantmedic.engine.diagnosis.prediction import sqnr_db
+from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord, SensitivityUnit
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.paired import drop_interval
@@ -198,7 +198,7 @@ class Experiment:
 
     def _outcome(self, measured: Measured) -> Outcome:
         noise = RunRecord(noise=tuple(measured.noise.tolist()))
-        outcome = Outcome(sqnr_db=sqnr_db(self._bench.power, noise), agreement=measured.agreement)
+        outcome = Outcome(sqnr_db=output_sqnr_db(self._bench.power, noise), agreement=measured.agreement)
         if self._metric is None or measured.metric is None or self._bench.float_metric is None:
             return outcome
         drop, low, high = drop_interval(

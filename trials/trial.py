@@ -19,6 +19,7 @@ from quantmedic.collectors.measure.observer import Options
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.change import Change, change_of
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -330,5 +331,4 @@ def _together(values: Sequence[Floats | None]) -> Floats | None:
 
 
 def _sqnr_db(power: float, measured: Measured) -> float:
-    noise = float(measured.noise.sum())
-    return float(10.0 * np.log10(power / noise)) if noise > 0 and power > 0 else float("inf")
+    return sqnr_db(power, float(measured.noise.sum()))

@@ -14,6 +14,8 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
 
+from quantmedic.engine.decibels import sqnr_db
+
 from .networks import Network, Task
 
 Array = NDArray[Any]
@@ -142,7 +144,7 @@ def _sqnr(reference: list[Array], outputs: list[Array]) -> float:
     noise = sum(float(np.square(np.asarray(y, np.float64) - x).sum()) for x, y in zip(reference, outputs, strict=True))
     if not np.isfinite(noise) or signal == 0:
         return -30.0
-    return float(np.clip(10 * np.log10(signal / noise), -30, 120)) if noise else 120.0
+    return float(np.clip(sqnr_db(signal, noise), -30, 120))
 
 
 def _worst_column(reference: list[Array], outputs: list[Array]) -> float:

@@ -24,7 +24,7 @@ from quantmedic.collectors.pair.weight_grids import (
     MIN_WEIGHTS,
     balanced,
     cosine,
-    decibels,
+    known_sqnr_db,
     outlier_ratios,
     power_of,
     similarity,
@@ -297,7 +297,7 @@ def _reading(layer: PackedLayer, source: Source) -> dict[str, Any]:
 
 
 def _sqnr(x: Values, y: Values) -> float | None:
-    return decibels(float(power_of(x).sum()), float(power_of(y - x).sum()))
+    return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))
 
 
 def _similarity(layer: PackedLayer, source: Source, rows: slice, plain: float) -> float:
@@ -487,7 +487,7 @@ class _Totals:
         if loud.any():
             ratio = np.where(loud, square / np.where(loud, power, 1.0), -1.0)
             worst = np.unravel_index(int(ratio.argmax()), ratio.shape)
-            found["worst_group_sqnr_db"] = decibels(float(power[worst]), float(square[worst]))
+            found["worst_group_sqnr_db"] = known_sqnr_db(float(power[worst]), float(square[worst]))
             found["worst_group"] = f"{worst[0]} / {worst[1]}"
         dead = [
             (int(row), int(column))

@@ -5,7 +5,6 @@ calibration result is a dictionary in memory, minimum and maximum by tensor, tha
 ai-edge-quantizer 0.10.0.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.values import flag, number, numbers, table, unknown_keys, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import DataError
 
 RECIPE_KEYS = ("regex", "operation", "algorithm_key", "op_config", "overridden_algorithm_params")
@@ -121,7 +121,7 @@ def _reported(metrics: Mapping[str, Any]) -> ReportedFacts:
     return ReportedFacts(
         mse=mse if mse is not None and mse >= 0 else None,
         cosine=min(cosine, 1.0) if cosine is not None and cosine != _NO_NUMBER else None,
-        sqnr_db=10 * math.log10(ratio) if usable and ratio is not None else None,
+        sqnr_db=to_decibels(ratio) if usable and ratio is not None else None,
     )
 
 

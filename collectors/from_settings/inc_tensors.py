@@ -19,6 +19,7 @@ from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
+from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import DataError
 
 SAVED = ("inspect_result.pkl", "inspect_result.npz")
@@ -182,7 +183,7 @@ def _errors(floats: Array, quantized: Array, prefix: str) -> dict[str, float]:
     if power > 0 and other > 0:
         told[f"{prefix}cosine"] = float(x @ y) / math.sqrt(power * other)
     if power > 0 and noise > 0:
-        told[f"{prefix}sqnr_db"] = 10 * math.log10(power / noise)
+        told[f"{prefix}sqnr_db"] = sqnr_db(power, noise)
     return {key: value for key, value in told.items() if math.isfinite(value)}
 
 

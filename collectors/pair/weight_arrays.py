@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.weight_grids import DEAD, power_of
 from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
+from quantmedic.engine.decibels import sqnr_db
 
 Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -59,8 +60,7 @@ def _rows(values: Values, axis: int | None) -> Values:
 def _channel_sqnr(x: Values, y: Values, tops: Floats) -> Floats:
     """dB per channel, as float32 holds it; NaN for dead channels, infinite without error."""
     alive = tops > DEAD * tops.max()
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        levels = 10.0 * np.log10(power_of(x) / power_of(y - x))
+    levels = sqnr_db(power_of(x), power_of(y - x))
     return np.where(alive, levels, np.nan).astype(np.float32).astype(np.float64)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.decibels import sqnr_db
+
 Values = NDArray[np.float32]
 Floats = NDArray[np.float64]
 #: Shares of the full range that are tried as ranges, from the widest down.
@@ -94,11 +96,9 @@ def power_of(rows: Values) -> Floats:
     return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
 
 
-def decibels(power: float, noise: float) -> float | None:
-    """Ratio of power to noise in dB; inf without noise, None without power."""
-    if not power > 0 or not np.isfinite(noise):
-        return None
-    return float(10.0 * np.log10(power / noise)) if noise > 0 else np.inf
+def known_sqnr_db(power: float, noise: float) -> float | None:
+    """SQNR in dB, inf without noise; None where there is no signal or the noise is no number."""
+    return sqnr_db(power, noise) if power > 0 and np.isfinite(noise) else None
 
 
 def outlier_ratios(matrix: Values) -> Floats:

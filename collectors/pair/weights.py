@@ -31,9 +31,9 @@ from quantmedic.collectors.pair.weight_grids import (
     GridKind,
     best_noise,
     cosine,
-    decibels,
     full_range,
     is_reordered,
+    known_sqnr_db,
     noise_on,
     outlier_ratios,
     power_of,
@@ -41,6 +41,7 @@ from quantmedic.collectors.pair.weight_grids import (
 )
 from quantmedic.engine.case.facts import BiasFacts, ErrorFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.case.records import SetStatistics, WeightArrays
+from quantmedic.engine.decibels import sqnr_db, to_decibels
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.tensors import ALIVE
 from quantmedic.engine.formulas.tensors import error_facts as _error_facts
@@ -131,7 +132,7 @@ def weights(op: Operator, graph: Graph, twin: Operator | None, float_graph: Grap
     found |= _predictions(stored, shaped, axis)
     if source is not None and found.get("predicted_best_sqnr_db") is not None:
         # Summed as the prediction is, so that an equal grid gains exactly nothing.
-        now = decibels(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
+        now = known_sqnr_db(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
         found["predicted_best_gain_db"] = _difference(found["predicted_best_sqnr_db"], now)
     return Weights(WeightFacts(**found), weight_arrays(source, stored.values, axis) if source is not None else None)
 
@@ -228,8 +229,7 @@ def _channel_errors(source: Values, stored: Values, axis: int | None) -> dict[st
     if not alive.any():
         return {}
     power, noise = power_of(x[alive]), power_of((y - x)[alive])
-    with np.errstate(divide="ignore"):
-        levels = 10.0 * np.log10(power / noise)
+    levels = sqnr_db(power, noise)
     return {
         "coarse_share": float((levels < COARSE_DB).mean()),
         "erased_channels": int((~y[alive].any(axis=1)).sum()),
@@ -297,9 +297,9 @@ def _gain(power: Floats, before: Floats, after: Floats) -> float | None:
     if not alive.any():
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
-        together = 10 * np.log10(before.sum() / after.sum())
-        worst = 10 * np.log10((before[alive] / power[alive]).max() / (after[alive] / power[alive]).max())
-    known = [float(gain) for gain in (together, worst) if not np.isnan(gain)]
+        together = before.sum() / after.sum()
+        worst = (before[alive] / power[alive]).max() / (after[alive] / power[alive]).max()
+    known = [to_decibels(float(ratio)) for ratio in (together, worst) if not np.isnan(ratio)]
     return max(known, default=None)
 
 
@@ -317,11 +317,11 @@ def _predictions(stored: Constant, source: Values, axis: int | None) -> dict[str
     kind = GridKind(quantizer.bits, symmetric=_is_even(quantizer))
     rows = source.reshape(1, -1) if quantizer.axis is None else _rows(source, quantizer.axis % source.ndim)
     noise, power = best_noise(rows, kind), power_of(rows)
-    found["predicted_best_sqnr_db"] = decibels(float(power.sum()), float(noise.sum()))
+    found["predicted_best_sqnr_db"] = known_sqnr_db(float(power.sum()), float(noise.sum()))
     if axis is not None and quantizer.axis is not None and quantizer.axis % source.ndim == axis:
         tops = np.abs(rows).max(axis=1)
         alive = tops > DEAD * tops.max()
-        levels = [decibels(float(p), float(n)) for p, n in zip(power[alive], noise[alive], strict=True)]
+        levels = [known_sqnr_db(float(p), float(n)) for p, n in zip(power[alive], noise[alive], strict=True)]
         found["predicted_best_channel_sqnr_db"] = min((db for db in levels if db is not None), default=None)
     if quantizer.bits < 8:
         found["predicted_8bit_sqnr_db"] = _full_range_sqnr(rows, replace(kind, bits=8))
@@ -335,7 +335,7 @@ def _is_even(quantizer: Quantizer) -> bool:
 
 def _full_range_sqnr(rows: Values, kind: GridKind) -> float | None:
     noise = noise_on(rows, *full_range(rows, kind), kind)
-    return decibels(float(power_of(rows).sum()), float(noise.sum()))
+    return known_sqnr_db(float(power_of(rows).sum()), float(noise.sum()))
 
 
 def _difference(a: float | None, b: float | None) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import AffineFacts, ComparisonFacts
+from quantmedic.engine.decibels import sqnr_db
 
 Floats = NDArray[np.float64]
 #: Columns of a table, each row being one column of the output: finite pairs (x, y), both means, the sums of squared
@@ -104,7 +105,7 @@ def comparison_facts(found: Sequence[Comparison]) -> ComparisonFacts:
         samples=max(comparison.vote("samples") for comparison in seen),
         max_abs_difference=float(max(comparison.column("max").max() for comparison in seen)),
         relative_difference=max(_relative_difference(comparison) for comparison in seen),
-        sqnr_db=min(sqnr_db(*noise_and_power(comparison)) for comparison in seen),
+        sqnr_db=min(sqnr_db(power, noise) for noise, power in map(noise_and_power, seen)),
         agreement=sum(comparison.vote("same") for comparison in seen) / classified if classified else None,
         nonfinite=int(sum(comparison.column("nonfinite").sum() for comparison in seen)),
     )
@@ -122,13 +123,6 @@ def _relative_difference(comparison: Comparison) -> float:
 def noise_and_power(comparison: Comparison) -> tuple[float, float]:
     """Σd² and Σx² over the whole output."""
     return float(comparison.column("square").sum()), float(comparison.column("power").sum())
-
-
-def sqnr_db(noise: float, power: float) -> float:
-    """-10 · log10(noise / power); infinite without noise, minus infinite where there is nothing but noise."""
-    if noise <= 0:
-        return math.inf
-    return 10.0 * math.log10(power / noise) if power > 0 else -math.inf
 
 
 def noise_ratio(found: Sequence[Comparison], against: Sequence[Comparison]) -> float | None:

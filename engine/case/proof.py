@@ -1,6 +1,5 @@
 """What was proven: remedies carried out on copies of the model, measured on samples that they were not fitted on."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Role
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.record import Record
 
 #: Kind of a trial: calibrated again with the representative inputs, repaired; the cause stands in its key.
@@ -148,4 +148,4 @@ def _share(before: Any, after: Any) -> Any:
 
 
 def _decibels(share: float) -> float:
-    return -10.0 * math.log10(max(1.0 - share, NOISELESS))
+    return -to_decibels(max(1.0 - share, NOISELESS))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.proof import NOISELESS
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
+from quantmedic.engine.decibels import sqnr_db, to_decibels
 from quantmedic.engine.rules.rule import RuleBase
 
 #: Gains in dB beyond this are told apart by no decision: 99 % of the noise power is gone.
@@ -74,7 +75,7 @@ def explains(*, share: float, sqnr_db: float, agreement: float | None, base: Rul
 def simulation_gap_db(simulation: SimulationRecord) -> float:
     """Output SQNR of the deployed network minus that of the simulated one."""
     power = np.array(simulation.power)
-    return sqnr_db(power, simulation.deployed) - sqnr_db(power, simulation.simulated)
+    return output_sqnr_db(power, simulation.deployed) - output_sqnr_db(power, simulation.simulated)
 
 
 def is_faithful(simulation: SimulationRecord) -> bool:
@@ -82,10 +83,9 @@ def is_faithful(simulation: SimulationRecord) -> bool:
     return abs(simulation_gap_db(simulation)) <= FAITHFUL_DB
 
 
-def sqnr_db(power: NDArray[np.float64], run: RunRecord) -> float:
+def output_sqnr_db(power: NDArray[np.float64], run: RunRecord) -> float:
     """Output SQNR of one run in dB; inf without noise."""
-    noise = float(np.sum(run.noise))
-    return 10.0 * math.log10(power.sum() / noise) if noise > 0 and power.sum() > 0 else math.inf
+    return sqnr_db(float(power.sum()), float(np.sum(run.noise)))
 
 
 def _compared(simulation: SimulationRecord, before: RunRecord, after: RunRecord) -> Prediction:
@@ -99,13 +99,13 @@ def _compared(simulation: SimulationRecord, before: RunRecord, after: RunRecord)
         low_db=gain - width,
         high_db=gain + width,
         share=float(1.0 - new.sum() / old.sum()) if old.sum() > 0 else 0.0,
-        sqnr_db=sqnr_db(power, after),
+        sqnr_db=output_sqnr_db(power, after),
         agreement=after.agreement,
     )
 
 
 def _gain_db(before: float, after: float) -> float:
-    return 10.0 * math.log10(before / max(after, before * NOISELESS)) if before > 0 else 0.0
+    return to_decibels(before / max(after, before * NOISELESS)) if before > 0 else 0.0
 
 
 def _jackknife_error(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
@@ -114,5 +114,5 @@ def _jackknife_error(old: NDArray[np.float64], new: NDArray[np.float64]) -> floa
     rest_old, rest_new = old.sum() - old, new.sum() - new
     if n < 2 or (rest_old <= 0).any() or (rest_new <= 0).any():
         return 0.0
-    gains = 10.0 * np.log10(rest_old / rest_new)
+    gains = to_decibels(rest_old / rest_new)
     return float(np.sqrt((n - 1) / n * np.sum((gains - gains.mean()) ** 2)))

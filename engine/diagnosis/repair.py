@@ -24,7 +24,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.diagnosis.change import Change, WeightForm
 from quantmedic.engine.diagnosis.prediction import Prediction, heals
 from quantmedic.engine.formulas.derive import assemble
-from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, noises, sqnrs_db
+from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, noises, predict_sqnrs
 from quantmedic.engine.formulas.tensors import (
     NO_CLIPPING,
     NO_ERROR,
@@ -118,7 +118,9 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | 
         if signed.any():
             best[signed] = best_grids(bins, rows[signed], bits[signed], signed[signed])[1]
         columns = grid_columns(chosen)
-        numbers = np.column_stack([noises(bins, rows, columns), bins.powers(), sqnrs_db(bins, rows, columns), best])
+        numbers = np.column_stack(
+            [noises(bins, rows, columns), bins.powers(), predict_sqnrs(bins, rows, columns), best]
+        )
         for i, grid, known, (mse, power, now, most) in zip(part, chosen, same, numbers.tolist(), strict=True):
             gain = max(most - now, 0.0) if known and math.isfinite(most - now) else None
             changed[i] = _regridded(tensors[i], role, grid, mse, power, now, gain, float(highest[i]))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.histogram import Bins
-from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, sqnr_db
+from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, predict_sqnr
 
 Floats = NDArray[np.float64]
 #: Even bins over the magnitudes, and levels to which a candidate is reduced (Migacz 2017, "8-bit inference with
@@ -38,7 +38,7 @@ def method_grids(bins: Bins, bits: int, *, symmetric: bool) -> dict[str, Grid]:
 
 def method_sqnrs_db(bins: Bins, grids: Mapping[str, Grid]) -> dict[str, float]:
     """Predicted SQNR in dB on each grid."""
-    return dict(zip(grids, sqnr_db(bins, list(grids.values())).tolist(), strict=True))
+    return dict(zip(grids, predict_sqnr(bins, list(grids.values())).tolist(), strict=True))
 
 
 def kl_threshold(bins: Bins) -> float:

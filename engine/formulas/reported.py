@@ -1,12 +1,12 @@
 """What a toolchain was told and what it reported, beside what was measured: formulas only."""
 
-import math
 from collections.abc import Sequence
 from itertools import accumulate
 from statistics import median
 from typing import Any, Literal
 
 from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
+from quantmedic.engine.decibels import to_decibels
 
 #: Steps that a lattice spans from the pixel 0 to 255.
 FULL_SPAN = 255
@@ -101,7 +101,7 @@ def _level_db(reported: ReportedFacts) -> float | None:
     if reported.sqnr_db is not None or reported.cosine is None:
         return reported.sqnr_db
     cosine = min(max(reported.cosine, 1e-3), 1.0)
-    return 10 * math.log10(cosine**2 / max(1 - cosine**2, 10 ** (-_NO_LOSS_DB / 10)))
+    return to_decibels(cosine**2 / max(1 - cosine**2, 10 ** (-_NO_LOSS_DB / 10)))
 
 
 def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, Any]:

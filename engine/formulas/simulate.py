@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.histogram import Bins, BinTable
+from quantmedic.engine.decibels import sqnr_db
 
 #: Shrink factors tried on either end of the range: 1 to 1/64 in steps of about 1.5 dB.
 SHRINK = 2.0 ** -np.arange(0.0, 6.01, 0.25)
@@ -54,9 +55,9 @@ def noise(bins: Bins, grids: Sequence[Grid]) -> Floats:
     return noises(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
 
 
-def sqnr_db(bins: Bins, grids: Sequence[Grid]) -> Floats:
+def predict_sqnr(bins: Bins, grids: Sequence[Grid]) -> Floats:
     """Predicted signal-to-quantization-noise ratio of each grid in dB; inf where there is no noise."""
-    return sqnrs_db(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
+    return predict_sqnrs(bins, np.zeros(len(grids), np.int64), grid_columns(grids))
 
 
 def best_grid(bins: Bins, bits: int, *, symmetric: bool) -> tuple[Grid, float]:
@@ -84,10 +85,9 @@ def noises(bins: BinTable, tensors: Integers, grids: Floats) -> Floats:
     return np.concatenate([np.zeros(0), *found])
 
 
-def sqnrs_db(bins: BinTable, tensors: Integers, grids: Floats) -> Floats:
+def predict_sqnrs(bins: BinTable, tensors: Integers, grids: Floats) -> Floats:
     """Predicted SQNR in dB of grid ``k`` on tensor ``tensors[k]``; inf where there is no noise."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return 10.0 * np.log10(bins.powers()[tensors] / noises(bins, tensors, grids))
+    return sqnr_db(bins.powers()[tensors], noises(bins, tensors, grids))
 
 
 def best_grids(bins: BinTable, tensors: Integers, bits: Integers, symmetric: Booleans) -> tuple[Floats, Floats]:
@@ -107,7 +107,7 @@ def best_grids(bins: BinTable, tensors: Integers, bits: Integers, symmetric: Boo
     wanted[wanted[:, 0], 1:] &= _clipped(bins, tensors, grids)[wanted[:, 0], 1:] <= limit[:, None]
     row, column = np.nonzero(wanted)
     predicted = np.full(wanted.shape, -math.inf)
-    predicted[row, column] = sqnrs_db(bins, tensors[row], grids[:, row, column])
+    predicted[row, column] = predict_sqnrs(bins, tensors[row], grids[:, row, column])
     best = predicted.argmax(axis=1)
     every = np.arange(len(tensors))
     known = wanted.any(axis=1)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.case.histogram import BINS, HIGH, LOW, ORDER, BinTable
 from quantmedic.engine.case.records import Case, SetStatistics, WeightArrays
+from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.formulas.tensors import AUDIBLE, bin_tables, seen_tensors
 
 #: Even bins of a distribution.
@@ -185,7 +186,7 @@ def tensor_channels(statistics: SetStatistics, indices: Sequence[int]) -> dict[i
     power, square = columns["accumulated.power"][rows], columns["accumulated.square"][rows]
     measured = columns["accumulated.count"][rows] > 0
     with np.errstate(all="ignore"):
-        level = np.where(measured & (power > 0), -10.0 * np.log10(square / power), np.nan)
+        level = np.where(measured & (power > 0), sqnr_db(power, square), np.nan)
     loudest = np.zeros(len(wanted))
     np.maximum.at(loudest, owner, power)
     quiet = power <= AUDIBLE * loudest[owner]

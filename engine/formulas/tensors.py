@@ -32,8 +32,9 @@ from quantmedic.engine.case.records import (
     SetStatistics,
     TensorRecord,
 )
+from quantmedic.engine.decibels import sqnr_of_nmse, to_decibels
 from quantmedic.engine.formulas.self_gating import product_error
-from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, sqnr_db, sqnrs_db
+from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, predict_sqnr, predict_sqnrs
 
 #: Channels with less than this share of the loudest channel's power are not judged for their own error.
 AUDIBLE = 1e-4
@@ -145,7 +146,9 @@ def predicted_sqnr(case: Case, role: Role, pairs: Sequence[tuple[int, Grid]]) ->
     for indices, bins in bin_tables(case, role, [index for index, places in wanted.items() if places]):
         places = [place for index in indices for place in wanted[index]]
         rows = np.repeat(np.arange(len(indices)), [len(wanted[index]) for index in indices])
-        for place, value in zip(places, sqnrs_db(bins, rows, grid_columns([pairs[p][1] for p in places])), strict=True):
+        for place, value in zip(
+            places, predict_sqnrs(bins, rows, grid_columns([pairs[p][1] for p in places])), strict=True
+        ):
             found[place] = float(value)
     return found
 
@@ -181,17 +184,17 @@ def all_error_facts(
     fields = {
         "mse": mse,
         "nmse": nmse,
-        "sqnr_db": all_decibels(nmse),
+        "sqnr_db": -to_decibels(nmse),
         "cosine": cosine,
         "mean": mean,
         "std": std,
         "max": per_tensor(np.maximum, columns["max"], offsets),
         "rmse_over_scale": steps,
         "bias_over_std": _bias_over_std(columns, offsets),
-        "worst_channel_sqnr_db": all_decibels(worst),
+        "worst_channel_sqnr_db": -to_decibels(worst),
         "worst_channel": channel,
         "lost_channels": _lost_channels(columns, offsets),
-        "median_channel_sqnr_db": all_decibels(_median_channel(columns, offsets)),
+        "median_channel_sqnr_db": -to_decibels(_median_channel(columns, offsets)),
     }
     rows = _rows(fields)
     return [ErrorFacts(**row) if n else NO_ERROR for n, row in zip(count.tolist(), rows, strict=True)]
@@ -221,26 +224,13 @@ def weight_error_facts(case: Case, op: OperatorRecord, tensors: Sequence[TensorF
     loud = (power > AUDIBLE * power.max()) & (noise > 0)
     return WeightErrorFacts(
         dataset=role,
-        sqnr_db=decibels(ratio(float(noise.sum()), float(power.sum()))),
-        worst_channel_sqnr_db=decibels(float((noise[loud] / power[loud]).max())) if loud.any() else None,
+        sqnr_db=sqnr_of_nmse(ratio(float(noise.sum()), float(power.sum()))),
+        worst_channel_sqnr_db=sqnr_of_nmse(float((noise[loud] / power[loud]).max())) if loud.any() else None,
         noise_share=ratio(float(noise.sum()), float(mse.sum())),
         shift=float(np.abs(shift).max()),
         shift_over_std=float((agreed[std > 0] / std[std > 0]).max()) if (std > 0).any() else None,
         shift_share=ratio(float((agreed * agreed).sum()), float(mse.sum())),
     )
-
-
-def decibels(nmse: float | None) -> float | None:
-    """-10·log10 of a noise-to-signal ratio; inf where there is no noise, None where the ratio is undefined."""
-    if nmse is None or math.isnan(nmse):
-        return None
-    return -10.0 * math.log10(nmse) if nmse > 0 else math.inf
-
-
-def all_decibels(nmse: Floats) -> Floats:
-    """``decibels`` of a column."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(nmse > 0, -10.0 * np.log10(nmse), np.where(np.isnan(nmse), np.nan, np.inf))
 
 
 def per_tensor(reduce: np.ufunc, column: NDArray[Any], offsets: Integers) -> NDArray[Any]:
@@ -358,7 +348,7 @@ def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int
                 predicted_best_low=low,
                 predicted_best_high=high,
                 amplification=ratio(accumulated[i].nmse, carried[i]),
-                input_sqnr_db=decibels(carried[i]),
+                input_sqnr_db=sqnr_of_nmse(carried[i]),
                 rounding_share=ratio(rounding[i].mse, accumulated[i].mse),
             )
         )
@@ -537,7 +527,7 @@ def _predictions(
     bits = np.array([quantizer.bits for quantizer in quantizers], np.int64)
     signed = np.array([is_signed_grid(quantizer) for quantizer in quantizers], bool)
     grids, best = best_grids(bins, rows, bits, signed)
-    now = sqnrs_db(bins, rows, grid_columns([grid for q in quantizers if (grid := grid_of(q)) is not None]))
+    now = predict_sqnrs(bins, rows, grid_columns([grid for q in quantizers if (grid := grid_of(q)) is not None]))
     known = np.isfinite(best) & np.isfinite(now)
     best_gain = np.maximum(np.subtract(best, now, where=known, out=np.zeros(len(best))), 0.0)
     found = np.stack([best_gain, grids[0], grids[1]], axis=1).tolist()
@@ -671,7 +661,7 @@ def _unmasked(case: Case, index: int, values: DistributionFacts) -> dict[str, An
     if beside is None or grid is None:
         return {}
     width = max(float(beside.high[-1]), 0.0) - min(float(beside.low[0]), 0.0)
-    found = float(sqnr_db(beside, [grid])[0]) if beside.power() > 0 else None
+    found = float(predict_sqnr(beside, [grid])[0]) if beside.power() > 0 else None
     return {"unmasked_levels": width / grid.step, "unmasked_sqnr_db": found}
 
 
@@ -683,7 +673,7 @@ def _inner(case: Case, record: TensorRecord, main: TensorDataFacts) -> dict[str,
     if bins is None:
         return {}
     noise, power = product_error(bins, record.gate, grid_of(case.record.tensors[record.gate.source].quantizer))
-    return {"inner_sqnr_db": decibels(ratio(noise, power)), "inner_share": ratio(noise, main.accumulated.mse)}
+    return {"inner_sqnr_db": sqnr_of_nmse(ratio(noise, power)), "inner_share": ratio(noise, main.accumulated.mse)}
 
 
 def _optional(values: Iterable[float | None]) -> Floats:

@@ -1,10 +1,10 @@
 """Thresholds as users give them: our names, and those of MCT's XQuant Extension Tool."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.rule import RuleBase, read_yaml
 
@@ -21,7 +21,7 @@ def _linear_sqnr(value: float) -> dict[str, float]:
     """XQuant's SQNR is a ratio of powers; below it, a layer is degraded."""
     if not value > 0:
         raise RuleError(f"sqnr must be a positive ratio, not {value!r}", where="threshold_quantize_error")
-    return {"quantize_error_sqnr_db": 10.0 * math.log10(value), "quantize_error_nmse": 1.0 / value}
+    return {"quantize_error_sqnr_db": to_decibels(value), "quantize_error_nmse": 1.0 / value}
 
 
 #: XQuant's ``threshold_quantize_error`` by metric.

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
+from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.reports.charts.geometry import (
     AXES,
     HEIGHT,
@@ -195,13 +196,6 @@ def birth_chart(diagnosis: Diagnosis, role: Role) -> BirthChart:
     )
 
 
-def noise_db(nmse: float | None) -> float | None:
-    """Noise over signal as SQNR in dB; infinite where there is none, None where it was not measured."""
-    if nmse is None or math.isnan(nmse):
-        return None
-    return -10 * math.log10(nmse) if nmse > 0 else math.inf
-
-
 def _note(measured: Iterable[LayerRow], role: Role) -> str:
     """Why nothing can be drawn; empty where something can."""
     known = [row.added_nmse is not None for row in measured]
@@ -211,7 +205,7 @@ def _note(measured: Iterable[LayerRow], role: Role) -> str:
 def _noise_axis(
     rows: Sequence[LayerRow], role: Role, limit: float | None
 ) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
-    levels = [level for row in rows for level in (errors_of(row, role).sqnr_db, noise_db(row.added_nmse))]
+    levels = [level for row in rows for level in (errors_of(row, role).sqnr_db, sqnr_of_nmse(row.added_nmse))]
     values = [level for level in levels if level is not None and math.isfinite(level)]
     values += [limit] if limit is not None else []
     worst, best = min(values, default=0.0), max(values, default=1.0)
@@ -235,12 +229,12 @@ def _noise_bars(
             loudest[round(x(row))] = row
     bars = []
     for row in loudest.values():
-        top = scale(noise_db(row.added_nmse) or 0.0)
+        top = scale(sqnr_of_nmse(row.added_nmse) or 0.0)
         own = origin(row, role) in ("born", "added")
         bars.append(NoiseBar(x(row), top, round(bottom - top, 1), own, _birth_tip(row, role)))
     return tuple(bars)
 
 
 def _birth_tip(row: LayerRow, role: Role) -> str:
-    levels = f"adds {decibels(noise_db(row.added_nmse))}, accumulated {decibels(errors_of(row, role).sqnr_db)}"
+    levels = f"adds {decibels(sqnr_of_nmse(row.added_nmse))}, accumulated {decibels(errors_of(row, role).sqnr_db)}"
     return f"{row.index} {visible(row.name, NAME_LIMIT)}: {origin(row, role) or 'origin not measured'}, {levels}"

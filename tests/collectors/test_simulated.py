@@ -29,7 +29,7 @@ from quantmedic.collectors.pair.weight_forms import best_rounded, rounded
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
-from quantmedic.engine.diagnosis.prediction import simulation_gap_db, sqnr_db
+from quantmedic.engine.diagnosis.prediction import output_sqnr_db, simulation_gap_db
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rule import RuleBase
 
@@ -98,7 +98,7 @@ def deployed_sqnr_db(source: Path, target: Path, data: Images) -> float:
 
 
 def foretold_sqnr_db(simulation: Simulation, run: RunRecord) -> float:
-    return sqnr_db(np.array(simulation.record.power), run)
+    return output_sqnr_db(np.array(simulation.record.power), run)
 
 
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

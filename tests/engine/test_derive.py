@@ -23,11 +23,12 @@ from quantmedic.engine.case.records import (
     SetStatistics,
     TensorRecord,
 )
+from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.diagnosis.change import CHANGES, Targets
 from quantmedic.engine.diagnosis.repair import repaired
 from quantmedic.engine.formulas.derive import derive, is_degraded
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
-from quantmedic.engine.formulas.tensors import decibels, error_facts
+from quantmedic.engine.formulas.tensors import error_facts
 from quantmedic.engine.rules.rule import RuleBase, load_rules
 
 few = settings(max_examples=40, deadline=None)
@@ -211,7 +212,7 @@ def test_silent_channels_are_not_the_worst() -> None:
 
 @pytest.mark.parametrize("nmse, expected", [(1.0, 0), (0.01, 20), (100.0, -20), (0.0, math.inf), (None, None)])
 def test_decibels(nmse: float | None, expected: float | None) -> None:
-    assert decibels(nmse) == expected
+    assert sqnr_of_nmse(nmse) == expected
 
 
 @pytest.mark.parametrize(

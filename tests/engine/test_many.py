@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins, BinTable
-from quantmedic.engine.formulas.simulate import PERCENTILES, SHRINK, Grid, best_grid, best_grids, noise, noises, sqnr_db
+from quantmedic.engine.formulas.simulate import (
+    PERCENTILES,
+    SHRINK,
+    Grid,
+    best_grid,
+    best_grids,
+    noise,
+    noises,
+    predict_sqnr,
+)
 
 SHARES = [0.0, 0.0001, 0.3, 0.5, 0.99, 1.0]
 few = settings(max_examples=30, deadline=None)
@@ -81,7 +90,7 @@ def test_no_better_range_is_passed_over(place: int, bits: int, symmetric: bool) 
     ranges = [(low * a, high * b) for a, b in ends] + [(bins.quantile(1 - p), bins.quantile(p)) for p in PERCENTILES]
     grids = [Grid.over(*ends, bits, symmetric=symmetric) for ends in ranges]
     allowed = [grid for grid in grids if grid.step > 0]
-    assert best_grid(bins, bits, symmetric=symmetric)[1] == pytest.approx(max(sqnr_db(bins, allowed)), abs=1e-6)
+    assert best_grid(bins, bits, symmetric=symmetric)[1] == pytest.approx(max(predict_sqnr(bins, allowed)), abs=1e-6)
 
 
 def test_noises_do_not_depend_on_the_company() -> None:

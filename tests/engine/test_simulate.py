@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
-from quantmedic.engine.formulas.simulate import Grid, best_grid, noise, sqnr_db
+from quantmedic.engine.formulas.simulate import Grid, best_grid, noise, predict_sqnr
 
 few = settings(max_examples=60, deadline=None)
 ends = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
@@ -91,7 +91,7 @@ def test_prediction_is_within_one_decibel(kind: str, symmetric: bool) -> None:
             grid = Grid.over(a, b, bits, symmetric=symmetric)
             if grid.step == 0:
                 continue
-            (predicted,) = sqnr_db(bins, [grid])
+            (predicted,) = predict_sqnr(bins, [grid])
             y = round_trip(x, a, b, bits, symmetric=symmetric)
             real = decibels(x, y)
             square = (y - x.astype(np.float64)) ** 2
@@ -107,14 +107,14 @@ def test_prediction_is_within_one_decibel(kind: str, symmetric: bool) -> None:
 def test_one_huge_outlier_over_a_narrow_bulk(symmetric: bool, bits: int) -> None:
     x = draw("one huge outlier")
     low, high = float(x.min()), float(x.max())
-    (predicted,) = sqnr_db(bins_of(x), [Grid.over(low, high, bits, symmetric=symmetric)])
+    (predicted,) = predict_sqnr(bins_of(x), [Grid.over(low, high, bits, symmetric=symmetric)])
     assert predicted == pytest.approx(decibels(x, round_trip(x, low, high, bits, symmetric=symmetric)), abs=1.0)
 
 
 def test_one_huge_outlier_at_few_bits() -> None:
     x = draw("one huge outlier")
     low, high = float(x.min()), float(x.max())
-    (predicted,) = sqnr_db(bins_of(x), [Grid.over(low, high, 4, symmetric=True)])
+    (predicted,) = predict_sqnr(bins_of(x), [Grid.over(low, high, 4, symmetric=True)])
     assert predicted == pytest.approx(decibels(x, round_trip(x, low, high, 4, symmetric=True)), abs=1.0)
 
 
@@ -141,7 +141,7 @@ def test_prediction_of_any_shift_and_range(
     x = (getattr(rng, shape)(size=10_000) + loc).astype(np.float32)
     a, b = part * min(float(x.min()), 0.0), part * max(float(x.max()), 0.0)
     assume(b - a > 0.01)
-    (predicted,) = sqnr_db(bins_of(x), [Grid.over(a, b, bits, symmetric=symmetric)])
+    (predicted,) = predict_sqnr(bins_of(x), [Grid.over(a, b, bits, symmetric=symmetric)])
     assert predicted == pytest.approx(decibels(x, round_trip(x, a, b, bits, symmetric=symmetric)), abs=1.0)
 
 
@@ -177,7 +177,7 @@ def test_noise_of_several_grids_is_that_of_each() -> None:
 
 def test_fewer_bits_are_noisier_by_six_decibels_each() -> None:
     bins = bins_of(draw("gaussian"))
-    found = sqnr_db(bins, [Grid.over(-4.5, 4.5, bits, symmetric=True) for bits in (6, 8, 10, 12)])
+    found = predict_sqnr(bins, [Grid.over(-4.5, 4.5, bits, symmetric=True) for bits in (6, 8, 10, 12)])
     assert np.diff(found) == pytest.approx([12.04] * 3, abs=0.4)
 
 
@@ -217,8 +217,8 @@ def test_best_range_is_never_worse_than_min_max(kind: str, symmetric: bool, bits
     low, high = float(x.min()), float(x.max())
     whole = Grid.over(low, high, bits, symmetric=symmetric)
     best, predicted = best_grid(bins, bits, symmetric=symmetric)
-    assert predicted == pytest.approx(sqnr_db(bins, [best])[0])
-    assert predicted >= sqnr_db(bins, [whole])[0]
+    assert predicted == pytest.approx(predict_sqnr(bins, [best])[0])
+    assert predicted >= predict_sqnr(bins, [whole])[0]
     real = decibels(x, round_trip(x, best.low, best.high, bits, symmetric=symmetric))
     base = decibels(x, round_trip(x, min(low, 0.0), max(high, 0.0), bits, symmetric=symmetric))
     assert real >= base - 0.5
@@ -238,7 +238,7 @@ def test_best_range_of_anything(values: list[float], bits: int, symmetric: bool)
     assert not math.isnan(predicted)
     whole = Grid.over(float(x.min()), float(x.max()), bits, symmetric=symmetric)
     if whole.step > 0 and bins.power() > 0:
-        assert predicted >= sqnr_db(bins, [whole])[0]
+        assert predicted >= predict_sqnr(bins, [whole])[0]
         assert best.step <= whole.step * (1 + 1e-9)
 
 

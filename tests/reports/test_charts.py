@@ -9,8 +9,9 @@ import pytest
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.formulas.tensor_histogram import Histogram
-from quantmedic.reports.charts.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, noise_db, origin
+from quantmedic.reports.charts.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, origin
 from quantmedic.reports.charts.geometry import (
     LIMITS,
     METRICS,
@@ -180,7 +181,7 @@ def test_spread_moves_no_more_than_needed() -> None:
 
 def _noise(row, *, noise: float | None, added: float | None, amplification: float | None = None, born=False):
     """A layer whose noise on the validation set comes from where the arguments say."""
-    errors = row.validation.accumulated.model_copy(update={"nmse": noise, "sqnr_db": noise_db(noise)})
+    errors = row.validation.accumulated.model_copy(update={"nmse": noise, "sqnr_db": sqnr_of_nmse(noise)})
     validation = row.validation.model_copy(update={"accumulated": errors})
     facts = {"added_nmse": added, "amplification": amplification, "born": born, "validation": validation}
     return row.model_copy(update=facts)

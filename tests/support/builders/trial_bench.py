@@ -20,7 +20,7 @@ from quantmedic.collectors.measure.plan import feed_of
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
-from quantmedic.engine.diagnosis.prediction import sqnr_db
+from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_edit import Edited, edit
@@ -93,10 +93,10 @@ class Bench:
             [np.asarray(x, np.float32) for x in found] for found in self.outputs(self.edit(change).model, plain=plain)
         ]
         power = np.array(self.simulation.record.power)
-        return sqnr_db(power, self.simulation._noise.compared(outputs[: len(self.simulation._batches)]))
+        return output_sqnr_db(power, self.simulation._noise.compared(outputs[: len(self.simulation._batches)]))
 
     def simulated_db(self, change: Change) -> float:
-        return sqnr_db(np.array(self.simulation.record.power), self.simulation.run(change))
+        return output_sqnr_db(np.array(self.simulation.record.power), self.simulation.run(change))
 
     def grids_of(self, other: Path) -> dict[int, Grid]:
         """Grids that another quantization of the same network gives to the tensors."""
