@@ -1,5 +1,6 @@
 """Carry out a change on a copy of the quantized ONNX model, without any toolchain."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import onnx
@@ -7,13 +8,20 @@ import onnx
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.from_onnx.record import executed_as, is_integer_kernel
 from quantmedic.collectors.from_onnx.session import executed_types
+from quantmedic.collectors.pair.graph import Graph
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack
 from quantmedic.trials.onnx_grids import settle_grids
-from quantmedic.trials.onnx_layers import layers_of, scales_of, settle_layers, settle_operands
+from quantmedic.trials.onnx_layers import (
+    layers_of,
+    products_of_precise_inputs,
+    scales_of,
+    settle_layers,
+    settle_operands,
+)
 from quantmedic.trials.onnx_qdq import to_qdq
 
 #: Steps of the widest grid of 8-bit codes, and a half.
@@ -76,7 +84,19 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
             where=[str(models.quantized.path), *unedited[:5]],
             help="apply the remedy with the tool that quantized the model",
         )
-    return Edited(draft.finish(), tuple(unedited))
+    draft.index()
+    products = products_of_precise_inputs(draft, layers, before)
+    model = draft.finish()
+    return Edited(model, (*unedited, *_rounded_inputs(models.quantized, model, products)))
+
+
+def _rounded_inputs(graph: Graph, edited: onnx.ModelProto, products: Sequence[tuple[onnx.NodeProto, str]]) -> list[str]:
+    """Which of these products' inputs the installed onnxruntime rounds to 8 bits, in words."""
+    if not products:
+        return []
+    executed = executed_types(replace(graph, model=edited), 1)
+    rounded = [words for product, words in products if executed.get(product.output[0]) == "MatMulNBits"]
+    return [f"{words}: onnxruntime rounds it to 8 bits, as the weights are codes" for words in rounded]
 
 
 def left_integer(

@@ -135,18 +135,31 @@ def settle_layers(
             found.append(f"the weights of {layer.name}: their float values are not known")
             form = None
         found += _settle(draft, layer, form, k in change.biases, before.get(k))
-        if before.get(k) is not None and _is_rounded_at_run_time(draft, layer):
-            found.append(f"the float input of {layer.name}: onnxruntime rounds it to 8 bits, as the weights are codes")
     return found
 
 
-def _is_rounded_at_run_time(draft: Draft, layer: Layer) -> bool:
-    """A product of a float input and weights kept as codes, which onnxruntime makes a MatMulNBits of 8-bit accuracy."""
-    if layer.node.op_type not in ("MatMul", "Gemm"):
-        return False
-    other, weight = (draft.source(layer.node.input[k]) for k in (1 - min(layer.position, 1), layer.position))
-    readers = [draft.writers[name].op_type if name in draft.writers else "" for name in (other, weight)]
-    return readers[0] != "DequantizeLinear" and readers[1] == "DequantizeLinear"
+def products_of_precise_inputs(
+    draft: Draft, layers: Mapping[int, Layer], before: Mapping[int, tuple[str, str] | None]
+) -> list[tuple[onnx.NodeProto, str]]:
+    """Products of an input finer than 8 bits and weights kept as codes, after a change; the input in words.
+
+    Such a product onnxruntime may compute as a MatMulNBits, which rounds its input to 8 bits. Which ones it does
+    depends on its version: 1.31 leaves inputs of 16-bit codes alone, 1.32 does not.
+    """
+    found = []
+    for k, layer in layers.items():
+        if layer.node.op_type not in ("MatMul", "Gemm") or before.get(k) is None:
+            continue
+        other, weight = (
+            draft.writers.get(draft.source(layer.node.input[i])) for i in (1 - min(layer.position, 1), layer.position)
+        )
+        if weight is None or weight.op_type != "DequantizeLinear":
+            continue
+        if other is None or other.op_type != "DequantizeLinear":
+            found.append((layer.node, f"the float input of {layer.name}"))
+        elif len(other.input) > 2 and draft.type_of(other.input[2]) in (TensorProto.UINT16, TensorProto.INT16):
+            found.append((layer.node, f"the 16-bit input of {layer.name}"))
+    return found
 
 
 def settle_operands(draft: Draft, models: Models, case: Case, change: Change) -> None:

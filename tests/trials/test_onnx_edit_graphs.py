@@ -178,10 +178,10 @@ def test_models_of_all_producers_can_be_edited(tmp_path: Path, name: str) -> Non
         change = found.change(kind)
         edited = found.edit(change)
         assert all("onnxruntime rounds it" in words for words in edited.unedited)
-        assert not edited.unedited or kind == "float-tensors"
+        assert not edited.unedited or kind in ("float-tensors", "sixteen-bit")
         if found.models.quantized.opset >= MIN_OPSET:
-            # As it is written: onnxruntime multiplies float inputs with 8-bit weights at less than full precision.
-            real = found.edited_db(change, plain=kind == "float-tensors")
+            # As it is written where the runtime, as the edit says, rounds an input that the change made precise.
+            real = found.edited_db(change, plain=kind == "float-tensors" or bool(edited.unedited))
             assert real == pytest.approx(found.simulated_db(change), abs=1.0), kind
         if kind != "sixteen-bit":
             assert left_integer(found.models, found.case, edited.model, change) == (), kind
