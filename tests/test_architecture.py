@@ -35,7 +35,7 @@ FOLDERS = {"quantmedic", *MAY_IMPORT}
 WORKSHOP = {"tests", "benchmarks"}
 FRAMEWORKS = {"torch", "onnx", "onnxruntime", "jinja2", "rich", "click", "numba", "tensorflow", "ai_edge_litert"}
 CLOCKS = {"time", "datetime"}
-SLOW = {"numba", "onnx", "onnxruntime", "pydantic", "rich", "jinja2"}
+SLOW = {"numba", "onnx", "onnxruntime", "pydantic", "rich", "jinja2", "scipy"}
 
 
 def modules(folder: str) -> list[Path]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 
 from quantmedic.engine.case.facts import (
     DatasetFacts,
@@ -427,8 +428,7 @@ def _effective_rank(covariance: NDArray[np.float64] | None) -> float | None:
     spectrum = np.clip(np.linalg.eigvalsh(covariance), 0.0, None)
     if spectrum.sum() <= 0:
         return None
-    share = spectrum[spectrum > 0] / spectrum.sum()
-    return float(np.exp(-(share * np.log(share)).sum()))
+    return float(np.exp(entr(spectrum / spectrum.sum()).sum()))
 
 
 def _classes(statistics: SetStatistics | None) -> set[int]:

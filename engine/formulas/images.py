@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import SPATIAL, Case, SetStatistics
@@ -104,7 +105,7 @@ def _distances(case: Case, statistics: SetStatistics) -> dict[str, float | None]
     std = math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)
     below = np.cumsum(bins.count) / bins.count.sum()
     even = (bins.high - low) / (high - low)
-    normal = np.array([0.5 * math.erfc((mean - edge) / (std * math.sqrt(2.0))) for edge in bins.high.tolist()])
+    normal = ndtr((bins.high - mean) / std)
     return {
         "uniform_distance": float(np.abs(below - even).max()),
         "normal_distance": float(np.abs(below - normal).max()),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import rel_entr
 
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, predict_sqnr
@@ -71,7 +72,7 @@ def _divergence(counts: Floats, kept: int) -> float:
     sizes = np.bincount(level, occupied, KL_LEVELS)
     spread = np.where(occupied, (sums / np.maximum(sizes, 1))[level], 0.0)
     p, q = _smoothed(reference), _smoothed(spread)
-    return np.inf if p is None or q is None else float((p * np.log(p / q)).sum())
+    return np.inf if p is None or q is None else float(rel_entr(p, q).sum())
 
 
 def _smoothed(counts: Floats) -> Floats | None:

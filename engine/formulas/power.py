@@ -1,12 +1,12 @@
 """How many samples a decision about a drop takes."""
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 from pydantic import Field
+from scipy.special import ndtr, ndtri
 
-from quantmedic.engine.formulas.paired import Floats, margin, null_moments, share_interval
+from quantmedic.engine.formulas.paired import Floats, interval_quantile, margin, null_moments, share_interval
 from quantmedic.engine.record import Contract
 
 #: A proposal finds what it is made for in 9 of 10 runs; it aims higher by what the approximation may be off.
@@ -45,7 +45,7 @@ def power(
         discordance: Share of samples that only one of the two models gets right; at least the drop.
         confidence: Coverage of the interval.
     """
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = interval_quantile(confidence)
     losses, gains = (max(discordance + turn * drop, 0.0) / 2 for turn in (1, -1))
     variance, skew = null_moments(losses * samples, gains * samples, samples, limit)
     distance = samples * (drop - limit)
@@ -103,9 +103,9 @@ def sizes_of_interval(
         limit: Largest drop that is let pass, in the unit of the drop.
         confidence: Coverage of the interval.
     """
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = interval_quantile(confidence)
     reach, wider = (drop - low if drop > limit else high - drop), max(drop - low, high - drop)
-    found = (1 + NormalDist().inv_cdf(POWER) / z) * wider
+    found = (1 + float(ndtri(POWER)) / z) * wider
     return SampleSizes(
         now=samples,
         at_twice=_narrowed(samples, found, limit) if wider > 0 else None,
@@ -114,7 +114,7 @@ def sizes_of_interval(
 
 
 def _probability(excess: float, deviation: float) -> float:
-    return NormalDist().cdf(excess / deviation) if deviation > 0 else float(excess > 0)
+    return float(ndtr(excess / deviation)) if deviation > 0 else float(excess > 0)
 
 
 def _at_twice(limit: float, gain: float, confidence: float) -> int | None:
@@ -146,7 +146,7 @@ def _until(away: float, variance: Floats, skew: Floats, confidence: float) -> in
     """Samples from which on a distance exceeds its margin: a quadratic equation in their square root."""
     if not away:
         return None
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = interval_quantile(confidence)
     constant, linear = float(margin(variance, skew, 0, z)), z * math.sqrt(float(variance))
     root = (linear + math.sqrt(linear**2 + 4 * abs(away) * constant)) / (2 * abs(away))
     return _whole(root**2)

@@ -5,11 +5,11 @@ the product. In pieces every factor is rounded as well, and since all of them ar
 one too.
 """
 
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erf, expit
 
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import GateRecord, GateStep
@@ -18,12 +18,11 @@ from quantmedic.engine.formulas.simulate import Grid
 Floats = NDArray[np.float64]
 #: Values that stand for one bin of a histogram.
 _POINTS = 64
-_erf = np.vectorize(math.erf, otypes=[np.float64])
 _FUNCTIONS: dict[str, Callable[..., Floats]] = {
-    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700.0, 700.0))),
+    "Sigmoid": expit,
     "HardSigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0),
     "Tanh": np.tanh,
-    "Erf": _erf,
+    "Erf": erf,
     "Clip": np.clip,
     "Relu": lambda x: np.maximum(x, 0.0),
     "Softplus": lambda x: np.logaddexp(0.0, x),

@@ -97,7 +97,16 @@ def test_one_sample_tells_next_to_nothing() -> None:
         assert high - low > 0.9
 
 
-def test_mcnemar_is_the_binomial_test() -> None:
+@pytest.mark.parametrize("counts", [(0, 0), (3, 0), (12, 30), (4_321, 4_000), (123_456, 124_000)])
+def test_mcnemar_is_the_binomial_test(counts: tuple[int, int]) -> None:
+    from scipy.stats import binomtest  # a second to import
+
+    losses, gains = counts
+    exact = binomtest(losses, losses + gains).pvalue if losses + gains else 1.0
+    assert mcnemar(losses, gains) == mcnemar(gains, losses) == pytest.approx(exact, rel=1e-9)
+
+
+def test_mcnemar_by_hand() -> None:
     """Two-sided: 7 against 1 of 8 is 2 · (1 + 8) / 256."""
     assert mcnemar(7, 1) == mcnemar(1, 7) == pytest.approx(18 / 256)
     assert mcnemar(0, 0) == mcnemar(5, 5) == 1.0
