@@ -133,6 +133,19 @@ def test_engine_knows_no_framework_and_no_clock() -> None:
     assert not {path for path in modules("engine") if "date.today" in path.read_text(encoding="utf-8")}
 
 
+def test_protobuf_stays_where_onnx_files_are_read_and_edited() -> None:
+    """Graphs hold plain values, so that whoever measures or reports needs no package of one framework."""
+    at_home = ("collectors/from_onnx/", "collectors/from_litert/", "trials/onnx_")
+    wrong = {
+        f"{path}: {name}"
+        for folder in FOLDERS
+        for path in modules(folder)
+        for name in imported(path)
+        if name.split(".")[0] == "onnx" and not path.as_posix().startswith(at_home)
+    }
+    assert not wrong
+
+
 @every_module
 def test_no_bare_imports_of_the_house(path: Path) -> None:
     """An installed ``engine`` would clash with a user's own."""

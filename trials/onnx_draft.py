@@ -8,6 +8,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from quantmedic.collectors.from_onnx.graph import opset_of
+
 Array = NDArray[Any]
 MICROSOFT = "com.microsoft"
 _ALIASES = ("Identity", "Dropout")
@@ -41,7 +43,7 @@ class Draft:
         self._taken_out: set[str] = set()
         self.touched = False
         self._names = {*self._tensors, *(value.name for value in self.model.graph.input), *self.outputs}
-        self.opset = max((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+        self.opset = opset_of(self.model)
         self._readers: dict[str, list[onnx.NodeProto]] = {}
         self.index()
 

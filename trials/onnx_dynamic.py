@@ -36,7 +36,7 @@ def unpack(draft: Draft, models: Models, change: Change) -> None:
     packed = [k for k in change.weights if models.quantized.operators[k].node.op_type == "MatMulNBits"]
     for k in packed:
         op = models.quantized.operators[k]
-        node = draft.computed.get(op.node.output[0])
+        node = draft.computed.get(op.node.outputs[0])
         if node is None or _float_weight(op, models) is None:
             continue
         target, bias = node.output[0], node.input[_PACKED_BIAS] if len(node.input) > _PACKED_BIAS else ""
@@ -59,7 +59,7 @@ def settle_dynamic(
     seen, found = set(), []
     for k, form in change.weights.items():
         op = models.quantized.operators[k]
-        node = draft.computed.get(op.node.output[0])
+        node = draft.computed.get(op.node.outputs[0])
         if node is None or node.op_type not in _KINDS:
             continue
         seen.add(k)

@@ -88,7 +88,7 @@ class Layer:
     def channels(self) -> int:
         """Output channels."""
         assert self.weight is not None
-        groups = self.op.attributes["group"].i if "group" in self.op.attributes else 1
+        groups = self.op.attributes.integer("group", 1)
         size = self.weight.shape[output_axis(self.op) or 0]
         return int(size * groups if self.op.op_type == "ConvTranspose" else size)
 
@@ -98,7 +98,7 @@ def layers_of(draft: Draft, models: Models, names: Mapping[int, str]) -> dict[in
     found = {}
     for op in models.quantized.operators:
         stored = weight_of(op, models.quantized)
-        node = draft.computed.get(op.node.output[0])
+        node = draft.computed.get(op.node.outputs[0])
         if node is not None and stored is not None and stored.quantizer is not None and node.op_type == op.op_type:
             found[op.index] = Layer(op, node, stored, models, names.get(op.index, op.name))
     return found
@@ -167,7 +167,7 @@ def settle_operands(draft: Draft, models: Models, case: Case, change: Change) ->
     graph = models.quantized
     for k, op in enumerate(case.record.operators):
         twin = models.match.operators.get(k)
-        node = draft.computed.get(graph.operators[k].node.output[0])
+        node = draft.computed.get(graph.operators[k].node.outputs[0])
         if twin is None or node is None or op.is_compute or k not in change.biases:
             continue
         own = [constant for name in twin.inputs if (constant := models.float_graph.constants.get(name)) is not None]

@@ -108,7 +108,7 @@ class _Editor:
 
     def _rounds_inside(self, op: Operator) -> bool:
         """The operator reads a coded copy of its input that no call makes."""
-        name = op.node.input[0] if op.node.input else ""
+        name = op.node.inputs[0] if op.node.inputs else ""
         return name in self._graph.codes and name not in self._graph.written
 
     def _quantizing(self, root: str) -> Iterator[tuple[int, dict[str, torch.Tensor] | None]]:

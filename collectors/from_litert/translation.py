@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor
 from quantmedic.collectors.from_litert.functions import DOMAIN, OPSET, functions_of
 from quantmedic.collectors.from_litert.operators import OPERATORS, Node, Shape, Untranslatable
+from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.pair.graph import Graph, Tap
+from quantmedic.collectors.pair.graph import Operator, Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
@@ -89,8 +90,8 @@ class Stored:
 
 
 @dataclass(kw_only=True)
-class LiteRTGraph(Graph):
-    """The graph of a LiteRT model.
+class LiteRTGraph(OnnxGraph):
+    """The graph of a LiteRT model, read from its translation.
 
     Attributes:
         file: What the file holds.
@@ -130,8 +131,11 @@ def graph_of(model: LiteModel) -> LiteRTGraph:
             "the model is damaged", where=f"{model.path}: {error or type(error).__name__}", help="convert it again"
         ) from error
     parsed = parse(model.path, translation.model)
-    own = {each.name: getattr(parsed, each.name) for each in fields(Graph)}
+    own = {each.name: getattr(parsed, each.name) for each in fields(OnnxGraph)}
     graph = LiteRTGraph(file=model, places=translation.places, untranslated=translation.untranslated, **own)
+    for op in graph.operators:
+        if op.node.domain == DOMAIN:
+            op.channels_last, op.bounds = True, _bounds(op)
     graph.notices += model.notices
     if translation.untranslated:
         kinds = ", ".join(dict.fromkeys(translation.untranslated))
@@ -144,6 +148,13 @@ def graph_of(model: LiteModel) -> LiteRTGraph:
         if root not in graph.constants:
             graph.quantizers.setdefault(root, [Tap("", replace(Quantizer.at_run_time(), signed=True))])
     return graph
+
+
+def _bounds(op: Operator) -> tuple[float, float] | None:
+    """Ends of the activation that a LiteRT operator has built in."""
+    if {"low", "high"}.isdisjoint(op.attributes):
+        return None
+    return op.attributes.number("low", -np.inf), op.attributes.number("high", np.inf)
 
 
 class _Translator:

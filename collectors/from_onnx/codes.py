@@ -2,6 +2,7 @@
 
 import onnx
 
+from quantmedic.collectors.from_onnx.graph import DEFAULT_DOMAINS
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.quantizer import Quantizer
 
@@ -23,7 +24,7 @@ _ASKS = frozenset({"Shape", "Size"})
 def carry_codes(graph: Graph, node: onnx.NodeProto) -> None:
     """Note that an operator makes codes of codes: on their grid where it only moves them, else on an unknown one."""
     grids = _grids_read(graph, node)
-    if not grids or node.op_type in _ASKS or node.domain not in ("", "ai.onnx"):
+    if not grids or node.op_type in _ASKS or node.domain not in DEFAULT_DOMAINS:
         return
     moves = node.op_type in MOVES | _PICKS
     if not moves and node.op_type != "Cast" and all(grid is None for grid in grids):

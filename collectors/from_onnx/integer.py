@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from quantmedic.collectors.from_onnx.graph import OnnxGraph, attributes_of
 from quantmedic.collectors.pair.constants import Constant
-from quantmedic.collectors.pair.graph import Graph, Operator, consumers_of
+from quantmedic.collectors.pair.graph import Operator, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 #: Instead of the position of a scale or zero point: there is none, or it is computed at run time.
@@ -56,7 +57,7 @@ INTEGER_OPS = {
 _SUMS = frozenset({"MatMulInteger", "ConvInteger"})
 
 
-def add_integer(graph: Graph, node: onnx.NodeProto) -> None:
+def add_integer(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     """Add an integer operator as the one that it stands for; what it says about grids goes to its tensors."""
     graph.integer_nodes += 1
     layout = INTEGER_OPS[node.op_type]
@@ -71,12 +72,12 @@ def add_integer(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _input(node: onnx.NodeProto, position: int) -> str:
-    return node.input[position] if 0 <= position < len(node.input) else ""
+    return str(node.input[position]) if 0 <= position < len(node.input) else ""
 
 
-def _operand(graph: Graph, node: onnx.NodeProto, kind: str, position: int, scale: int, zero: int) -> str:
+def _operand(graph: OnnxGraph, node: onnx.NodeProto, kind: str, position: int, scale: int, zero: int) -> str:
     """The root or constant that an operand is; its grid is noted."""
-    name = node.input[position]
+    name = str(node.input[position])
     if name in graph.constants:
         _dequantize_constant(graph, name, _operand_grid(graph, node, name, kind, scale, zero))
         return name
@@ -87,13 +88,14 @@ def _operand(graph: Graph, node: onnx.NodeProto, kind: str, position: int, scale
     return graph.root(name)
 
 
-def _operand_grid(graph: Graph, node: onnx.NodeProto, name: str, kind: str, scale: int, zero: int) -> Quantizer | None:
+def _operand_grid(
+    graph: OnnxGraph, node: onnx.NodeProto, name: str, kind: str, scale: int, zero: int
+) -> Quantizer | None:
     constant = graph.constants[name]
     if constant.codes is None:
         return None
     if scale != _NOWHERE:
-        transposed = any(a.name == "transB" and a.i for a in node.attribute)
-        axis = 0 if kind == "Conv" or transposed else constant.codes.ndim - 1
+        axis = 0 if kind == "Conv" or attributes_of(node).integer("transB") else constant.codes.ndim - 1
         return _inline_quantizer(graph, node, scale, zero, axis)
     if node.op_type not in _SUMS:
         return None
@@ -105,7 +107,9 @@ def _operand_grid(graph: Graph, node: onnx.NodeProto, name: str, kind: str, scal
     return Quantizer(np.ones(points.shape, np.float32), points, *constant.bits, along)
 
 
-def _inline_quantizer(graph: Graph, node: onnx.NodeProto, scale: int, zero: int, axis: int | None) -> Quantizer | None:
+def _inline_quantizer(
+    graph: OnnxGraph, node: onnx.NodeProto, scale: int, zero: int, axis: int | None
+) -> Quantizer | None:
     constant = graph.constants.get(_input(node, scale))
     if constant is None or constant.values is None:
         return None
@@ -120,7 +124,7 @@ def _inline_quantizer(graph: Graph, node: onnx.NodeProto, scale: int, zero: int,
     return Quantizer(constant.values.reshape(shape), points, bits, signed, axis if constant.values.size > 1 else None)
 
 
-def _dequantize_constant(graph: Graph, name: str, quantizer: Quantizer | None) -> None:
+def _dequantize_constant(graph: OnnxGraph, name: str, quantizer: Quantizer | None) -> None:
     constant = graph.constants[name]
     if constant.quantizer is None and constant.codes is not None:
         values = quantizer.dequantize(constant.codes) if quantizer is not None else None
@@ -128,7 +132,7 @@ def _dequantize_constant(graph: Graph, name: str, quantizer: Quantizer | None) -
         graph.codes[name] = quantizer
 
 
-def _add_bias(graph: Graph, name: str, inputs: list[str]) -> str:
+def _add_bias(graph: OnnxGraph, name: str, inputs: list[str]) -> str:
     """The int32 bias of an integer operator lies on the grid s_x · s_w."""
     bias, weight = graph.constants.get(name), graph.constants.get(inputs[1])
     step = next((tap.quantizer for tap in graph.quantizers.get(inputs[0], [])), None)
@@ -140,11 +144,10 @@ def _add_bias(graph: Graph, name: str, inputs: list[str]) -> str:
     return name
 
 
-def _packed_weights(graph: Graph, node: onnx.NodeProto) -> str:
+def _packed_weights(graph: OnnxGraph, node: onnx.NodeProto) -> str:
     """Weights of MatMulNBits stay packed; only their bits and block size are told."""
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    name = node.input[1]
-    bits, block = int(attributes.get("bits", 4)), int(attributes.get("block_size", 0)) or None
+    attributes, name = attributes_of(node), str(node.input[1])
+    bits, block = attributes.integer("bits", 4), attributes.integer("block_size") or None
     scales = graph.constants.get(node.input[2])
     scale = np.zeros((), np.float32) if scales is None or scales.values is None else scales.values
     quantizer = Quantizer(scale, np.zeros(scale.shape, np.int64), bits, False, 0, block)
@@ -152,7 +155,7 @@ def _packed_weights(graph: Graph, node: onnx.NodeProto) -> str:
     return name
 
 
-def _settle_output(graph: Graph, node: onnx.NodeProto, output: tuple[int, int] | None) -> None:
+def _settle_output(graph: OnnxGraph, node: onnx.NodeProto, output: tuple[int, int] | None) -> None:
     """Note the grid of what the operator writes; nothing where it writes floats."""
     if output and _input(node, output[0]):
         graph.write_codes(node.output[0], _inline_quantizer(graph, node, *output, None))
@@ -160,7 +163,7 @@ def _settle_output(graph: Graph, node: onnx.NodeProto, output: tuple[int, int] |
         graph.write_codes(node.output[0], None)
 
 
-def join_dynamic(graph: Graph) -> None:
+def join_dynamic(graph: OnnxGraph) -> None:
     """Fold what rescales the int32 result of a dynamically quantized product (Cast, Mul, bias Add) into the product."""
     consumers = consumers_of(graph.operators)
     dropped: set[int] = set()
@@ -177,7 +180,7 @@ def join_dynamic(graph: Graph) -> None:
     graph.operators = [op for op in graph.operators if id(op) not in dropped and not set(op.inputs[:1]) & scales]
 
 
-def _rescaling(product: Operator, graph: Graph, consumers: dict[str, list[Operator]]) -> list[Operator]:
+def _rescaling(product: Operator, graph: OnnxGraph, consumers: dict[str, list[Operator]]) -> list[Operator]:
     """The operators behind a product that turn its int32 sums into real numbers."""
     chain, tensor = [], product.outputs[0]
     for kind in ("Cast", "Mul", "Add"):

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import InputSpec
 from quantmedic.collectors.from_onnx.file import load_model
+from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.measure.host import has_vnni
-from quantmedic.collectors.pair.channels import static_shapes
-from quantmedic.collectors.pair.graph import Graph, Tap
+from quantmedic.collectors.pair.graph import Graph, Shape, Tap, TensorSpec
 from quantmedic.collectors.pair.match import Match, match
 from quantmedic.collectors.pair.weights import refuse_other_weights
 from quantmedic.engine.errors import ModelError
@@ -51,8 +52,8 @@ class Models:
     A framework of its own overrides what concerns running: collecting, simulating and trying ask nothing else of it.
     """
 
-    float_graph: Graph
-    quantized: Graph
+    float_graph: OnnxGraph
+    quantized: OnnxGraph
     match: Match
     pairs: list[Pair]
 
@@ -63,14 +64,14 @@ class Models:
     """Float operators can be run by themselves, on deployed inputs."""
 
     @cached_property
-    def shapes(self) -> dict[str, tuple[int | None, ...]]:
+    def shapes(self) -> Mapping[str, Shape]:
         """Shapes in the float model that hold for every batch; None for an axis that depends on the data."""
-        return static_shapes(self.float_graph)
+        return static_shapes(self.float_graph.model)
 
     @property
     def input_specs(self) -> list[InputSpec]:
         """Inputs that a data set has to supply."""
-        return [input_spec(value) for value in graph_inputs(self.float_graph)]
+        return [input_spec(spec) for spec in self.float_graph.input_specs]
 
     def bound(self, memory: int) -> None:
         """Let the observed tensors of one batch take no more than so many bytes.
@@ -228,16 +229,10 @@ def match_files(float_graph: Graph, quantized: Graph) -> Match:
     return matched
 
 
-def graph_inputs(graph: Graph) -> list[onnx.ValueInfoProto]:
-    return [value for value in graph.model.graph.input if value.name in graph.inputs]
-
-
-def input_spec(value: onnx.ValueInfoProto) -> InputSpec:
-    tensor = value.type.tensor_type
-    shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim)
+def input_spec(spec: TensorSpec) -> InputSpec:
+    """What a data set has to supply for an input."""
     # A scalar input is one number per sample: a data set holds them as a vector, fed one by one.
-    shape = shape or (1,)
-    return InputSpec(value.name, shape, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)))
+    return InputSpec(spec.name, spec.shape or (1,), np.dtype(object) if spec.dtype is None else spec.dtype)
 
 
 def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
@@ -252,7 +247,7 @@ def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
 
 def _refuse_strangers(float_graph: Graph, quantized: Graph) -> None:
     """Models that are not fed alike are not made from each other."""
-    mine, theirs = ([input_spec(v) for v in graph_inputs(g)] for g in (float_graph, quantized))
+    mine, theirs = ([input_spec(spec) for spec in graph.input_specs] for graph in (float_graph, quantized))
     if {spec.name for spec in mine} == {spec.name for spec in theirs}:
         theirs.sort(key=lambda spec: [other.name for other in mine].index(spec.name))
     fits = len(mine) == len(theirs) and all(_shapes_fit(a, b) for a, b in zip(mine, theirs, strict=True))

@@ -7,10 +7,12 @@ import numpy as np
 import onnx
 
 from quantmedic.collectors.from_onnx.codes import carry_codes
+from quantmedic.collectors.from_onnx.constants import fold, read_constant, read_constant_node
+from quantmedic.collectors.from_onnx.graph import OnnxGraph, attributes_of, spec_of
 from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, add_integer, join_dynamic
 from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
-from quantmedic.collectors.pair.constants import Constant, fold, read_constant, read_constant_node, type_bits
-from quantmedic.collectors.pair.graph import Graph, Tap, consumers_of
+from quantmedic.collectors.pair.constants import Constant, type_bits
+from quantmedic.collectors.pair.graph import Tap, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
@@ -20,18 +22,18 @@ _SUBGRAPH = frozenset({"If", "Loop", "Scan"})
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
-def parse(path: Path, model: onnx.ModelProto) -> Graph:
+def parse(path: Path, model: onnx.ModelProto) -> OnnxGraph:
     """Fold quantizers, identities and constants away and keep the operators.
 
     Raises:
         ModelError: The graph is damaged; names the file and what was found.
     """
-    graph = Graph(path, model)
+    graph = OnnxGraph(path, model=model)
     place = "its constants"
     try:
         _add_constants(graph)
-        graph.inputs = [value.name for value in model.graph.input if value.name not in graph.constants]
-        graph.outputs = [value.name for value in model.graph.output]
+        graph.input_specs = [spec_of(value) for value in model.graph.input if value.name not in graph.constants]
+        graph.output_specs = [spec_of(value) for value in model.graph.output]
         for node in _topological(model.graph.node, [*graph.inputs, *graph.constants], path):
             place = f"{node.op_type} {node.name or ', '.join(node.output)}"
             _add_node(graph, node)
@@ -50,7 +52,7 @@ def parse(path: Path, model: onnx.ModelProto) -> Graph:
     return graph
 
 
-def _add_constants(graph: Graph) -> None:
+def _add_constants(graph: OnnxGraph) -> None:
     for tensor in graph.model.graph.initializer:
         graph.constants[tensor.name] = read_constant(tensor)
     for sparse in graph.model.graph.sparse_initializer:
@@ -110,7 +112,7 @@ def _refuse_written_twice(nodes: Iterable[onnx.NodeProto], known: Iterable[str],
         written.add(name)
 
 
-def _add_node(graph: Graph, node: onnx.NodeProto) -> None:
+def _add_node(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     kind = node.op_type
     if kind == "Constant":
         graph.constants[node.output[0]] = read_constant_node(node)
@@ -136,7 +138,7 @@ def _add_node(graph: Graph, node: onnx.NodeProto) -> None:
         carry_codes(graph, node)
 
 
-def _add_folded(graph: Graph, node: onnx.NodeProto) -> None:
+def _add_folded(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     inputs = [graph.constants[graph.root(name)] if name else None for name in node.input]
     first, *others = node.output
     graph.constants[first] = fold(node, inputs)
@@ -145,7 +147,7 @@ def _add_folded(graph: Graph, node: onnx.NodeProto) -> None:
         graph.codes[first] = graph.constants[first].quantizer
 
 
-def _add_quantize(graph: Graph, node: onnx.NodeProto) -> None:
+def _add_quantize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.qdq_nodes += 1
     quantizer = _quantizer(graph, node, node.output[0])
     source, target = graph.root(node.input[0]), node.output[0]
@@ -160,7 +162,7 @@ def _add_quantize(graph: Graph, node: onnx.NodeProto) -> None:
         graph.quantizers.setdefault(source, []).append(Tap(target, quantizer))
 
 
-def _add_dequantize(graph: Graph, node: onnx.NodeProto) -> None:
+def _add_dequantize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.qdq_nodes += 1
     source, target = node.input[0], node.output[0]
     constant = graph.constants.get(source)
@@ -178,7 +180,7 @@ def _add_dequantize(graph: Graph, node: onnx.NodeProto) -> None:
         graph.constants[target] = Constant(constant.name, values, quantizer, constant.codes)
 
 
-def _add_dynamic(graph: Graph, node: onnx.NodeProto) -> None:
+def _add_dynamic(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.dynamic_nodes += 1
     root, codes = graph.root(node.input[0]), node.output[0]
     graph.roots[codes] = root
@@ -186,12 +188,12 @@ def _add_dynamic(graph: Graph, node: onnx.NodeProto) -> None:
     graph.quantizers.setdefault(root, []).append(Tap("", graph.codes[codes]))
 
 
-def _quantizer(graph: Graph, node: onnx.NodeProto, coded: str) -> Quantizer | None:
+def _quantizer(graph: OnnxGraph, node: onnx.NodeProto, coded: str) -> Quantizer | None:
     """Quantizer of a Q or DQ node; None where it is computed at run time, or its codes are no integers."""
     scale = graph.constants.get(node.input[1])
     if scale is None or scale.values is None:
         return None
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    attributes = attributes_of(node)
     zero_name = node.input[2] if len(node.input) > 2 else ""
     zero = np.zeros(scale.values.shape, np.int64)
     if zero_name:
@@ -200,15 +202,15 @@ def _quantizer(graph: Graph, node: onnx.NodeProto, coded: str) -> Quantizer | No
             graph.notices.append(f"the quantizer {node.name or node.output[0]} is left out: its codes are no integers")
             return None
         zero = np.asarray(codes, np.int64).reshape(scale.values.shape)
-    bits, signed = _code_type(graph, zero_name, attributes.get("output_dtype", 0), coded)
+    bits, signed = _code_type(graph, zero_name, attributes.integer("output_dtype"), coded)
     per_channel = scale.values.size > 1
-    axis = attributes.get("axis", 1) if per_channel else None
+    axis = attributes.integer("axis", 1) if per_channel else None
     shape = scale.values.shape if per_channel else ()
-    block = attributes.get("block_size") or None
+    block = attributes.integer("block_size") or None
     return Quantizer(scale.values.reshape(shape), zero.reshape(shape), bits, signed, axis, block)
 
 
-def _code_type(graph: Graph, zero_name: str, stated: int, coded: str) -> tuple[int, bool]:
+def _code_type(graph: OnnxGraph, zero_name: str, stated: int, coded: str) -> tuple[int, bool]:
     """Bits and sign of the codes: the zero point's, else what the node states, else as they are stored, else uint8."""
     if zero_name:
         return graph.constants[zero_name].bits

@@ -12,11 +12,11 @@ from typing import Any
 import onnxruntime as ort
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.from_onnx.session import Feed, first_line, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts
 from quantmedic.collectors.measure.plan import feed_of
-from quantmedic.collectors.pair.graph import Graph
 from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.errors import ModelError
 
@@ -51,7 +51,7 @@ def _options(threads: int) -> ort.SessionOptions:
     return options
 
 
-def _session(model: str | bytes, graph: Graph, options: ort.SessionOptions) -> ort.InferenceSession:
+def _session(model: str | bytes, graph: OnnxGraph, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
         return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:
@@ -60,7 +60,7 @@ def _session(model: str | bytes, graph: Graph, options: ort.SessionOptions) -> o
         ) from error
 
 
-def _by_operator(graph: Graph, feed: Feed, threads: int) -> tuple[tuple[KernelFacts, ...], dict[int, float]]:
+def _by_operator(graph: OnnxGraph, feed: Feed, threads: int) -> tuple[tuple[KernelFacts, ...], dict[int, float]]:
     """Time by kind of kernel, and by operator of the graph, of the model with its nodes named after what they write."""
     named = named_after_outputs(graph.model)
     runs = max(min(PROFILED, EVENTS // max(len(named.graph.node), 1)), DROPPED + 2)
@@ -103,7 +103,7 @@ def _kinds(nodes: Mapping[tuple[str, str, str], float]) -> tuple[KernelFacts, ..
     )
 
 
-def _operator_times(nodes: Mapping[tuple[str, str, str], float], graph: Graph) -> dict[int, float]:
+def _operator_times(nodes: Mapping[tuple[str, str, str], float], graph: OnnxGraph) -> dict[int, float]:
     """By index of the operator; a quantizer counts to what writes its tensor, else to what reads it."""
     owner = _owners(graph)
     times: dict[int, float] = defaultdict(float)
@@ -114,16 +114,16 @@ def _operator_times(nodes: Mapping[tuple[str, str, str], float], graph: Graph) -
     return dict(times)
 
 
-def _owners(graph: Graph) -> dict[str, int]:
+def _owners(graph: OnnxGraph) -> dict[str, int]:
     """Index of an operator by every tensor that it, or a quantizer of its output, or of its constants, writes."""
-    owner = {name: op.index for op in graph.operators for name in (*op.outputs, *op.node.output) if name}
+    owner = {name: op.index for op in graph.operators for name in (*op.outputs, *op.node.outputs) if name}
     quantizers = [node for node in graph.model.graph.node if node.op_type in _QUANTIZERS]
     for node in quantizers:  # in topological order
         if node.input[0] in owner:
             owner.setdefault(node.output[0], owner[node.input[0]])
     readers: dict[str, int] = {}
     for op in graph.operators:
-        for name in op.node.input:
+        for name in op.node.inputs:
             readers.setdefault(name, op.index)
     for node in reversed(quantizers):
         if node.output[0] not in owner and node.output[0] in readers:

@@ -18,7 +18,6 @@ from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.collectors.from_onnx.traits import (
     half_tensors,
     required_opset,
-    squared_tensors,
     toolchain_marks,
     training_nodes,
 )
@@ -28,7 +27,7 @@ from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
-from quantmedic.collectors.pair.patterns import feeds_softmax, float_clip, gate_of, is_clip_lost
+from quantmedic.collectors.pair.patterns import feeds_softmax, float_clip, gate_of, is_clip_lost, squared_tensors
 from quantmedic.collectors.pair.weights import Weights, bias_facts, quantizer_facts, weights
 from quantmedic.engine.case.facts import ModelFacts, Pattern, QuantizerFacts
 from quantmedic.engine.case.records import (
@@ -262,7 +261,7 @@ def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[s
 
 def executed_as(op: Operator, graph: Graph, executed: Mapping[str, str]) -> str | None:
     """Integer where an integer kernel computes the operator or writes its codes in the optimized graph."""
-    names = [op.node.output[0], *(name for output in op.outputs for name in _copies(graph, output))]
+    names = [op.node.outputs[0], *(name for output in op.outputs for name in _copies(graph, output))]
     kinds = [executed[name] for name in names if name in executed]
     if not kinds:
         return None
@@ -306,8 +305,8 @@ def _outputs(models: Models, observer: Observed, index: Mapping[str, int]) -> tu
 
 def _is_integer(graph: Graph, position: int) -> bool:
     """The output at this position holds integers."""
-    kind = graph.model.graph.output[position].type.tensor_type.elem_type
-    return kind != onnx.TensorProto.UNDEFINED and onnx.helper.tensor_dtype_to_np_dtype(kind).kind in "iu"
+    dtype = graph.output_specs[position].dtype
+    return dtype is not None and dtype.kind in "iu"
 
 
 def _model_facts(

@@ -11,10 +11,10 @@ import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_litert.functions import DOMAIN as TRANSLATED
+from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
-from quantmedic.collectors.pair.graph import Graph, Tap
+from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
@@ -59,7 +59,7 @@ def make_session(
     # Spinning threads of one session would take the cores from the other.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # Of operators that are written as functions its rewriting of quantizers makes graphs that it refuses itself.
-    if any(function.domain == TRANSLATED for function in model.functions):
+    if model.functions:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     if plain:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -148,7 +148,7 @@ class ObservedModel:
     """
 
     def __init__(
-        self, graph: Graph, taps: Sequence[Tap], feed: Feed, threads: int, plain: Sequence[Array] | None = None
+        self, graph: OnnxGraph, taps: Sequence[Tap], feed: Feed, threads: int, plain: Sequence[Array] | None = None
     ) -> None:
         self._graph, self._feed, self._threads = graph, feed, threads
         self.plain = plain if plain is not None else self._outputs(make_session(graph.model, graph.path, threads))
@@ -209,7 +209,7 @@ class ObservedModel:
         return self._search(group[:half], kept) and self._search(group[half:], kept)
 
 
-def executed_types(graph: Graph, threads: int) -> dict[str, str]:
+def executed_types(graph: OnnxGraph, threads: int) -> dict[str, str]:
     """What the runtime really executes: operator type of the optimized graph by the tensor written.
 
     Layout transformations rename tensors; nodes keep their names, up to a suffix ``_token_N``. So each node is named
@@ -249,7 +249,7 @@ def isolate_operators(model: onnx.ModelProto, taps: Sequence[Tap]) -> tuple[onnx
     Returns:
         The model, and the name of the float input that replaces each tap.
     """
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    opset = opset_of(model)
     original, model = model, onnx.ModelProto()
     model.CopyFrom(original)
     inputs = [f"quantmedic_float_{i}" for i in range(len(taps))]

@@ -141,7 +141,7 @@ class _Builder:
         own = weight_of(twin, float_graph) if twin is not None else None
         if forms is None or twin is None or own is None or own.values is None:
             return None
-        node = self._nodes[twin.node.output[0]]
+        node = self._nodes[twin.node.outputs[0]]
         constants = [float_graph.constants.get(float_graph.root(name)) for name in node.input]
         weight_input, bias_input = f"quantmedic:weight:{op.index}", f"quantmedic:bias:{op.index}"
         node.input[next(k for k, constant in enumerate(constants) if constant is own)] = weight_input
@@ -161,7 +161,7 @@ class _Builder:
         if twin is None or len(twin.inputs) != len(op.inputs):
             return
         known = (weight_of(op, quantized), bias_of(op, quantized))
-        node = self._nodes[twin.node.output[0]]
+        node = self._nodes[twin.node.outputs[0]]
         for place, (name, own) in enumerate(zip(op.inputs, twin.inputs, strict=True)):
             constant, original = quantized.constants.get(name), float_graph.constants.get(own)
             if constant is None or constant.quantizer is None or any(constant is other for other in known):
@@ -183,7 +183,7 @@ class _Builder:
     def _skip_normalization(self, twin: Operator) -> None:
         """The normalization behind an operator is part of its weights."""
         reader = self._models.float_graph.consumers[twin.outputs[0]][0]
-        node = self._nodes[reader.node.output[0]]
+        node = self._nodes[reader.node.outputs[0]]
         del node.input[1:]
         del node.attribute[:]
         node.op_type = "Identity"
@@ -194,11 +194,11 @@ class _Builder:
         float_graph, quantized = self._models.float_graph, self._models.quantized
         target = f"quantmedic:quantized:{index}"
         edges = [
-            (self._nodes[twin.node.output[0]], k)
+            (self._nodes[twin.node.outputs[0]], k)
             for reader in quantized.consumers.get(record.name, [])
             if (twin := self._models.match.operators.get(reader.index)) is not None
-            and any(quantized.root(n) == record.name and self._is_coded(n) for n in reader.node.input if n)
-            for k, name in enumerate(twin.node.input)
+            and any(quantized.root(n) == record.name and self._is_coded(n) for n in reader.node.inputs if n)
+            for k, name in enumerate(twin.node.inputs)
             if name and float_graph.root(name) == record.float_name
         ]
         ends = [

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import onnx
-import onnx.shape_inference
 from onnx import TensorProto, numpy_helper
 
-from quantmedic.collectors.pair.channels import without_weights
-from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.from_onnx.graph import DEFAULT_DOMAINS, OnnxGraph, opset_of
+from quantmedic.collectors.from_onnx.types import static_types
 
-_DEFAULT_DOMAINS = ("", "ai.onnx")
 _FLOAT8 = frozenset(
     {
         TensorProto.FLOAT8E4M3FN,
@@ -20,10 +18,9 @@ _FLOAT8 = frozenset(
     }
 )
 _WIDE_OR_NARROW = frozenset({TensorProto.INT16, TensorProto.UINT16, TensorProto.INT4, TensorProto.UINT4})
-_SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
 
 
-def training_nodes(graph: Graph) -> list[str]:
+def training_nodes(graph: OnnxGraph) -> list[str]:
     """Names of operators that compute as in training: their result depends on the batch or on chance."""
     known = {t.name: t for t in graph.model.graph.initializer}
     known |= {
@@ -38,7 +35,7 @@ def training_nodes(graph: Graph) -> list[str]:
 
 def _is_training(node: onnx.NodeProto, opset: int, known: dict[str, TensorProto]) -> bool:
     attributes = {a.name: a for a in node.attribute}
-    if node.domain not in _DEFAULT_DOMAINS or node.op_type not in ("BatchNormalization", "Dropout"):
+    if node.domain not in DEFAULT_DOMAINS or node.op_type not in ("BatchNormalization", "Dropout"):
         return False
     if opset < 7:
         return not ("is_test" in attributes and attributes["is_test"].i)
@@ -63,7 +60,7 @@ def required_opset(model: onnx.ModelProto) -> int | None:
 def older_than_its_quantizers(model: onnx.ModelProto) -> str | None:
     """Advice where the model's opset does not have what its quantizers use, the usual reason for a refusal."""
     needed = required_opset(model)
-    opset = max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=0)
+    opset = opset_of(model)
     if needed is None or needed <= opset:
         return None
     return (
@@ -73,7 +70,7 @@ def older_than_its_quantizers(model: onnx.ModelProto) -> str | None:
 
 
 def _needs(node: onnx.NodeProto, tensors: dict[str, TensorProto]) -> Iterator[int]:
-    quantizer = node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DEFAULT_DOMAINS
+    quantizer = node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in DEFAULT_DOMAINS
     if not quantizer or len(node.input) < 2:
         return
     yield 10
@@ -90,43 +87,26 @@ def _needs(node: onnx.NodeProto, tensors: dict[str, TensorProto]) -> Iterator[in
             yield 21
 
 
-def half_tensors(graph: Graph) -> frozenset[str] | None:
+def half_tensors(graph: OnnxGraph) -> frozenset[str] | None:
     """Tensors that the model holds as float16; None where type inference fails."""
     main = graph.model.graph
     kinds = [t.data_type for t in main.initializer] + [v.type.tensor_type.elem_type for v in main.input]
     kinds += [a.i for node in main.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]
     if TensorProto.FLOAT16 not in kinds:
         return frozenset()
-    try:
-        inferred = onnx.shape_inference.infer_shapes(without_weights(graph.model)).graph
-    except (ValueError, RuntimeError, onnx.shape_inference.InferenceError):  # The runtime says what is wrong.
-        return None
-    values = (*inferred.input, *inferred.value_info, *inferred.output)
-    return frozenset(v.name for v in values if v.type.tensor_type.elem_type == TensorProto.FLOAT16)
-
-
-def squared_tensors(graph: Graph) -> frozenset[str]:
-    """Roots that an operator squares."""
-    found = set()
-    for op in graph.operators:
-        powers = graph.constants.get(op.inputs[1]) if op.op_type == "Pow" and len(op.inputs) > 1 else None
-        exponents = None if powers is None else powers.integers if powers.values is None else powers.values
-        by_two = exponents is not None and bool(np.all(exponents == 2))
-        itself = op.op_type == "Mul" and len(op.inputs) == 2 and op.inputs[0] == op.inputs[1]
-        if by_two or itself or op.op_type in _SQUARES:
-            found.add(op.inputs[0])
-    return frozenset(found)
+    types = static_types(graph.model)
+    return frozenset(name for name, spec in types.items() if spec.dtype == np.float16) if types else None
 
 
 def toolchain_marks(model: onnx.ModelProto) -> tuple[str, ...]:
     """What tells the tool that quantized a model: keys of metadata, domains and operators of its own, quantizers."""
     nodes = list(model.graph.node)
     marks = [f"metadata {entry.key}" for entry in model.metadata_props]
-    marks += [f"domain {node.domain}" for node in nodes if node.domain not in _DEFAULT_DOMAINS]
+    marks += [f"domain {node.domain}" for node in nodes if node.domain not in DEFAULT_DOMAINS]
     marks += [
         f"operator {node.op_type}"
         for node in nodes
-        if node.domain not in _DEFAULT_DOMAINS or not onnx.defs.has(node.op_type)
+        if node.domain not in DEFAULT_DOMAINS or not onnx.defs.has(node.op_type)
     ]
     return tuple(dict.fromkeys([*marks, *_quantizer_marks(model)]))
 

@@ -139,7 +139,7 @@ class TorchSimulated:
         record, quantized = case.record.tensors[index], self._models.quantized
         for reader in quantized.consumers.get(record.name, []):
             twin = self._models.match.operators.get(reader.index)
-            coded = any(quantized.root(n) == record.name and n in quantized.codes for n in reader.node.input)
+            coded = any(quantized.root(n) == record.name and n in quantized.codes for n in reader.node.inputs)
             if twin is not None and coded:
                 yield from self._graph.read[twin.index].get(record.float_name, [])
 

@@ -9,16 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
-from onnx import TensorProto, helper
 
 from quantmedic.collectors.from_torch.calls import Interception, Kwargs, tensors_of
 from quantmedic.collectors.from_torch.module import is_watching, to_array
 from quantmedic.collectors.from_torch.operators import Operand, Written, is_alias, plain_name, written
 from quantmedic.collectors.from_torch.quantizers import Kind, Quantized, blocked, grid_of, of_tensor, quantized
 from quantmedic.collectors.pair.constants import Constant
-from quantmedic.collectors.pair.graph import Graph, Operator, Tap, consumers_of
+from quantmedic.collectors.pair.graph import (
+    Attribute,
+    Attributes,
+    Graph,
+    Node,
+    Operator,
+    Shape,
+    Tap,
+    TensorSpec,
+    consumers_of,
+)
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
@@ -158,7 +166,7 @@ def graph_of(
 class _Writer:
     def __init__(self, module: torch.nn.Module, calls: Sequence[_Call], what: str) -> None:
         self._module, self._calls, self._what = module, calls, what
-        self.graph = TorchGraph(Path(f"{what} {type(module).__name__}"), onnx.ModelProto())
+        self.graph = TorchGraph(Path(f"{what} {type(module).__name__}"))
         self.graph.calls = [call.name for call in calls]
         #: Name of each tensor by identity; the calls keep them alive.
         self._names: dict[int, str] = {}
@@ -176,16 +184,14 @@ class _Writer:
         for name, tensor in inputs.items():
             self._names[id(tensor)] = name
             graph.shapes[name] = self._shape(tensor)
-        graph.inputs = list(inputs)
+        graph.input_specs = [_spec(name, tensor) for name, tensor in inputs.items()]
         self._taken |= dict.fromkeys(inputs, 0)
         for name, tensor in _stored(self._module):
             if id(tensor) not in self._names:
                 self._add_constant(name, tensor)
         for number, call in enumerate(self._calls):
             self._add(number, call)
-        ends = {k: self._names.get(id(tensor)) for k, tensor in enumerate(tensors_of(result))}
-        known = {k: name for k, name in ends.items() if name is not None and name not in self._constants}
-        graph.returned, graph.positions, graph.outputs = len(ends), list(known), list(known.values())
+        self._add_outputs(tensors_of(result))
         self._prune()
         if not graph.outputs or not graph.operators:
             raise ModelError(
@@ -201,8 +207,16 @@ class _Writer:
         graph.producers = {name: op for op in graph.operators for name in op.outputs}
         graph.consumers = consumers_of(graph.operators)
         graph.rewritten = {name for name, (tensor, version) in self._versions.items() if _is_rewritten(tensor, version)}
-        graph.model = self._skeleton(inputs, result)
         return graph
+
+    def _add_outputs(self, returned: Sequence[torch.Tensor]) -> None:
+        graph = self.graph
+        graph.returned = len(returned)
+        for position, tensor in enumerate(returned):
+            name = self._names.get(id(tensor))
+            if name is not None and name not in self._constants:
+                graph.positions.append(position)
+                graph.output_specs.append(_spec(name, tensor))
 
     def _add(self, number: int, call: _Call) -> None:
         sources = [self._named(tensor) for tensor in call.inputs]
@@ -306,15 +320,14 @@ class _Writer:
         copy = self._unique(f"{root}.coded")
         graph.roots[copy], graph.codes[copy] = root, grid
         graph.quantizers.setdefault(root, []).append(Tap(root, grid, decoded=True))
-        op.node.input[0] = copy
+        op.node.inputs[0] = copy
 
     def _append(self, name: str, found: Written, inputs: list[str], outputs: list[str]) -> Operator:
-        attributes = {key: value for key, value in found.attributes.items() if value != []}
-        node = helper.make_node(found.op_type, inputs, outputs, name=name, **attributes)
+        node = Node(found.op_type, list(inputs), list(outputs), name)
         # Coded copies stand for their tensors, as in any graph; the node keeps the names of the copies.
         roots = [self.graph.root(own) for own in inputs]
-        known = {a.name: a for a in node.attribute}
-        op = Operator(0, name, found.op_type, roots, list(outputs), known, node, dict(found.hints))
+        attributes, hints = (_attributes(own) for own in (found.attributes, found.hints))
+        op = Operator(0, name, found.op_type, roots, list(outputs), attributes, node, hints)
         self.graph.operators.append(op)
         return op
 
@@ -427,14 +440,6 @@ class _Writer:
             return Constant(name, values, quantizer, _encoded(values, quantizer))
         return Constant(name, values, quantizer, to_array(codes) if codes is not None else None)
 
-    def _skeleton(self, inputs: Mapping[str, torch.Tensor], result: Any) -> onnx.ModelProto:
-        """Names, types and shapes of inputs and outputs."""
-        shown = [t for t in tensors_of(result) if self._names.get(id(t)) in self.graph.outputs]
-        given = [_value(name, tensor) for name, tensor in inputs.items()]
-        made = [_value(self._names[id(tensor)], tensor) for tensor in shown]
-        graph = helper.make_graph([], type(self._module).__name__, given, made)
-        return helper.make_model(graph, producer_name="pytorch", producer_version=torch.__version__)
-
 
 def _is_rewritten(tensor: torch.Tensor, version: int | None) -> bool:
     """The memory of a tensor was written to since; inference tensors do not tell, so it may have been."""
@@ -462,7 +467,7 @@ def _folded_bias(chain: Sequence[Operator], constants: Mapping[str, Constant]) -
     if bias is None or len(found) < 4 or any(values is None for values in found):
         return None
     gain, shift, mean, variance = (np.asarray(values, np.float64) for values in found)
-    gain = gain / np.sqrt(variance + chain[-1].attributes["epsilon"].f)
+    gain = gain / np.sqrt(variance + chain[-1].attributes.number("epsilon", 1e-5))
     return np.asarray((bias.ravel() - mean) * gain + shift, np.float32)
 
 
@@ -551,6 +556,24 @@ def _encoded(values: Any, quantizer: Quantizer) -> Any:
     return quantizer.encode(values).astype(kind if quantizer.bits <= 8 else np.int32)
 
 
-def _value(name: str, tensor: torch.Tensor) -> onnx.ValueInfoProto:
-    kind = TensorProto.FLOAT if tensor.is_floating_point() else TensorProto.INT64
-    return helper.make_tensor_value_info(name, kind, [None, *tensor.shape[1:]] if tensor.dim() else [])
+def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:
+    """An input or output: halves are shown as float32, the first axis counts samples."""
+    shape: Shape = (None, *tensor.shape[1:]) if tensor.dim() else ()
+    return TensorSpec(name, shape, np.dtype(np.float32 if tensor.is_floating_point() else np.int64))
+
+
+def _attributes(arguments: Mapping[str, object]) -> Attributes:
+    """Arguments of a call that are numbers, texts, or lists of them."""
+    known = {name: _attribute(value) for name, value in arguments.items()}
+    return Attributes({name: value for name, value in known.items() if value is not None})
+
+
+def _attribute(value: object) -> Attribute | None:
+    if isinstance(value, int | float | str):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        return None
+    for kind in (int, str):
+        if all(isinstance(entry, kind) for entry in value):
+            return tuple(value)
+    return tuple(map(float, value)) if all(isinstance(entry, int | float) for entry in value) else None

@@ -13,14 +13,14 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.models import Models, graph_inputs
+from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.measure.accumulate import SetAccumulator, sample_rows
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
 from quantmedic.collectors.measure.observer import Observer, Options
 from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
-from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.graph import Graph, TensorSpec
 from quantmedic.collectors.pair.weight_effects import fill_weight_errors
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import (
@@ -408,16 +408,16 @@ def _are_classes(graph: Graph, metric: Metric | None) -> bool:
     """
     if metric is not None:
         return metric.name in ("top1", "top5") and _has_columns(graph)
-    return _has_columns(graph) and _sides(graph.model.graph.output[0]) not in map(_sides, graph_inputs(graph))
+    return _has_columns(graph) and _sides(graph.output_specs[0]) not in map(_sides, graph.input_specs)
 
 
 def _has_columns(graph: Graph) -> bool:
-    return bool(graph.outputs) and any(side > 1 for side in _sides(graph.model.graph.output[0]))
+    return bool(graph.outputs) and any(side > 1 for side in _sides(graph.output_specs[0]))
 
 
-def _sides(value: Any) -> list[int]:
+def _sides(spec: TensorSpec) -> list[int]:
     """Sides of a sample; 0 where they depend on the data."""
-    return [side.dim_value for side in value.type.tensor_type.shape.dim[1:]]
+    return [side or 0 for side in (spec.shape or ())[1:]]
 
 
 def _total(dataset: Dataset, options: Options) -> int | None:

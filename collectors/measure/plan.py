@@ -4,19 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import Models, Pair, graph_inputs, input_spec
+from quantmedic.collectors.from_onnx.models import Models, Pair
+from quantmedic.collectors.from_onnx.types import static_types
 from quantmedic.collectors.measure.statistics_numpy import Rounding
-from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes, static_types
-from quantmedic.collectors.pair.graph import COMPUTE, Graph, Tap
+from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
+from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap, TensorSpec
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
-Shape = tuple[int | None, ...]
 #: Samples of a batch that is thought of, not run: a number that few other axes have.
 SAMPLES = 2
 #: Output columns whose codes are counted one by one.
@@ -132,10 +131,10 @@ def foresee(models: Models) -> Plan:
     fixed = models.shapes
     axes = channel_axes(models.float_graph, {name: shape for name, shape in shapes.items() if name in twins}, fixed)
     for number, pair in enumerate(models.pairs):
-        kind = floats[pair.twin].kind if pair.twin in floats else onnx.TensorProto.UNDEFINED
-        quantized = kind == onnx.TensorProto.UNDEFINED and pair.tap.quantizer is not None
+        dtype = floats[pair.twin].dtype if pair.twin in floats else None
+        quantized = dtype is None and pair.tap.quantizer is not None
         shape = shapes.get(pair.twin)
-        if not (kind == onnx.TensorProto.FLOAT or quantized) or shape == ():
+        if not (dtype == np.float32 or quantized) or shape == ():
             continue
         code = codes[pair.tap.tensor].shape if pair.tap.tensor in codes else None
         if shape is not None and code is not None and not _may_be_equal(shape, code):
@@ -193,16 +192,16 @@ def feed_of(batch: Batch, graph: Graph) -> dict[str, Array]:
         name: batch.inputs[name] if name in batch.inputs else arrays[position]
         for position, name in enumerate(graph.inputs)
     }
-    return {value.name: _fed(feed[value.name], value, graph) for value in graph_inputs(graph)}
+    return {spec.name: _fed(feed[spec.name], spec, graph) for spec in graph.input_specs}
 
 
-def _fed(array: Array, value: onnx.ValueInfoProto, graph: Graph) -> Array:
+def _fed(array: Array, spec: TensorSpec, graph: Graph) -> Array:
     """What an input takes: a number where it is a scalar, codes where the graph dequantizes it."""
-    spec = input_spec(value)
-    taps = graph.quantizers.get(value.name, [])
-    if array.dtype.kind == "f" and spec.dtype.kind in "iu" and taps and taps[0].quantizer is not None:
+    taps = graph.quantizers.get(spec.name, [])
+    takes_codes = spec.dtype is not None and spec.dtype.kind in "iu"
+    if array.dtype.kind == "f" and takes_codes and taps and taps[0].quantizer is not None:
         array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
-    return array if value.type.tensor_type.shape.dim else array.reshape(())
+    return array if spec.shape else array.reshape(())
 
 
 def _rounding(grid: Quantizer, channels: int) -> Rounding:

@@ -8,7 +8,8 @@ from pathlib import Path
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.from_onnx.file import load_model
-from quantmedic.collectors.from_onnx.models import graph_inputs, input_spec
+from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_onnx.models import input_spec
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.given_outputs import Array, Outputs, with_metric
@@ -28,7 +29,7 @@ class Stage:
     """One model under the name that the user gave it."""
 
     name: str
-    graph: Graph
+    graph: OnnxGraph
 
     @property
     def record(self) -> StageRecord:
@@ -69,7 +70,7 @@ def _open(name: str, path: Path, float_graph: Graph) -> Stage:
 
 
 def _inputs(graph: Graph) -> list[tuple[str, tuple[int | None, ...]]]:
-    return [(spec.name, spec.shape) for spec in map(input_spec, graph_inputs(graph))]
+    return [(spec.name, spec.shape) for spec in map(input_spec, graph.input_specs)]
 
 
 def _described(graph: Graph) -> str:

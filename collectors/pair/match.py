@@ -173,7 +173,7 @@ class _Matcher:
         return (
             round(self._weight_likeness(op, twin), 1),
             self._reads_alike(op, twin),
-            _attributes(op) == _attributes(twin),
+            op.attributes == twin.attributes,
             bool(set(op.outputs) & set(twin.outputs)),
             op.name == twin.name,
             -twin.index,
@@ -267,7 +267,3 @@ def kind_of(op: Operator) -> str:
 
 def _has_bias(op: Operator) -> bool:
     return op.op_type in ("Conv", "ConvTranspose", "Gemm") and len(op.inputs) > 2
-
-
-def _attributes(op: Operator) -> dict[str, bytes]:
-    return {name: value.SerializeToString(deterministic=True) for name, value in op.attributes.items()}

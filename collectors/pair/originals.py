@@ -95,7 +95,7 @@ def is_turned(op: Operator, twin: Operator) -> bool:
 
 
 def _is_transposed(op: Operator) -> bool:
-    return op.op_type == "Gemm" and "transB" in op.attributes and bool(op.attributes["transB"].i)
+    return op.op_type == "Gemm" and bool(op.attributes.integer("transB"))
 
 
 def _same_way_round(values: Values | None, op: Operator, twin: Operator) -> Values | None:
@@ -112,10 +112,10 @@ def normalization_of(op: Operator, graph: Graph) -> Normalization | None:
     if len(values) < 4 or op.outputs[0] in graph.output_roots:
         return None
     scale, offset, mean, variance = values
-    epsilon = readers[0].attributes["epsilon"].f if "epsilon" in readers[0].attributes else 1e-5
+    epsilon = readers[0].attributes.number("epsilon", 1e-5)
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = scale / np.sqrt(variance + epsilon)
-    return Normalization(gain, offset - mean * gain, variance, float(epsilon))
+    return Normalization(gain, offset - mean * gain, variance, epsilon)
 
 
 def _folded(plain: Original, normalization: Normalization, axis: int | None) -> Original | None:

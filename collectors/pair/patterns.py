@@ -1,11 +1,10 @@
-"""What the graph around a tensor makes of it: products of a tensor with itself, masks of a Softmax, lost bounds."""
+"""What the graph around a tensor makes of it: squares, gates, masks of a Softmax, lost bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.collectors.from_litert.functions import DOMAIN as LITERT
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -17,12 +16,12 @@ _UNARY = SATURATING | {"Relu", "Softplus"}
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
 #: Operators that only move values.
 _MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Slice"})
+#: Operators that square their input.
+_SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
 #: So far upstream of a product its two factors are searched for the tensor that they have in common.
 _STEPS = 6
 #: A bound that is missed by less than this share of itself is kept.
 _BOUND = 0.05
-#: Attributes of an operator with a Clip built in, and what they are where it has only one end.
-_UNBOUNDED = {"low": -np.inf, "high": np.inf}
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,19 @@ def feeds_softmax(root: str, graph: Graph) -> bool:
             return True
         frontier += [name for op in readers if op.op_type in _MOVES for name in op.outputs]
     return False
+
+
+def squared_tensors(graph: Graph) -> frozenset[str]:
+    """Roots that an operator squares."""
+    found = set()
+    for op in graph.operators:
+        powers = graph.constants.get(op.inputs[1]) if op.op_type == "Pow" and len(op.inputs) > 1 else None
+        exponents = None if powers is None else powers.integers if powers.values is None else powers.values
+        by_two = exponents is not None and bool(np.all(exponents == 2))
+        itself = op.op_type == "Mul" and len(op.inputs) == 2 and op.inputs[0] == op.inputs[1]
+        if by_two or itself or op.op_type in _SQUARES:
+            found.add(op.inputs[0])
+    return frozenset(found)
 
 
 def gate_of(root: str, models: Models, index: Mapping[str, int]) -> GateRecord | None:
@@ -95,8 +107,7 @@ def _parameters(op: Operator, graph: Graph) -> tuple[float, ...]:
         bounds = clip_bounds(op, graph)
         return (bounds.low, bounds.high) if bounds is not None else (-np.inf, np.inf)
     if op.op_type == "HardSigmoid":
-        defaults = {"alpha": 0.2, "beta": 0.5}
-        return tuple(op.attributes[name].f if name in op.attributes else value for name, value in defaults.items())
+        return op.attributes.number("alpha", 0.2), op.attributes.number("beta", 0.5)
     found = [graph.constants[name].values for name in op.inputs if name in graph.constants]
     return tuple(float(values.item()) for values in found if values is not None)
 
@@ -116,31 +127,29 @@ def _quantizer(root: str, graph: Graph) -> Quantizer | None:
 
 def clip_bounds(op: Operator, graph: Graph) -> Bounds | None:
     """Ends of a Clip, or of the one that an operator has built in; None where they are not known."""
-    if _has_clip(op):
-        return Bounds(*(op.attributes[name].f if name in op.attributes else end for name, end in _UNBOUNDED.items()))
+    if op.bounds is not None:
+        return Bounds(*op.bounds)
     if len(op.inputs) == 1:
-        ends = [op.attributes[name].f if name in op.attributes else None for name in ("min", "max")]
-    else:
-        ends = []
-        for name in (*op.node.input[1:3], "")[:2]:
-            constant = graph.constants.get(graph.root(name)) if name else None
-            if name and (constant is None or constant.values is None or constant.values.size != 1):
-                return None
-            ends.append(float(constant.values.item()) if constant is not None and constant.values is not None else None)
-    low, high = (-np.inf if ends[0] is None else ends[0]), (np.inf if ends[1] is None else ends[1])
-    return Bounds(low, high)
+        return Bounds(op.attributes.number("min", -np.inf), op.attributes.number("max", np.inf))
+    ends = [-np.inf, np.inf]
+    for place, name in enumerate(op.node.inputs[1:3]):
+        constant = graph.constants.get(graph.root(name)) if name else None
+        if name and (constant is None or constant.values is None or constant.values.size != 1):
+            return None
+        if constant is not None and constant.values is not None:
+            ends[place] = float(constant.values.item())
+    return Bounds(*ends)
 
 
-def _has_clip(op: Operator) -> bool:
-    """A LiteRT operator with an activation built in."""
-    return op.node.domain == LITERT and not _UNBOUNDED.keys().isdisjoint(op.attributes)
+def _is_bounded(op: Operator) -> bool:
+    """The operator is a Clip, or has one built in."""
+    return op.op_type == "Clip" or op.bounds is not None
 
 
 def float_clip(twin: str, models: Models) -> Bounds | None:
     """Ends of the Clip that writes a tensor of the float model; None without one, or without an upper end."""
     op = models.float_graph.producers.get(twin)
-    clips = op is not None and (op.op_type == "Clip" or _has_clip(op))
-    bounds = clip_bounds(op, models.float_graph) if op is not None and clips else None
+    bounds = clip_bounds(op, models.float_graph) if op is not None and _is_bounded(op) else None
     return bounds if bounds is not None and np.isfinite(bounds.high) else None
 
 
@@ -148,7 +157,7 @@ def is_clip_lost(root: str, bounds: Bounds, graph: Graph) -> bool:
     """Neither a Clip nor the range of a quantizer holds this tensor of the quantized model within the bounds."""
     limit = bounds.high + _BOUND * abs(bounds.high)
     op = graph.producers.get(root)
-    if op is not None and (op.op_type == "Clip" or _has_clip(op)):
+    if op is not None and _is_bounded(op):
         own = clip_bounds(op, graph)
         return own is not None and own.high > limit
     quantizer = _quantizer(root, graph)

@@ -67,8 +67,7 @@ def _bias_error(op: Operator, graph: Graph, twin: Operator | None, float_graph: 
 
 def _scales_its_product(op: Operator) -> bool:
     """A Gemm that turns its input or multiplies the product, or a MatMul whose weights come first."""
-    alpha, turned = op.attributes.get("alpha"), op.attributes.get("transA")
-    return bool((alpha is not None and alpha.f != 1.0) or (turned is not None and turned.i))
+    return op.attributes.number("alpha", 1.0) != 1.0 or bool(op.attributes.integer("transA"))
 
 
 def _per_output(error: Floats, mean: Floats, power: Floats, outputs: int) -> tuple[Floats, Floats] | None:

@@ -40,6 +40,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
+from quantmedic.collectors.from_onnx.graph import attributes_of, node_of
 from quantmedic.collectors.measure import accumulate
 from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.collectors.pair.attributes import readable_attributes
@@ -417,11 +418,11 @@ def test_long_attributes_weights_and_subgraphs_are_left_out():
         "n" * 41: 1,
     }
     node = helper.make_node("Anything", [], ["y"], **given)
-    op = Operator(0, "y", "Anything", [], ["y"], {a.name: a for a in node.attribute}, node)
+    op = Operator(0, "y", "Anything", [], ["y"], attributes_of(node), node_of(node))
     found = readable_attributes(op)
     assert found == {"epsilon": "1e-05", "nothing": "nan", "names": "a, b", "bytes": "\ufffd\x00"}
     many = helper.make_node("Anything", [], ["y"], **{f"a{i:02}": i for i in range(50)})
-    op = Operator(0, "y", "Anything", [], ["y"], {a.name: a for a in many.attribute}, many)
+    op = Operator(0, "y", "Anything", [], ["y"], attributes_of(many), node_of(many))
     assert len(readable_attributes(op)) == 16
 
 

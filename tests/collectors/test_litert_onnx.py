@@ -26,9 +26,10 @@ from quantmedic.collectors.from_onnx.record import case_record
 from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.collectors.from_onnx.simulated import SimulatedNetwork
 from quantmedic.collectors.from_onnx.traits import half_tensors
+from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.measure.plan import foresee
 from quantmedic.collectors.measure.static import _Unobserved
-from quantmedic.collectors.pair.channels import channel_axes, static_shapes
+from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.match import match
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -705,7 +706,7 @@ def test_what_has_no_counterpart_is_read_and_told(tmp_path: Path) -> None:
         ("MIRROR_PAD", UNTRANSLATED),
     ]
     assert any("MIRROR_PAD" in notice for notice in graph.notices)
-    assert static_shapes(graph)["t3"] == (2, 3)
+    assert static_shapes(graph.model)["t3"] == (2, 3)
 
 
 def test_a_first_side_that_is_open_stays_open(tmp_path: Path) -> None:
@@ -714,7 +715,7 @@ def test_a_first_side_that_is_open_stays_open(tmp_path: Path) -> None:
     )
     model, _, _ = chain(tmp_path, sample.tensors, *sample.steps)
     graph = graph_of(model)
-    assert static_shapes(graph)["t0"] == (None, 7, 6, 4)
+    assert static_shapes(graph.model)["t0"] == (None, 7, 6, 4)
     batch = RNG.normal(size=(3, 7, 6, 4)).astype("f4")
     session = ort.InferenceSession(graph.model.SerializeToString())
     whole_, one = (session.run(None, {"t0": x})[0] for x in (batch, batch[1:2]))
@@ -752,7 +753,7 @@ def test_channels_are_last(tmp_path: Path) -> None:
     graph = graph_of(model)
     shapes = {f"t{k}": (t.data.shape if isinstance(t, Operand) else t.shape) for k, t in enumerate(shaped)}
     measured = {name: shapes[name] for name in ("t0", "t3", "t4", "t6", "t8")}
-    assert channel_axes(graph, measured) == {"t0": 3, "t3": 3, "t4": 3, "t6": 1, "t8": 1}
+    assert channel_axes(graph, measured, static_shapes(graph.model)) == {"t0": 3, "t3": 3, "t4": 3, "t6": 1, "t8": 1}
     assert clip_bounds(graph.operators[0], graph) == Bounds(0.0, 6.0)
 
 

@@ -14,11 +14,11 @@ from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import (
     half_tensors,
     required_opset,
-    squared_tensors,
     toolchain_marks,
     training_nodes,
 )
 from quantmedic.collectors.from_onnx.view import Reading
+from quantmedic.collectors.pair.patterns import squared_tensors
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.derive import derive
 

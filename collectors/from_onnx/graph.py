@@ -1,0 +1,78 @@
+"""An ONNX model as a graph: protobuf on one side, plain values on the other."""
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+import onnx
+
+from quantmedic.collectors.pair.graph import Attribute, Attributes, Graph, Node, Operator, TensorSpec
+
+#: Domains of ONNX's own operators.
+DEFAULT_DOMAINS = ("", "ai.onnx")
+_DIGEST_BYTES = 16
+
+
+@dataclass
+class OnnxGraph(Graph):
+    """The graph of an ONNX model, with the model that it was read from."""
+
+    model: onnx.ModelProto = field(kw_only=True)
+
+    @property
+    def opset(self) -> int:
+        """Opset of the default domain."""
+        return opset_of(self.model)
+
+    def append(self, node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
+        """Add an operator of this type at the end; ``inputs`` are roots and constants."""
+        outputs = [name for name in node.output if name]
+        name, attributes = node.name or node.output[0], attributes_of(node)
+        self.operators.append(Operator(0, name, op_type, inputs, outputs, attributes, node_of(node)))
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Opset of the default domain; 0 where the model states none."""
+    return max((entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS), default=0)
+
+
+def node_of(node: onnx.NodeProto) -> Node:
+    """Names and type of a node."""
+    return Node(node.op_type, list(node.input), list(node.output), node.name, node.domain)
+
+
+def attributes_of(node: onnx.NodeProto) -> Attributes:
+    """Attributes of a node by name."""
+    return Attributes({attribute.name: _value_of(attribute) for attribute in node.attribute})
+
+
+def _value_of(attribute: onnx.AttributeProto) -> Attribute:
+    kinds = onnx.AttributeProto
+    match attribute.type:
+        case kinds.INT:
+            return attribute.i
+        case kinds.FLOAT:
+            return attribute.f
+        case kinds.STRING:
+            return attribute.s.decode(errors="replace")
+        case kinds.INTS:
+            return tuple(attribute.ints)
+        case kinds.FLOATS:
+            return tuple(attribute.floats)
+        case kinds.STRINGS:
+            return tuple(text.decode(errors="replace") for text in attribute.strings)
+    content = attribute.SerializeToString(deterministic=True)
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
+    """What a model states of a tensor; nothing of a sequence or a map."""
+    tensor = value.type.tensor_type
+    shape = tuple(side.dim_value if side.dim_value > 0 else None for side in tensor.shape.dim)
+    return TensorSpec(value.name, shape if tensor.HasField("shape") else None, _dtype_of(tensor.elem_type))
+
+
+def _dtype_of(kind: int) -> np.dtype[np.generic] | None:
+    """numpy's type of a number of ONNX's; None where it is not known."""
+    known = kind != onnx.TensorProto.UNDEFINED and kind in onnx.TensorProto.DataType.values()
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)) if known else None
