@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.formulas.change import Change
 
 
 class Edited(Protocol):

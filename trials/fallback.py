@@ -14,7 +14,6 @@ from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.diagnosis.fallback import Found, Outcome, Units, one_at_a_time, smallest_set
 from quantmedic.engine.diagnosis.fallback_record import (
     Check,
@@ -26,6 +25,7 @@ from quantmedic.engine.diagnosis.fallback_record import (
     Level,
 )
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.edit import edit

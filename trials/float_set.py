@@ -6,10 +6,10 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.engine.case.proof import FLOAT_SET
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Targets
 from quantmedic.engine.diagnosis.fallback import smallest_set
 from quantmedic.engine.diagnosis.fallback_record import Goal
 from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.fallback import FallbackTrial, Group
 
 #: A larger share of the layers is no remedy any more: hardly anything would be left in int8.

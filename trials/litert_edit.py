@@ -5,7 +5,7 @@ from typing import Any
 
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import onnx_edit
 from quantmedic.trials.onnx_edit import Edited
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import output_axis
 from quantmedic.collectors.pair.weight_forms import best_coded, coded
-from quantmedic.engine.diagnosis.change import WeightForm
+from quantmedic.engine.formulas.change import WeightForm
 
 Float32 = NDArray[np.float32]
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import normalization_of, original_of, weight_of
-from quantmedic.engine.diagnosis.change import Change, WeightForm
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.onnx_codes import Codes, Float32, formed
 from quantmedic.trials.onnx_draft import Draft
 

@@ -10,8 +10,8 @@ from quantmedic.collectors.from_onnx.record import executed_as, is_integer_kerne
 from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack
 from quantmedic.trials.onnx_grids import settle_grids
@@ -57,7 +57,7 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
     - A float bias stays int32 between layers that compute with codes, for onnxruntime would round it by itself: it is
       rounded from the float model's, with wider steps of the weights where it did not fit.
 
-    Remedies on top of each other are one change (``Change.joined``).
+    Remedies on top of each other are one change (``Change.join``).
 
     Raises:
         ModelError: Nothing of the change can be carried out.

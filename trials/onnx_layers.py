@@ -17,7 +17,7 @@ from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.pair.weight_forms import coded
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Change, WeightForm
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.onnx_codes import Codes, Float32, formed
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_qdq import WEIGHTED

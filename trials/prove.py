@@ -16,27 +16,16 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import to_decibels
-from quantmedic.engine.diagnosis.change import HALVES
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, explains
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.remedy_kinds import HALVES, kinds_everywhere
 from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.measure import OutOfTimeError
 from quantmedic.trials.trial import Trials
 
-#: What is tried on the whole network where the causes do not explain the loss, cheapest first.
-GENERAL = (
-    "recalibrate",
-    "best-range",
-    "percentile-range",
-    "kl-range",
-    "best-weight-range",
-    "per-channel-weights",
-    "float-bias",
-    "requantized",
-)
 #: The search is held to this much more in dB than explains the loss, since other samples judge its set.
 MARGIN_DB = 1.0
 
@@ -106,7 +95,7 @@ class _Search:
         trials = self._trials
         for half in general_repairs(HALVES, trials.case, trials.facts):
             trials.alone(half)
-        general = general_repairs(GENERAL, trials.case, trials.facts)
+        general = general_repairs(kinds_everywhere("early"), trials.case, trials.facts)
         best = self._best_of_causes(suspects)
         if not any(self._explains(trials.alone(repair)) for repair in best):
             best += self._proven(general)
@@ -117,9 +106,11 @@ class _Search:
                 return "explained"
             if all(link.kind != repair.kind or link.change != repair.change for link in trials.chain):
                 self._put_on_top(repair)
-        for dear in (self._fewest_in_float, self._sixteen_bit):
+        if not self._is_explained():
+            self._put_instead(self._fewest_in_float())
+        for repair in general_repairs(kinds_everywhere("late"), trials.case, trials.facts):
             if not self._is_explained():
-                self._put_instead(dear())
+                self._put_instead(repair)
         return "explained" if self._is_explained() else "tried-all"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
@@ -182,9 +173,6 @@ class _Search:
             return trials.fewest_in_float(least)
         except QuantmedicError:
             return None
-
-    def _sixteen_bit(self) -> Repair | None:
-        return next(iter(general_repairs(["sixteen-bit"], self._trials.case, self._trials.facts)), None)
 
     def _put_instead(self, repair: Repair | None) -> None:
         """A dear repair takes the place of the whole chain where that is clearly not enough."""

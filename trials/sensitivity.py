@@ -14,10 +14,10 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.engine.case.records import Case, CaseRecord, RunRecord
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord, SensitivityUnit
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.trials.measure import Bench, Measured
 from quantmedic.trials.split import samples_of

@@ -12,8 +12,8 @@ from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import forms_of
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.tensors import grid_of
 

@@ -20,11 +20,12 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.change import Change, change_of
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit, left_integer
@@ -53,7 +54,7 @@ class _Half:
             repair.change if repair.data else change_of(repair.kind, self.case, self.facts, repair.targets)
             for repair in repairs
         )
-        return reduce(Change.joined, changes, Change())
+        return reduce(Change.join, changes, Change())
 
 
 class Trials:

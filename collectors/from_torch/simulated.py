@@ -14,7 +14,7 @@ from quantmedic.collectors.from_torch.trace import Place, TorchGraph
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import Change, WeightForm
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.tensors import grid_of
 
 Float32 = NDArray[np.float32]

@@ -12,7 +12,7 @@ from quantmedic.collectors.measure.observer import Options
 from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
-from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.formulas.change import Change
 
 Float32 = NDArray[np.float32]
 #: Samples that are simulated; between these, as many as a run's time allows.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.originals import Original, bias_of, is_turned, original_of, output_axis, weight_of
-from quantmedic.engine.diagnosis.change import WeightForm
+from quantmedic.engine.formulas.change import WeightForm
 from quantmedic.engine.formulas.simulate import SHRINK
 
 Float32 = NDArray[np.float32]

@@ -41,12 +41,12 @@ class MetricTrial(Record):
 class TrialRecord(Record):
     """One remedy on a copy of the quantized model.
 
-    ``key`` is that of the repair in the simulation (`engine.suspects.Repair`), ``after`` those of the repairs that the
-    copy held already: the gain is what this one adds to them.
+    ``key`` is that of the repair in the simulation (`engine.diagnosis.suspects.Repair`). ``after`` holds the keys of
+    the repairs that the copy had already: the gain is what this one adds to them.
     """
 
     key: str
-    kind: str = Field(description="what was changed: a key of CHANGES or HALVES, repaired-data or float-set")
+    kind: str = Field(description="what was changed: a kind of engine/rules/remedy_kinds.py")
     detail: str | None = Field(default=None, description="what was done to the data, or to which layers, in words")
     nodes: tuple[str, ...] = Field(default=(), description="nodes of the float model left in float, for no cause")
     after: tuple[str, ...] = ()

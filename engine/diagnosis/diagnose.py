@@ -9,7 +9,6 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.diagnosis.layer_rows import layer_rows
 from quantmedic.engine.diagnosis.outcomes import outcomes_of
 from quantmedic.engine.diagnosis.prediction import Prediction
@@ -17,6 +16,7 @@ from quantmedic.engine.diagnosis.previous import Before, compare, rank_tried
 from quantmedic.engine.diagnosis.proved import proof_of
 from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.suspects import Repairs, suspects_of
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.garbage import uncollected
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate

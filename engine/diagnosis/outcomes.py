@@ -7,10 +7,11 @@ from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.remedies import Advice, Recovery, Withheld
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.diagnosis.prediction import Prediction, is_faithful, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
-from quantmedic.engine.rules.rule import BOUNDS, RuleBase
+from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.rules.remedy_kinds import BOUNDS
+from quantmedic.engine.rules.rule import RuleBase
 
 
 class Outcome(NamedTuple):

@@ -6,30 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from quantmedic.engine.case.facts import FLOAT_ALONE
-from quantmedic.engine.case.proof import FLOAT_SET, REPAIRED_DATA, TrialRecord
+from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Configuration, Prescription, Step, TrialRow
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet
 from quantmedic.engine.rules.options import WIDTH, Form, Language, merge, write
+from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rule import Mark, RuleBase, Snippet
 from quantmedic.engine.rules.toolchain import Toolchain, choose
 from quantmedic.engine.text import inert
 
-#: Remedies that do to the whole network what a trial of this kind did, whatever the cause.
-GENERAL_REMEDIES = {
-    "recalibrate": "recalibrate-on-proper-data",
-    "best-range": "search-calibration-methods",
-    "best-weight-range": "weight-threshold-search",
-    "per-channel-weights": "per-channel-weights",
-    "float-bias": "protect-int32-bias",
-    "sixteen-bit": "activations-16-bit",
-    "percentile-range": "limit-activation-range",
-    "kl-range": "limit-activation-range",
-    "requantized": "requantize-this-model",
-    FLOAT_SET: "keep-layers-float",
-}
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
@@ -80,15 +68,18 @@ def _wanted(diagnosis: Diagnosis, base: RuleBase) -> list[_Choice]:
 
 def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> _Choice:
     """What the rules advise for a link of the chain: of every cause the remedy that it was a trial of."""
-    kind = "recalibrate" if row.trial.kind == REPAIRED_DATA else row.trial.kind
+    kind = REMEDY_KINDS.get(row.trial.kind)
+    if kind is not None and kind.advised_as is not None:
+        kind = REMEDY_KINDS[kind.advised_as]
     advised: list[tuple[CauseReport | None, Advice]] = []
     for cause in (each for each in diagnosis.causes if each.cause in row.causes):
         same = [advice for advice in cause.remedies if advice.title == row.remedy]
-        same += [advice for advice in cause.remedies if advice.simulate == kind]
+        same += [advice for advice in cause.remedies if kind is not None and advice.simulate == kind.name]
         advised += [(cause, advice) for advice in same[:1]]
-    if not advised and GENERAL_REMEDIES.get(kind) in base.remedies:
+    general = kind.everywhere.remedy if kind is not None and kind.everywhere is not None else None
+    if not advised and general is not None and general in base.remedies:
         types = [layer.op_type for layer in diagnosis.layers]
-        advised = [(None, general_advice(base.remedies[GENERAL_REMEDIES[kind]], types, row.trial.nodes))]
+        advised = [(None, general_advice(base.remedies[general], types, row.trial.nodes))]
     return _Choice(advised, row.remedy, row.trial)
 
 

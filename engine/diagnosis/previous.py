@@ -11,12 +11,12 @@ from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.engine.errors import CaseError
+from quantmedic.engine.formulas.range_moves import SAME
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
+from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rule import Remedy, RuleBase
 
-#: Scales and ends of ranges that differ by less, relative to the wider range, are the same setting.
-SAME = 0.01
 #: Share of a cause's subjects that a remedy has to be tried on before its failure speaks against the cause.
 TRIED_SHARE = 0.5
 EXAMPLES_SHOWN = 3
@@ -322,8 +322,9 @@ def _applied(remedy: Remedy, subjects: set[str], past: Before, facts: CaseFacts,
 
 def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: Before, facts: CaseFacts) -> bool:
     """By the setting that it changes; ranges count only if they moved as it moves them, for any calibration does."""
-    if isinstance(old, TensorFacts) and isinstance(new, TensorFacts) and remedy.simulate in _RANGES:
-        return _RANGES[remedy.simulate](old, new)
+    moves = REMEDY_KINDS[remedy.simulate].moves if remedy.simulate is not None else None
+    if moves is not None and isinstance(old, TensorFacts) and isinstance(new, TensorFacts):
+        return moves(old, new)
     if isinstance(old, DatasetFacts) and old.role is not None:
         if old.role not in past.shared:  # One of the cases lacks the set: nothing tells what became of it.
             return False
@@ -333,38 +334,6 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: Before, facts: Ca
         return False
     settings = [path for path in remedy.now if isinstance(old, DatasetFacts) or _SETTING.search(path)]
     return any(differs(look_up(path, old, past.facts.model), look_up(path, new, facts.model)) for path in settings)
-
-
-def _widened(old: TensorFacts, new: TensorFacts) -> bool:
-    """The range reaches further on one side, and no less far on the other."""
-    then, now = _range(old), _range(new)
-    if then is None or now is None:
-        return False
-    slack = SAME * (then[1] - then[0])
-    below, above = then[0] - now[0], now[1] - then[1]
-    return max(below, above) > slack and min(below, above) >= -slack
-
-
-def _approached(old: TensorFacts, new: TensorFacts) -> bool:
-    """The range came nearer to the one that was predicted best for the previous case."""
-    then, now = _range(old), _range(new)
-    low, high = old.data.predicted_best_low, old.data.predicted_best_high
-    if then is None or now is None or low is None or high is None:
-        return False
-    before, after = (abs(ends[0] - low) + abs(ends[1] - high) for ends in (then, now))
-    return before - after > SAME * (then[1] - then[0])
-
-
-#: How ranges move under the remedies that set them, by what predicts these.
-_RANGES: dict[str | None, Callable[[TensorFacts, TensorFacts], bool]] = {
-    "best-range": _approached,
-    "full-range": _widened,
-}
-
-
-def _range(tensor: TensorFacts) -> tuple[float, float] | None:
-    quantizer = tensor.quantizer
-    return None if quantizer.low is None or quantizer.high is None else (quantizer.low, quantizer.high)
 
 
 def _views(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:

@@ -5,23 +5,8 @@ from typing import Protocol
 
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
 from quantmedic.engine.contract.remedies import Advice, Proof, TrialRow
-from quantmedic.engine.diagnosis.change import WITHOUT_ACTIVATIONS, WITHOUT_WEIGHTS
 from quantmedic.engine.diagnosis.suspects import Suspect
-
-#: What is tried on the whole network, whatever the cause.
-GENERAL_TITLES = {
-    "recalibrate": "new ranges for all activations, from the validation inputs",
-    "best-range": "ranges of least squared error for all activations",
-    "percentile-range": "ranges of the 99.99th percentile for all activations",
-    "kl-range": "ranges of least divergence (KL) for all activations",
-    "best-weight-range": "weights rounded anew on their best ranges",
-    "per-channel-weights": "per-channel weights everywhere",
-    "float-bias": "float biases everywhere",
-    "sixteen-bit": "16-bit activations everywhere",
-    "requantized": "ranges, weights and biases made anew from the float model",
-}
-#: What is tried in place of remedies that need a toolchain.
-BOUND_TITLES: dict[str, str] = {"float-weights": "weights in float", "float-tensors": "activations in float"}
+from quantmedic.engine.rules.remedy_kinds import HALVES, REMEDY_KINDS
 
 
 class Named(Protocol):
@@ -38,10 +23,9 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
     """The proof with the names of what was tried; None where nothing was tried."""
     if record is None:
         return None
-    halves = (WITHOUT_WEIGHTS, WITHOUT_ACTIVATIONS)
-    alone = [trial for trial in record.trials if not trial.after and trial.kind not in halves]
+    alone = [trial for trial in record.trials if not trial.after and trial.kind not in HALVES]
     links = record.links()
-    weights, activations = (next((t for t in record.trials if t.kind == half), None) for half in halves)
+    weights, activations = (next((t for t in record.trials if t.kind == half), None) for half in HALVES)
     return Proof(
         dataset=record.dataset,
         fitted=record.fitted,
@@ -64,9 +48,11 @@ def _row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[Named
         known = [trial.key.partition(":")[2]]
     named = [cause for cause in causes if cause.cause in known]
     titles = [advice.title for cause in named for advice in cause.remedies if advice.simulate == trial.kind]
-    if trial.kind in BOUND_TITLES:
-        titles = [f"{BOUND_TITLES[trial.kind]}, the most that could be gained here by: {title}" for title in titles]
-    title = trial.detail or next(iter(titles), GENERAL_TITLES.get(trial.kind, trial.kind))
+    kind = REMEDY_KINDS.get(trial.kind)
+    if kind is not None and kind.bound is not None:
+        titles = [f"{kind.bound}, the most that could be gained here by: {title}" for title in titles]
+    general = kind.everywhere.title if kind is not None and kind.everywhere is not None else trial.kind
+    title = trial.detail or next(iter(titles), general)
     return TrialRow(causes=tuple(cause.cause for cause in named), remedy=title, trial=trial)
 
 

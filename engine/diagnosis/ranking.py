@@ -8,10 +8,10 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.causes import CauseReport, Explained
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.diagnosis.cause_report import cause_report
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.diagnosis.outcomes import Outcome, with_recoveries
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.suspects import Suspect
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, RuleBase, Severity
 

@@ -21,8 +21,8 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.records import Case, OperatorRecord
-from quantmedic.engine.diagnosis.change import Change, WeightForm
 from quantmedic.engine.diagnosis.prediction import Prediction, heals
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.derive import assemble
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, noises, predict_sqnrs
 from quantmedic.engine.formulas.tensors import (

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, OperandFacts, OutputFacts, TensorFacts
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.diagnosis.advice import advise
-from quantmedic.engine.diagnosis.change import Change, Targets, change_of, everything, targets_of
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, predict
+from quantmedic.engine.formulas.change import Change, Targets, everything
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
-from quantmedic.engine.rules.rule import BOUNDS, SEVERITIES, RuleBase
+from quantmedic.engine.rules.remedy_kinds import BOUNDS, change_of
+from quantmedic.engine.rules.rule import SEVERITIES, RuleBase
 
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
 MAX_SUSPECTS, MAX_REMEDIES = 12, 3
@@ -80,6 +81,32 @@ def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect
             grouped.setdefault(finding.rule.cause, []).append(finding)
     found = [Suspect(cause, tuple(own), repairs(own)) for cause, own in grouped.items()]
     return sorted(found, key=lambda s: min(SEVERITIES.index(f.rule.severity) for f in s.findings))
+
+
+def targets_of(findings: Iterable[Finding], case: Case, facts: CaseFacts) -> Targets:
+    """Tensors and operators that findings speak of; a finding about data or the whole model means all of them."""
+    tensors: dict[int, None] = {}
+    operators: dict[int, None] = {}
+    number = {id(tensor): i for i, tensor in enumerate(facts.tensors)}
+    place = {id(layer): i for i, layer in enumerate(facts.layers)}
+    named = {op.name: i for i, op in enumerate(case.record.operators)}
+    writer = {i: k for k, op in enumerate(case.record.operators) for i in op.outputs if i is not None}
+    for finding in findings:
+        match finding.view:
+            case TensorFacts() as view:
+                tensors[number[id(view)]] = None
+            case OutputFacts() as view if id(view.tensor) in number:
+                tensors[number[id(view.tensor)]] = None
+            case LayerFacts() as view:
+                operators[place[id(view)]] = None
+            case OperandFacts() as view:
+                operators[named[view.layer or ""]] = None
+            case _:
+                tensors |= dict.fromkeys(range(len(facts.tensors)))
+                operators |= dict.fromkeys(range(len(facts.layers)))
+    operators |= {writer[i]: None for i in tensors if i in writer}
+    tensors |= {i: None for k in operators for i in case.record.operators[k].outputs if i is not None}
+    return Targets(tuple(tensors), tuple(operators))
 
 
 def repairs_of(findings: Sequence[Finding], base: RuleBase, case: Case, facts: CaseFacts) -> tuple[Repair, ...]:
@@ -172,4 +199,4 @@ def _together(repairs: Sequence[Repair]) -> tuple[str, Change]:
     if len(repairs) == 1:
         return repairs[0].key, repairs[0].change
     changes = [repair.change for repair in repairs]
-    return f"together:{_digest(changes)}", reduce(Change.joined, changes, Change())
+    return f"together:{_digest(changes)}", reduce(Change.join, changes, Change())

@@ -319,5 +319,5 @@ def _suffix(unit: str) -> str:
 
 def rounded_up(samples: int) -> int:
     """A number of samples to two digits: more would claim what nobody knows."""
-    step = 10 ** max(len(str(samples)) - 2, 0)
+    step: int = 10 ** max(len(str(samples)) - 2, 0)
     return -(-samples // step) * step

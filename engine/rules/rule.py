@@ -26,6 +26,7 @@ from pydantic import (
 from quantmedic.engine.case.facts import SCOPES, FailureFacts, Scope, SearchFacts, SettingsFacts, fact_paths
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import FIELD, Form, Options, asked_fields
+from quantmedic.engine.rules.remedy_kinds import Simulation
 from quantmedic.engine.rules.toolchain import Toolchain
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -45,35 +46,6 @@ COMPARISONS: dict[str, str] = {
 Mark = Literal["run", "source", "documentation"]
 #: Scopes whose facts can decide about a remedy.
 RemedyScope = Literal["model", "dataset", "layer", "tensor"]
-#: Predictions of a remedy's effect: keys of the simulations.
-Simulation = Literal[
-    "recalibrate",
-    "best-range",
-    "full-range",
-    "asymmetric-range",
-    "sixteen-bit",
-    "float",
-    "no-quantizer",
-    "float-with-inputs",
-    "group-float",
-    "per-channel-weights",
-    "best-weight-range",
-    "eight-bit-weights",
-    "float-bias",
-    "requantized",
-    "percentile-range",
-    "kl-range",
-    "mask-range",
-    "unit-range",
-    "separate-operands",
-    "fused",
-    "float-inputs",
-    "float-weights",
-    "float-tensors",
-]
-#: Simulations of what a remedy would do at best: it is not simulated itself, but what it repairs is taken away.
-BOUNDS: tuple[Simulation, ...] = ("float-weights", "float-tensors")
-SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
 #: Fields of a snippet that become lists of names, of the float model unless said otherwise, and what they hold.
 NAME_FIELDS: dict[str, str] = {
     "layers": "the layers concerned",
@@ -300,7 +272,9 @@ class Remedy(Data):
     in_force: Node | None = Field(default=None, description="true on every subject: already done, never advised")
     withheld: tuple[Withhold, ...] = ()
     values: Mapping[str, str | tuple[str, ...]] = Field(default={}, description="fields of snippets from facts")
-    simulate: Simulation | None = Field(default=None, description="prediction of its effect; None: not predictable")
+    simulate: Simulation | None = Field(
+        default=None, description="kind of its change; None: its effect cannot be predicted"
+    )
     snippets: tuple[Snippet, ...] = ()
 
     def conditions(self) -> Iterable[Condition]:

@@ -157,7 +157,7 @@ def direction_of(signs: Iterable[Direction | None]) -> Direction | Literal["mixe
     known = {sign for sign in signs if sign is not None}
     if {"better", "worse"} <= known:
         return "mixed"
-    return next((sign for sign in ("better", "worse", "same") if sign in known), None)  # type: ignore[return-value]
+    return next((sign for sign in ("better", "worse", "same") if sign in known), None)
 
 
 def answer(

@@ -14,7 +14,6 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.change import HALVES, Change
 from quantmedic.engine.diagnosis.diagnose import Provenance
 from quantmedic.engine.diagnosis.diagnose import diagnose as _diagnose
 from quantmedic.engine.diagnosis.inspection import Inspection
@@ -23,10 +22,12 @@ from quantmedic.engine.diagnosis.previous import Before, before, refuse_other_fl
 from quantmedic.engine.diagnosis.repair import repaired
 from quantmedic.engine.diagnosis.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rule import RuleBase, load_rules
 from quantmedic.engine.rules.toolchain import named
 

@@ -35,7 +35,7 @@ from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.weights import bias_facts
 from quantmedic.engine.case.records import Case, CaseRecord
-from quantmedic.engine.diagnosis.change import Change
+from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.onnx_edit import edit
 
 Array = NDArray[Any]

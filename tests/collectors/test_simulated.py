@@ -28,9 +28,10 @@ from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.pair.weight_forms import best_rounded, rounded
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case, RunRecord
-from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db, simulation_gap_db
+from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rule import RuleBase
 
 Images = NDArray[np.float32]
@@ -132,7 +133,7 @@ def test_network_without_any_quantizer_is_the_float_one(
     case, simulation = measured(float_path, target, validation)
     facts = derive(case, base)
     every = Targets(tuple(range(len(facts.tensors))), tuple(range(len(facts.layers))))
-    assert sum(simulation.run(CHANGES["float"](case, facts, every)).noise) < 1e-9
+    assert sum(simulation.run(change_of("float", case, facts, every)).noise) < 1e-9
 
 
 @pytest.mark.parametrize(
@@ -156,7 +157,7 @@ def test_other_weights_recover_what_was_foretold(
     case, simulation = measured(float_path, before, validation)
     facts = derive(case, base)
     every = Targets(operators=tuple(range(len(facts.layers))))
-    run = simulation.run(CHANGES[remedy](case, facts, every))
+    run = simulation.run(change_of(remedy, case, facts, every))
     real = deployed_sqnr_db(float_path, after, validation)
     assert real > deployed_sqnr_db(float_path, before, validation) + 3
     assert foretold_sqnr_db(simulation, run) == pytest.approx(real, abs=1.0)
@@ -170,7 +171,7 @@ def test_recalibration_recovers_what_was_foretold(
     before = quantized(float_path, tmp_path / "before.onnx", wrong)
     after = quantized(float_path, tmp_path / "after.onnx", validation)
     case, simulation = measured(float_path, before, validation)
-    run = simulation.run(CHANGES["recalibrate"](case, derive(case, base), Targets()))
+    run = simulation.run(change_of("recalibrate", case, derive(case, base), Targets()))
     real = deployed_sqnr_db(float_path, after, validation)
     assert real > deployed_sqnr_db(float_path, before, validation) + 6
     assert foretold_sqnr_db(simulation, run) == pytest.approx(real, abs=1.0)
@@ -208,7 +209,7 @@ def test_noise_in_few_small_columns_is_not_hidden_by_large_ones(tmp_path: Path) 
     assert foretold_sqnr_db(simulation, simulation.record.deployed) < 10
     facts = derive(case, quantmedic.load_rulebase())
     joint = next(i for i, layer in enumerate(facts.layers) if layer.op_type == "Concat")
-    separate = CHANGES["separate-operands"](case, facts, Targets(case.record.operators[joint].outputs, (joint,)))
+    separate = change_of("separate-operands", case, facts, Targets(case.record.operators[joint].outputs, (joint,)))
     assert foretold_sqnr_db(simulation, simulation.run(separate)) > 25
 
 

@@ -43,10 +43,11 @@ from quantmedic.collectors.measure.observer import Options  # noqa: E402
 from quantmedic.collectors.measure.simulation import Simulation  # noqa: E402
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
-from quantmedic.engine.diagnosis.change import Change, change_of, everything  # noqa: E402
 from quantmedic.engine.errors import ModelError  # noqa: E402
+from quantmedic.engine.formulas.change import Change, everything  # noqa: E402
 from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.formulas.simulate import Grid  # noqa: E402
+from quantmedic.engine.rules.remedy_kinds import change_of  # noqa: E402
 from quantmedic.trials.edit import edit  # noqa: E402
 
 LAYERS = {

@@ -253,7 +253,7 @@ def test_a_rule_whose_findings_name_no_layer_cannot_have_a_remedy_that_only_name
         ("withheld: [{when: {fact: opset, lt: 13}, because: 'opset {'}]", "the reason is broken"),
         ("values: {most: weight.absmax}, scope: layer", "unknown fact 'weight.absmax'"),
         ("snippets: [{toolchain: t, code: '{layer_names}'}]", "unknown field 'layer_names'"),
-        ("simulate: more-bits", "Input should be 'recalibrate'"),
+        ("simulate: more-bits", "unknown kind of change 'more-bits'"),
         ("snippets: [{toolchain: t, code: c, mark: seen}]", "Input should be 'run', 'source' or 'documentation'"),
         ("scope: operand", "Input should be 'model'"),
     ],

@@ -24,11 +24,12 @@ from quantmedic.engine.case.records import (
     TensorRecord,
 )
 from quantmedic.engine.decibels import sqnr_of_nmse
-from quantmedic.engine.diagnosis.change import CHANGES, Targets
 from quantmedic.engine.diagnosis.repair import repaired
+from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.derive import derive, is_degraded
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.formulas.tensors import error_facts
+from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rule import RuleBase, load_rules
 
 few = settings(max_examples=40, deadline=None)
@@ -470,7 +471,7 @@ NARROW = [per_tensor(-5, 5), per_tensor(-1, 1), per_tensor(0, 1), per_tensor(-20
 
 
 def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
-    return repaired(case, facts, base, CHANGES["recalibrate"](case, facts, Targets()), None)
+    return repaired(case, facts, base, change_of("recalibrate", case, facts, Targets()), None)
 
 
 def test_recalibration_takes_the_range_of_the_values() -> None:

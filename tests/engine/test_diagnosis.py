@@ -8,10 +8,10 @@ import pytest
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.change import Change, Targets
 from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose, drop_class, evidence_strength
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.suspects import Repair, simulate, suspects_of
+from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.rules.evaluate import Finding, evaluate
 from quantmedic.engine.rules.rule import RuleBase, load_rules

@@ -30,10 +30,10 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.check import GoneFinding
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof, TrialRow
-from quantmedic.engine.diagnosis.change import Change, Targets
 from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.rules.rule import Condition, Cost, Remedy, Rule, RuleBase, Snippet, Threshold, Withhold
 

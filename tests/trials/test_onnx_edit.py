@@ -12,9 +12,10 @@ from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType
 
 from quantmedic.demo import patient
-from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.rules.remedy_kinds import SIMULATIONS
 from quantmedic.trials.onnx_draft import Draft
 from quantmedic.trials.onnx_edit import edit, left_integer
 from quantmedic.trials.onnx_qdq import to_qdq
@@ -36,7 +37,7 @@ def demo() -> Bench:
 
 
 @pytest.mark.parametrize("part", ["all", "every other"])
-@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("kind", SIMULATIONS)
 def test_edited_demo_is_as_noisy_as_foretold(demo: Bench, kind: str, part: str) -> None:
     targets = demo.every
     if part == "every other":
@@ -156,14 +157,14 @@ def test_change_of_nothing_gives_the_same_model(demo: Bench) -> None:
 
 def test_remedies_on_top_of_each_other_are_one_change(demo: Bench) -> None:
     calibrated, per_channel = demo.change("recalibrate"), demo.change("per-channel-weights")
-    both = calibrated.joined(per_channel)
+    both = calibrated.join(per_channel)
     assert agree(demo.edited_db(both), demo.simulated_db(both))
     assert left_integer(demo.models, demo.case, demo.edit(both).model, both) == ()
 
 
 def test_the_model_given_is_never_touched(demo: Bench) -> None:
     before = demo.models.quantized.model.SerializeToString()
-    for kind in CHANGES:
+    for kind in SIMULATIONS:
         if change := demo.change(kind):
             demo.edit(change)
     assert demo.models.quantized.model.SerializeToString() == before

@@ -28,8 +28,8 @@ from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from quantmedic.collectors.from_onnx.simulated import MIN_OPSET
-from quantmedic.engine.diagnosis.change import Change, WeightForm
 from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_edit import edit, left_integer
 

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from onnxruntime.quantization import QuantType
 
 from quantmedic.collectors.from_onnx.session import executed_types
-from quantmedic.engine.diagnosis.change import Change, WeightForm
+from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.onnx_edit import left_integer
 
 FORMS: tuple[WeightForm, ...] = ("float", "per-channel", "best-range", "eight-bit")
@@ -126,7 +126,7 @@ def test_float_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtim
     rounded = is_rounded(found, edited.model, "scores")
     assert [words.split(":")[0] for words in edited.unedited] == ["the float input of scores"] * rounded
     layer = {found.layer("scores"): "float"}
-    assert found.edit(inputs.joined(Change(weights=layer))).unedited == ()
+    assert found.edit(inputs.join(Change(weights=layer))).unedited == ()
 
 
 def test_16_bit_input_beside_coded_weights_is_said_to_be_rounded_where_the_runtime_does(tmp_path: Path) -> None:

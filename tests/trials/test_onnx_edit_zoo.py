@@ -8,7 +8,7 @@ from builders.trial_bench import Bench, agree
 from zoo.networks import NETWORKS
 from zoo.patient import healthy
 
-from quantmedic.engine.diagnosis.change import Targets
+from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.onnx_edit import left_integer
 
 KINDS = ("recalibrate", "best-range", "sixteen-bit", "float", "float-weights", "per-channel-weights", "group-float")

@@ -18,8 +18,8 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.change import Change
 from quantmedic.engine.errors import ModelError, OutputError
+from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import trial
 from quantmedic.trials.onnx_edit import Edited, edit
 

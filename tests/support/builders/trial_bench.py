@@ -19,10 +19,11 @@ from quantmedic.collectors.measure.observer import Options
 from quantmedic.collectors.measure.plan import feed_of
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.diagnosis.change import CHANGES, Change, Targets
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
+from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.trials.onnx_edit import Edited, edit
 
 Array = NDArray[Any]
@@ -70,7 +71,7 @@ class Bench:
         return next(k for k, op in enumerate(self.case.record.operators) if name in (op.name, op.quantized_name))
 
     def change(self, kind: str, targets: Targets | None = None) -> Change:
-        return CHANGES[kind](self.case, self.facts, targets or self.every)
+        return change_of(kind, self.case, self.facts, targets or self.every)
 
     def edit(self, change: Change) -> Edited:
         """The edited model, which is sound."""

@@ -1,0 +1,250 @@
+"""What a remedy would change in the quantized model, as data, and the functions that fit such a change to a case.
+
+A change names tensors and operators by their place in the case. So one description serves three purposes: facts are
+predicted with it, the network is simulated with it, and copies of the quantized model are edited by it. The functions
+are listed in `engine/rules/remedy_kinds.py`.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas.methods import method_grids
+from quantmedic.engine.formulas.simulate import Grid, best_grids, grids_over
+from quantmedic.engine.formulas.tensors import (
+    bin_tables,
+    extremes,
+    grid_of,
+    is_signed_grid,
+    main_role,
+    seen_tensors,
+    tensor_bins,
+)
+
+#: So far below the lowest value a softmax gives less than 1e-7 of the highest.
+SILENT = 16.0
+#: How the weights of a layer are stored instead.
+WeightForm = Literal["float", "per-channel", "best-range", "eight-bit"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a remedy is applied to, by index into the case's tables."""
+
+    tensors: tuple[int, ...] = ()
+    operators: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """New grids of activations (None: left in float) and new forms of weights.
+
+    ``biases`` are operators whose bias and other small constants, such as the gain of a normalization, stay float.
+    """
+
+    grids: Mapping[int, Grid | None] = field(default_factory=dict)
+    weights: Mapping[int, WeightForm] = field(default_factory=dict)
+    biases: frozenset[int] = frozenset()
+
+    def join(self, other: "Change") -> "Change":
+        """Both changes; where they disagree, the other one's grid or form is taken."""
+        return Change({**self.grids, **other.grids}, {**self.weights, **other.weights}, self.biases | other.biases)
+
+    def __bool__(self) -> bool:
+        return bool(self.grids or self.weights or self.biases)
+
+
+#: Fits a change to what a case holds, for these targets.
+ChangeFunction = Callable[[Case, CaseFacts, Targets], Change]
+
+
+def _with_fixed_grid(targets: Targets, facts: CaseFacts) -> list[int]:
+    """Target tensors with a fixed grid per tensor."""
+    return [i for i in targets.tensors if grid_of(facts.tensors[i].quantizer) is not None]
+
+
+def _min_max_grids(
+    case: Case, facts: CaseFacts, indices: Sequence[int], *, bits: int | None = None, symmetric: bool | None = None
+) -> dict[int, Grid]:
+    """Min-max grids over the values seen, of the bits and symmetry in force unless others are given."""
+    low, high = extremes(case.statistics[main_role(case)])
+    kept = [i for i in indices if np.isfinite(low[i]) and np.isfinite(high[i])]
+    quantizers = [facts.tensors[i].quantizer for i in kept]
+    widths = np.array([bits or q.bits or 8 for q in quantizers], np.int64)
+    signed = np.array([is_signed_grid(q) if symmetric is None else symmetric for q in quantizers], bool)
+    grids = grids_over(low[kept], high[kept], widths, signed) if kept else np.zeros((3, 0))
+    return {i: Grid(*column) for i, column in zip(kept, grids.T.tolist(), strict=True) if column[2] > 0}
+
+
+def recalibrate(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return full_range(case, facts, _all_tensors(facts))
+
+
+def full_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_min_max_grids(case, facts, _with_fixed_grid(targets, facts)))
+
+
+def asymmetric_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_min_max_grids(case, facts, _with_fixed_grid(targets, facts), symmetric=False))
+
+
+def sixteen_bit(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(_min_max_grids(case, facts, _with_fixed_grid(targets, facts), bits=16, symmetric=False))
+
+
+def best_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    statistics = case.statistics[main_role(case)]
+    wanted = set(_with_fixed_grid(targets, facts))
+    seen = [i for i in seen_tensors(statistics) if i in wanted]
+    grids: dict[int, Grid] = {}
+    for part, bins in bin_tables(case, main_role(case), seen):
+        quantizers = [facts.tensors[i].quantizer for i in part]
+        bits = np.array([q.bits or 8 for q in quantizers], np.int64)
+        signed = np.array([is_signed_grid(q) for q in quantizers], bool)
+        found, _ = best_grids(bins, np.arange(len(part)), bits, signed)
+        grids |= {i: Grid(*column) for i, column in zip(part, found.T.tolist(), strict=True) if column[2] > 0}
+    return Change(grids)
+
+
+def _method_range(method: str) -> ChangeFunction:
+    """The ranges of a calibration method of ``method_grids``."""
+
+    def change(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+        grids: dict[int, Grid] = {}
+        for i in _with_fixed_grid(targets, facts):
+            bins, quantizer = tensor_bins(case, main_role(case), i), facts.tensors[i].quantizer
+            if bins is not None:
+                found = method_grids(bins, quantizer.bits or 8, symmetric=is_signed_grid(quantizer))
+                grids |= {i: found[method]} if method in found else {}
+        return Change(grids)
+
+    return change
+
+
+percentile_range = _method_range("percentile-99.99")
+kl_range = _method_range("kl")
+
+
+def mask_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Ranges that end below the values beside a huge negative mask, where a softmax no longer sees the difference."""
+    grids: dict[int, Grid] = {}
+    for i in _with_fixed_grid(targets, facts):
+        bins = tensor_bins(case, main_role(case), i)
+        least = float(bins.lowest[0]) if bins is not None else 0.0
+        beside = bins.part(least / 2, math.inf) if bins is not None and least < 0 else None
+        if beside is not None:
+            low, high = min(float(beside.low[0]), 0.0), max(float(beside.high[-1]), 0.0)
+            bits = facts.tensors[i].quantizer.bits or 8
+            grids[i] = Grid.over(low - SILENT, high, bits, symmetric=False)
+    return Change(grids)
+
+
+def unit_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    grids = {i: 2 ** (facts.tensors[i].quantizer.bits or 8) for i in _with_fixed_grid(targets, facts)}
+    return Change({i: Grid(0.0, (codes - 1) / codes, 1.0 / codes) for i, codes in grids.items()})
+
+
+def no_quantizer(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Activations in float, and with them the constants of operators without weights."""
+    plain = frozenset(targets.operators) - set(_with_weights(targets, facts))
+    return Change(dict.fromkeys(_with_fixed_grid(targets, facts)), biases=plain)
+
+
+def in_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    weights: dict[int, WeightForm] = dict.fromkeys(_with_weights(targets, facts), "float")
+    return Change(dict.fromkeys(_with_fixed_grid(targets, facts)), weights, frozenset(targets.operators))
+
+
+def float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The layers, and what they read: a network's input is rounded by no layer."""
+    inputs = _read_by(case, targets.operators).tensors
+    return in_float(case, facts, Targets(tuple(sorted({*inputs, *targets.tensors})), targets.operators))
+
+
+def group_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The layers, and the layers without weights around them: what they read is left in float too."""
+    named = {op.name: k for k, op in enumerate(case.record.operators)}
+    feeders = [named[name] for k in targets.operators for name in facts.layers[k].feeders if name in named]
+    operators = tuple(dict.fromkeys([*targets.operators, *feeders]))
+    tensors = {i for k in operators for i in case.record.operators[k].outputs if i is not None}
+    return in_float(case, facts, Targets(tuple(sorted(tensors | set(targets.tensors))), operators))
+
+
+def fuse(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """One operator instead of the group: what the group reads is not quantized for it either."""
+    group = group_float(case, facts, targets)
+    members = {k for k, op in enumerate(case.record.operators) if set(op.outputs) & set(group.grids)}
+    return group.join(no_quantizer(case, facts, _read_by(case, members)))
+
+
+def float_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """What the operators read is not quantized: they are joined with what writes it."""
+    return no_quantizer(case, facts, _read_by(case, targets.operators))
+
+
+def separate_operands(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The joint tensor stays float, and every operand gets a range of its own."""
+    operands = full_range(case, facts, _read_by(case, targets.operators))
+    return operands.join(no_quantizer(case, facts, targets))
+
+
+def requantize(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Everything made anew from the float model: ranges, weights and biases, in as many bits as before."""
+    every = everything(facts)
+    weights: dict[int, WeightForm] = dict.fromkeys(_with_weights(every, facts), "best-range")
+    return full_range(case, facts, every).join(Change(weights=weights, biases=frozenset(every.operators)))
+
+
+def _all_tensors(facts: CaseFacts) -> Targets:
+    return Targets(tuple(range(len(facts.tensors))))
+
+
+def _read_by(case: Case, operators: Iterable[int]) -> Targets:
+    """The tensors that operators read."""
+    read = {i for k in operators for i in case.record.operators[k].inputs if i is not None}
+    return Targets(tuple(sorted(read)))
+
+
+def _with_weights(targets: Targets, facts: CaseFacts) -> list[int]:
+    return [k for k in targets.operators if facts.layers[k].weight.quantizer.bits is not None]
+
+
+def _weight_form(form: WeightForm) -> ChangeFunction:
+    return lambda case, facts, targets: Change(weights=dict.fromkeys(_with_weights(targets, facts), form))
+
+
+float_weights = _weight_form("float")
+per_channel_weights = _weight_form("per-channel")
+best_weight_range = _weight_form("best-range")
+
+
+def eight_bit_weights(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """With the biases made anew: what a bias was corrected by for coarser weights would be wrong for finer ones."""
+    weighted = _with_weights(targets, facts)
+    return Change(weights=dict.fromkeys(weighted, "eight-bit"), biases=frozenset(weighted))
+
+
+def float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(biases=frozenset(k for k in targets.operators if facts.layers[k].bias.bits))
+
+
+def without_activation_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Every activation in float: the noise of the weights and biases is left."""
+    return Change(dict.fromkeys(_with_fixed_grid(_all_tensors(facts), facts)))
+
+
+def without_weight_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """Every weight and bias in float: the noise of the activations is left."""
+    every = Targets(operators=tuple(range(len(facts.layers))))
+    forms: dict[int, WeightForm] = dict.fromkeys(_with_weights(every, facts), "float")
+    return Change(weights=forms, biases=frozenset(every.operators))
+
+
+def everything(facts: CaseFacts) -> Targets:
+    """All tensors and operators."""
+    return Targets(tuple(range(len(facts.tensors))), tuple(range(len(facts.layers))))

@@ -1,0 +1,234 @@
+"""The kinds of change that remedies make, one row each: how it is simulated, tried on a copy, and prescribed.
+
+A remedy of remedies.yaml names its kind under ``simulate``. Prediction, trials, proof, prescription and the comparison
+with a previous case read this table; there is no other list of kinds.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, WithJsonSchema
+
+from quantmedic.engine.case.facts import CaseFacts, TensorFacts
+from quantmedic.engine.case.proof import FLOAT_SET, REPAIRED_DATA
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.formulas import change, range_moves
+from quantmedic.engine.formulas.change import Change, ChangeFunction, Targets
+
+#: How a kind is carried out on the quantized model. Functions of ``quantmedic.trials``, which the engine cannot import.
+#: ``edit`` calls the editor of the model's framework, which lists what of a change it could not carry out.
+EDIT, REPAIR_DATA, SEARCH = "edit.edit", "data_repair.data_repair", "float_set.float_set"
+#: When a proof tries a kind on the whole network: ``late`` if all that is cheaper did not explain the loss.
+Turn = Literal["early", "late"]
+
+
+@dataclass(frozen=True)
+class Everywhere:
+    """A kind that makes sense for the whole network, whatever the cause.
+
+    Attributes:
+        title: What a report calls the trial.
+        remedy: Id of the remedy that does the same to the whole network.
+        turn: When it is tried where the causes do not explain the loss; None: not for this reason alone.
+    """
+
+    title: str
+    remedy: str
+    turn: Turn | None = None
+
+
+@dataclass(frozen=True)
+class RemedyKind:
+    """One kind of change.
+
+    Attributes:
+        name: Its name in remedies.yaml, in cases and in reports.
+        alters: What of the quantized model it alters.
+        change: Fits the change to a case: facts and network are simulated with it. None: it is not simulated.
+        trial: Function of ``quantmedic.trials`` that carries it out.
+        everywhere: How it is tried and prescribed for the whole network; None where only a cause can ask for it.
+        bound: What a trial of it takes away, where that is the most that the remedy can gain: the remedy itself needs
+            a toolchain. None where the change is what the remedy does.
+        moves: Whether the range of an activation moved as this kind moves it. None where the kind is told by settings.
+        half: The part of the quantized model whose noise it takes away, of the two changes that are no remedies.
+        advised_as: Kind under which remedies are advised that do the same, where it is not this one.
+    """
+
+    name: str
+    alters: str
+    change: ChangeFunction | None
+    trial: str = EDIT
+    everywhere: Everywhere | None = None
+    bound: str | None = None
+    moves: Callable[[TensorFacts, TensorFacts], bool] | None = None
+    half: Literal["weights", "activations"] | None = None
+    advised_as: str | None = None
+
+    @property
+    def is_remedy(self) -> bool:
+        """A remedy may name it."""
+        return self.change is not None and self.half is None
+
+
+#: Kinds for the whole network stand in the order in which a proof tries them, the cheapest first.
+_ROWS = (
+    RemedyKind(
+        "recalibrate",
+        "ranges of all activations",
+        change.recalibrate,
+        everywhere=Everywhere(
+            "new ranges for all activations, from the validation inputs", "recalibrate-on-proper-data", "early"
+        ),
+    ),
+    RemedyKind(
+        "best-range",
+        "ranges of activations",
+        change.best_range,
+        everywhere=Everywhere(
+            "ranges of least squared error for all activations", "search-calibration-methods", "early"
+        ),
+        moves=range_moves.nears_best,
+    ),
+    RemedyKind(
+        "percentile-range",
+        "ranges of activations",
+        change.percentile_range,
+        everywhere=Everywhere(
+            "ranges of the 99.99th percentile for all activations", "limit-activation-range", "early"
+        ),
+    ),
+    RemedyKind(
+        "kl-range",
+        "ranges of activations",
+        change.kl_range,
+        everywhere=Everywhere("ranges of least divergence (KL) for all activations", "limit-activation-range", "early"),
+    ),
+    RemedyKind(
+        "best-weight-range",
+        "scales of weights",
+        change.best_weight_range,
+        everywhere=Everywhere("weights rounded anew on their best ranges", "weight-threshold-search", "early"),
+    ),
+    RemedyKind(
+        "per-channel-weights",
+        "granularity of weights",
+        change.per_channel_weights,
+        everywhere=Everywhere("per-channel weights everywhere", "per-channel-weights", "early"),
+    ),
+    RemedyKind(
+        "float-bias",
+        "precision of biases",
+        change.float_bias,
+        everywhere=Everywhere("float biases everywhere", "protect-int32-bias", "early"),
+    ),
+    RemedyKind(
+        "requantized",
+        "ranges, weights and biases",
+        change.requantize,
+        everywhere=Everywhere(
+            "ranges, weights and biases made anew from the float model", "requantize-this-model", "early"
+        ),
+    ),
+    RemedyKind(
+        FLOAT_SET,
+        "precision of the fewest layers that explain the loss",
+        None,
+        SEARCH,
+        Everywhere("the fewest layers in float that explain the loss", "keep-layers-float"),
+    ),
+    RemedyKind(
+        "sixteen-bit",
+        "bits of activations",
+        change.sixteen_bit,
+        everywhere=Everywhere("16-bit activations everywhere", "activations-16-bit", "late"),
+    ),
+    RemedyKind(
+        REPAIRED_DATA,
+        "ranges of all activations, from representative inputs without their mistake",
+        None,
+        REPAIR_DATA,
+        advised_as="recalibrate",
+    ),
+    RemedyKind("full-range", "ranges of activations", change.full_range, moves=range_moves.widens),
+    RemedyKind("asymmetric-range", "symmetry of activations", change.asymmetric_range),
+    RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),
+    RemedyKind("unit-range", "ranges of activations between 0 and 1", change.unit_range),
+    RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands),
+    RemedyKind("float", "precision of layers", change.in_float),
+    RemedyKind("float-with-inputs", "precision of layers and of what they read", change.float_with_inputs),
+    RemedyKind("group-float", "precision of layers and of those that feed them", change.group_float),
+    RemedyKind("fused", "quantizers within a group that is computed as one operator", change.fuse),
+    RemedyKind("float-inputs", "quantizers of what operators read", change.float_inputs),
+    RemedyKind("no-quantizer", "quantizers of activations", change.no_quantizer),
+    RemedyKind("float-tensors", "quantizers of activations", change.no_quantizer, bound="activations in float"),
+    RemedyKind("float-weights", "precision of weights", change.float_weights, bound="weights in float"),
+    RemedyKind("eight-bit-weights", "bits of weights", change.eight_bit_weights),
+    RemedyKind(
+        "without-weight-noise", "precision of all weights and biases", change.without_weight_noise, half="weights"
+    ),
+    RemedyKind(
+        "without-activation-noise", "precision of all activations", change.without_activation_noise, half="activations"
+    ),
+)
+
+
+def check_rows(rows: Iterable[RemedyKind]) -> None:
+    """Refuse a table that contradicts itself."""
+    known: dict[str, RemedyKind] = {}
+    for row in rows:
+        if row.name in known:
+            raise ValueError(f"two rows for the kind {row.name!r}")
+        if row.change is None and row.trial == EDIT:
+            raise ValueError(f"{row.name!r} has neither a change nor a trial of its own")
+        if row.bound is not None and row.everywhere is not None:
+            raise ValueError(f"{row.name!r} is a bound: it cannot be prescribed for the whole network")
+        if row.everywhere is not None and row.everywhere.turn is not None and row.change is None:
+            raise ValueError(f"{row.name!r} has no change that could be tried on the whole network")
+        known[row.name] = row
+    for row in known.values():
+        if row.advised_as is not None and row.advised_as not in known:
+            raise ValueError(f"{row.name!r} is advised as {row.advised_as!r}, which has no row")
+
+
+check_rows(_ROWS)
+REMEDY_KINDS = MappingProxyType({row.name: row for row in _ROWS})
+#: Names that a remedy may give under ``simulate``.
+SIMULATIONS = tuple(row.name for row in _ROWS if row.is_remedy)
+#: Kinds that take away what the remedy would repair: what they gain is the most that it can gain.
+BOUNDS = tuple(row.name for row in _ROWS if row.bound is not None)
+#: Kinds that show which half of the loss comes from weights and which from activations; no remedies.
+HALVES = tuple(row.name for row in _ROWS if row.half is not None)
+
+
+def kinds_everywhere(turn: Turn) -> tuple[str, ...]:
+    """Kinds that a proof tries on the whole network, in their order."""
+    return tuple(row.name for row in _ROWS if row.everywhere is not None and row.everywhere.turn == turn)
+
+
+def change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """The change of a kind, fitted to what a case holds.
+
+    Raises:
+        KeyError: There is no such kind, or it is not simulated.
+    """
+    function = REMEDY_KINDS[kind].change
+    if function is None:
+        raise KeyError(kind)
+    return function(case, facts, targets)
+
+
+def _require_simulation(name: str) -> str:
+    if name in SIMULATIONS:
+        return name
+    near = get_close_matches(name, SIMULATIONS, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"unknown kind of change {name!r}{hint}; known: {', '.join(SIMULATIONS)}")
+
+
+#: Name of a kind that a remedy may give under ``simulate``.
+Simulation = Annotated[
+    str, AfterValidator(_require_simulation), WithJsonSchema({"enum": list(SIMULATIONS), "type": "string"})
+]
