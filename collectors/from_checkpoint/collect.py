@@ -13,13 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_checkpoint.packed_weights import (
-    PackedLayer,
-    Settings,
-    Unreadable,
-    belongs,
-    packed_layers,
-)
+from quantmedic.collectors.from_checkpoint.layer_peers import with_peers
+from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed_weights import belongs, packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import (
     EIGHT_BIT_FLOATS,
     INTEGERS,
@@ -29,13 +26,8 @@ from quantmedic.collectors.from_checkpoint.safetensors_file import (
     natural_order,
     open_checkpoint,
 )
-from quantmedic.collectors.from_checkpoint.weight_groups import (
-    Measured,
-    measure_packed,
-    measure_values,
-    peer_facts,
-    slices,
-)
+from quantmedic.collectors.from_checkpoint.weight_groups import Measured, measure_packed, measure_values
+from quantmedic.collectors.from_checkpoint.weight_slices import slices
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.pair.weight_grids import ALIKE, MIN_STRANGERS, STRANGER_SHARE
 from quantmedic.engine.case.facts import BiasFacts, CheckpointFacts, ModelFacts, WeightFacts
@@ -60,7 +52,17 @@ _MAX_THREADS = 8
 
 @dataclass
 class _Pair:
-    """Both checkpoints with what was found on the way."""
+    """Both checkpoints, and what comparing them has found.
+
+    Attributes:
+        layers: Quantized layers that can be read, by name.
+        refused: Why others cannot be read, by name.
+        names: Names in the quantized checkpoint by the name in the float one.
+        missing: Float tensors without a counterpart.
+        mismatched: Tensors that cannot be compared, and why.
+        altered: Tensors that changed although they are not quantized.
+        left: Weights that are float in both.
+    """
 
     floats: Checkpoint
     quantized: Checkpoint
@@ -84,7 +86,7 @@ class _Layer:
     is_embedding: bool
 
 
-def collect(
+def collect_checkpoints(
     float_path: Path,
     quantized_path: Path,
     *,
@@ -99,35 +101,35 @@ def collect(
         quantized_path: The same with the quantized ones.
         version: Version of quantmedic, for the record.
         threads: Processor threads; all cores up to 8 by default.
-        progress: Told after every tensor.
+        progress: Called after every tensor.
 
     Raises:
         ModelError: A checkpoint cannot be read, is of the wrong kind, or the two do not belong together.
     """
-    pair = _open(float_path, quantized_path)
+    pair = _open_pair(float_path, quantized_path)
     found: list[_Layer] = []
     ordered = sorted(pair.floats.tensors, key=natural_order)
     with ThreadPoolExecutor(min(threads or available_threads(), _MAX_THREADS)) as workers:
         for done, name in enumerate(ordered, 1):
-            found += _compared(name, pair, workers)
+            found += _compare_tensor(name, pair, workers)
             progress("weights", done, len(ordered))
     _refuse_strangers(found, pair)
     return Case(_record(found, pair, version), {})
 
 
-def _open(float_path: Path, quantized_path: Path) -> _Pair:
+def _open_pair(float_path: Path, quantized_path: Path) -> _Pair:
     floats, quantized = open_checkpoint(float_path), open_checkpoint(quantized_path)
     codes = [t.name for t in floats.tensors.values() if t.dtype in EIGHT_BIT_FLOATS or _is_code(t)]
     if codes:
         raise ModelError(
             "the float checkpoint is quantized itself",
             where=[str(float_path), f"tensor  {codes[0]}  {floats.tensors[codes[0]].dtype}"],
-            help="give the weights that were quantized, first; are the two swapped?",
+            help="give the float checkpoint first, then the quantized one; they may be swapped",
         )
     settings = Settings.of(quantized.settings)
     layers, refused = packed_layers(quantized.tensors, settings)
-    names = _renamed(floats, quantized, {**layers, **refused})
-    pair = _Pair(floats, quantized, layers, refused, names, _declared(layers, settings))
+    names = _names_by_float_name(floats, quantized, {**layers, **refused})
+    pair = _Pair(floats, quantized, layers, refused, names, _contradictions(layers, settings))
     pair.mismatched += [f"{name}: {why}" for name, why in refused.items()]
     return pair
 
@@ -137,7 +139,7 @@ def _is_code(tensor: Stored) -> bool:
     return tensor.dtype in INTEGERS and (last in ("qweight", "weight_packed", "_weight_qdata", "weight"))
 
 
-def _declared(layers: Mapping[str, PackedLayer], settings: Settings) -> list[str]:
+def _contradictions(layers: Mapping[str, PackedLayer], settings: Settings) -> list[str]:
     """Contradictions between the configuration and the tensors, which win."""
     found = []
     bits = sorted({layer.bits for layer in layers.values()})
@@ -150,7 +152,7 @@ def _declared(layers: Mapping[str, PackedLayer], settings: Settings) -> list[str
     return found
 
 
-def _renamed(floats: Checkpoint, quantized: Checkpoint, layers: Iterable[str]) -> dict[str, str]:
+def _names_by_float_name(floats: Checkpoint, quantized: Checkpoint, layers: Iterable[str]) -> dict[str, str]:
     """Names in the quantized checkpoint by the name that they have in the float one: ``….weight`` also for codes."""
     layers = set(layers)
     own = {name for name in quantized.tensors if not belongs(name, layers)}
@@ -162,7 +164,7 @@ def _renamed(floats: Checkpoint, quantized: Checkpoint, layers: Iterable[str]) -
     return max(choices, key=lambda names: sum(name in floats.tensors for name in names))
 
 
-def _compared(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+def _compare_tensor(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
     """The layer that one float tensor is the weight of, if it is one; what else is found goes into the pair."""
     tensor, other = pair.floats.tensors[name], pair.names.get(name)
     if other is None:
@@ -174,30 +176,32 @@ def _compared(name: str, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Laye
         return []
     layer = pair.layers.get(base) if other.endswith("weight") else None
     if layer is not None:
-        return _packed(name, tensor, layer, pair, workers)
+        return _compare_codes(name, tensor, layer, pair, workers)
     twin = pair.quantized.tensors[other]
     if not tensor.is_float or not twin.is_float:
         return []
     if tensor.shape != twin.shape:
         pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(twin.shape)} quantized")
         return []
-    return _unpacked(name, tensor, twin, pair, workers)
+    return _compare_numbers(name, tensor, twin, pair, workers)
 
 
-def _packed(name: str, tensor: Stored, layer: PackedLayer, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
-    source = _source(tensor, layer, pair.floats)
+def _compare_codes(
+    name: str, tensor: Stored, layer: PackedLayer, pair: _Pair, workers: ThreadPoolExecutor
+) -> list[_Layer]:
+    source = _float_source(tensor, layer, pair.floats)
     if source is None:
         pair.mismatched.append(f"{name}: {list(tensor.shape)} in float, {list(layer.shape)} as {layer.format}")
         return []
     try:
         measured = measure_packed(layer, source, workers)
-    except Unreadable as why:
+    except UnreadableLayerError as why:
         pair.mismatched.append(f"{name}: {why}")
         return []
-    return [_layer(name, f"{layer.name}.weight".lstrip("."), measured, pair)]
+    return [_layer_of(name, f"{layer.name}.weight".lstrip("."), measured, pair)]
 
 
-def _unpacked(name: str, tensor: Stored, twin: Stored, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
+def _compare_numbers(name: str, tensor: Stored, twin: Stored, pair: _Pair, workers: ThreadPoolExecutor) -> list[_Layer]:
     """A tensor of real numbers in both: equal, changed, or quantized without codes."""
     is_matrix = len(tensor.shape) > 1 and name.endswith("weight") and min(tensor.shape[:2]) > 1
     if not _differs(tensor, twin):
@@ -216,16 +220,16 @@ def _unpacked(name: str, tensor: Stored, twin: Stored, pair: _Pair, workers: Thr
         pair.altered.append(name)
         measured = Measured(WeightFacts(name=name), measured.notices)
         pair.left.append(name)
-    return [_layer(name, twin.name, measured, pair)]
+    return [_layer_of(name, twin.name, measured, pair)]
 
 
-def _layer(name: str, quantized_name: str, measured: Measured, pair: _Pair) -> _Layer:
+def _layer_of(name: str, quantized_name: str, measured: Measured, pair: _Pair) -> _Layer:
     pair.notices += [f"{name}: {notice}" for notice in measured.notices]
     facts = measured.facts.model_copy(update={"name": name})
     return _Layer(name, quantized_name, facts, _is_embedding(name))
 
 
-def _source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
+def _float_source(tensor: Stored, layer: PackedLayer, floats: Checkpoint) -> Callable[[slice], Values] | None:
     """Float weights as ``[outputs, inputs]``; None where the shapes do not fit."""
     if not tensor.is_float or len(tensor.shape) < 2:
         return None
@@ -249,7 +253,7 @@ def _differs(tensor: Stored, twin: Stored) -> bool:
     width = math.prod(tensor.shape[1:]) if tensor.shape else 1
     for rows in slices(tensor.rows, width, 1):
         part = rows if tensor.shape else None
-        mine, theirs = tensor.read(part), twin.read(part)
+        mine, theirs = tensor.load(part), twin.load(part)
         if tensor.dtype == twin.dtype and np.array_equal(mine.view(np.uint8), theirs.view(np.uint8)):
             continue
         a, b = tensor.floats(part), twin.floats(part)
@@ -290,12 +294,12 @@ def _refuse_strangers(layers: Iterable[_Layer], pair: _Pair) -> None:
             f"quantized {pair.quantized.path}",
             f"{len(strange)} of {len(known)} layers hold other weights, first {strange[0].name}",
         ],
-        help="is it made from these float weights, and were they rotated (QuaRot, SpinQuant) before? Then give those",
+        help="give the float weights it was made from; if those were rotated (QuaRot, SpinQuant), the rotated ones",
     )
 
 
 def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
-    facts = peer_facts([layer.facts for layer in found])
+    facts = with_peers([layer.facts for layer in found])
     operators = tuple(
         OperatorRecord(
             index=index,
@@ -317,9 +321,9 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
     files = {"float": pair.floats, "quantized": pair.quantized}
     return CaseRecord.of_files(
         quantmedic_version=version,
-        model=_model_facts(operators, pair),
+        model=_checkpoint_model(operators, pair),
         operators=operators,
-        notices=tuple(_notices(pair)),
+        notices=tuple(_checkpoint_notices(pair)),
         run={
             **{f"{kind}_model": str(checkpoint.path) for kind, checkpoint in files.items()},
             **{f"{kind}_sha256": checkpoint.fingerprint() for kind, checkpoint in files.items()},
@@ -330,11 +334,11 @@ def _record(found: list[_Layer], pair: _Pair, version: str) -> CaseRecord:
     )
 
 
-def _model_facts(operators: tuple[OperatorRecord, ...], pair: _Pair) -> ModelFacts:
+def _checkpoint_model(operators: tuple[OperatorRecord, ...], pair: _Pair) -> ModelFacts:
     compute = [op for op in operators if op.is_compute]
     quantized = sum(op.weight.quantizer.bits is not None for op in compute)
     changed = sum(op.weight.rounding.mse is not None for op in compute)
-    kinds = dict.fromkeys(_kind(op.weight) for op in operators if op.weight.format is not None)
+    kinds = dict.fromkeys(_weight_format(op.weight) for op in operators if op.weight.format is not None)
     rescaled = sum((op.weight.input_gain_ratio or 1.0) > 1.0 for op in operators)
     return ModelFacts(
         name=pair.quantized.path.name,
@@ -362,13 +366,13 @@ def _model_facts(operators: tuple[OperatorRecord, ...], pair: _Pair) -> ModelFac
     )
 
 
-def _kind(weight: WeightFacts) -> str:
+def _weight_format(weight: WeightFacts) -> str:
     quantizer = weight.quantizer
     grouped = f" in groups of {weight.group_size}" if quantizer.granularity == "per_block" else ""
     return f"{weight.format} {quantizer.bits}-bit{grouped}"
 
 
-def _notices(pair: _Pair) -> list[str]:
+def _checkpoint_notices(pair: _Pair) -> list[str]:
     """What the report says above all findings."""
     notices = [
         "weights alone were compared: no model was run, so that whether an error does harm is not known and rules on "

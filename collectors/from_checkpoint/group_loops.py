@@ -1,13 +1,13 @@
 """Compiled loops over groups of weights; ``group_sums`` says what they compute, in numpy."""
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_fields import FIELDS, Floats, Grid, Integers, Values
 from quantmedic.collectors.measure.compiled_cache import compiled
 from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
 
+Bits = NDArray[np.uint16]
 _FAR, _HALF = np.float32(MISPLACED_STEPS), np.float32(0.5)
 _inner = compiled(forceinline=True, fastmath={"reassoc", "nsz"})
 # Extremes vectorize only where NaN need not be told apart; the sums tell the caller of it.
@@ -15,7 +15,7 @@ _finite = compiled(forceinline=True, fastmath={"reassoc", "nsz", "nnan"})
 
 
 @_inner
-def _errors(x: Any, y: Any) -> Any:
+def _error_sums(x: Values, y: Values) -> tuple[float, ...]:
     total, square, cross, power = 0.0, 0.0, 0.0, 0.0
     for i in range(x.size):
         a = np.float64(x[i])
@@ -28,7 +28,7 @@ def _errors(x: Any, y: Any) -> Any:
 
 
 @_inner
-def _moments(x: Any) -> Any:
+def _power_sums(x: Values) -> tuple[float, ...]:
     total, cube, fourth = 0.0, 0.0, 0.0
     for i in range(x.size):
         a = np.float64(x[i])
@@ -39,7 +39,7 @@ def _moments(x: Any) -> Any:
 
 
 @_finite
-def _extremes(x: Any, y: Any) -> Any:
+def _group_extremes(x: Values, y: Values) -> tuple[np.float32, ...]:
     low, high, stored_low, stored_high, top = x[0], x[0], y[0], y[0], np.float32(0)
     for i in range(x.size):
         low = min(low, x[i])
@@ -51,7 +51,7 @@ def _extremes(x: Any, y: Any) -> Any:
 
 
 @_inner
-def _counts(x: Any, y: Any, step: Any, low: Any, high: Any) -> Any:
+def _grid_counts(x: Values, y: Values, step: np.float32, low: np.float32, high: np.float32) -> tuple[np.int32, ...]:
     far, half = step * _FAR, step * _HALF
     misplaced, clipped, ends = np.int32(0), np.int32(0), np.int32(0)
     for i in range(x.size):
@@ -63,42 +63,44 @@ def _counts(x: Any, y: Any, step: Any, low: Any, high: Any) -> Any:
 
 
 @_finite
-def _widen(tops: Any, x: Any) -> None:
+def _raise_tops(tops: Values, x: Values) -> None:
     for i in range(x.size):
         tops[i] = max(tops[i], abs(x[i]))
 
 
 @compiled()
-def _sums(x: Any, y: Any, step: Any, low: Any, high: Any, starts: Any, tops: Any, found: Any) -> None:
+def _fill_sums(
+    x: Values, y: Values, step: Values, low: Values, high: Values, starts: Integers, tops: Values, found: Floats
+) -> None:
     for r in range(x.shape[0]):
-        _widen(tops, x[r])
+        _raise_tops(tops, x[r])
         for g in range(starts.size - 1):
             a, b = x[r, starts[g] : starts[g + 1]], y[r, starts[g] : starts[g + 1]]
             out = found[r, g]
-            out[0], out[1], out[2], out[3] = _errors(a, b)
-            out[4], out[5], out[6] = _moments(a)
-            out[7], out[8], out[9], out[10], out[11] = _extremes(a, b)
-            out[12], out[13], out[14] = _counts(a, b, step[r, g], low[r, g], high[r, g])
+            out[0], out[1], out[2], out[3] = _error_sums(a, b)
+            out[4], out[5], out[6] = _power_sums(a)
+            out[7], out[8], out[9], out[10], out[11] = _group_extremes(a, b)
+            out[12], out[13], out[14] = _grid_counts(a, b, step[r, g], low[r, g], high[r, g])
 
 
 def group_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values) -> Floats:
     """See ``group_sums.numpy_sums``."""
     found = np.empty((len(x), len(starts) - 1, len(FIELDS)))
-    _sums(x, y, *grid, starts, tops, found)
+    _fill_sums(x, y, *grid, starts, tops, found)
     return found
 
 
 @compiled()
-def _widened(half: Any, found: Any) -> None:
+def _fill_singles(half: Bits, found: NDArray[np.uint32]) -> None:
     for i in range(half.size):
         v = np.uint32(half[i])
         found[i] = ((v & np.uint32(0x7FFF)) << np.uint32(13)) | ((v & np.uint32(0x8000)) << np.uint32(16))
 
 
-def from_half(bits: Any) -> Values:
+def from_half(bits: Bits) -> Values:
     """Finite float16 numbers, given as their bits, as float32: the exponent is moved, then its bias multiplied back."""
     found = np.empty(bits.shape, np.uint32)
-    _widened(bits.reshape(-1), found.reshape(-1))
+    _fill_singles(bits.reshape(-1), found.reshape(-1))
     values = found.view(np.float32)
     values *= np.float32(2.0**112)
     return values

@@ -4,9 +4,9 @@ Sums run in float64. Where a value is not finite they are not either, which the 
 """
 
 import os
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_fields import Floats, Grid, Integers, Values
 from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
@@ -43,7 +43,7 @@ def numpy_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values)
     return np.stack([column.astype(np.float64) for column in columns], axis=2)
 
 
-def numpy_from_half(bits: Any) -> Values:
+def numpy_from_half(bits: NDArray[np.uint16]) -> Values:
     """Float16 numbers, given as their bits, as float32."""
     return bits.view(np.float16).astype(np.float32)
 

@@ -63,8 +63,8 @@ def collect_weights(
     Raises:
         ModelError: A checkpoint cannot be read, or they do not belong together.
     """
-    from quantmedic.collectors.from_checkpoint.collect import collect
+    from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 
-    return collect(
+    return collect_checkpoints(
         Path(float_weights), Path(quantized_weights), version=quantmedic.__version__, threads=threads, progress=progress
     )

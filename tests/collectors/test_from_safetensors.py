@@ -340,12 +340,12 @@ def test_swapped_arguments_are_refused(float_folder: Path, tmp_path: Path) -> No
 
 
 def test_threads_do_not_change_a_number(float_folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    from quantmedic.collectors.from_checkpoint import weight_groups
+    from quantmedic.collectors.from_checkpoint import weight_slices
 
     quantized = fakes(tmp_path, made.quantized_model(FLOATS, "gptq"), **made.configuration("gptq"))
     one = quantmedic.collect_weights(float_folder, quantized, threads=1).record
     assert one == quantmedic.collect_weights(float_folder, quantized, threads=4).record
-    monkeypatch.setattr(weight_groups, "SLICE", 64 * made.HIDDEN)
+    monkeypatch.setattr(weight_slices, "SLICE", 64 * made.HIDDEN)
     in_slices = quantmedic.collect_weights(float_folder, quantized).record
     pairs = [(a, b) for a, b in zip(one.operators, in_slices.operators, strict=True) if a.weight.format]
     assert len(pairs) == len(made.linear_names(FLOATS))
@@ -443,7 +443,7 @@ def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     index.unlink()
     file = next(folder.glob("*.safetensors"))
     (folder / "copy.safetensors").write_bytes(file.read_bytes())
-    assert "a tensor stands in two files" in message(folder)
+    assert "two files hold a tensor of the same name" in message(folder)
 
 
 def test_without_the_library_it_says_what_to_install(float_folder: Path, monkeypatch: Any) -> None:

@@ -9,13 +9,9 @@ from builders import checkpoints as made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantmedic.collectors.from_checkpoint.packed_weights import (
-    PackedLayer,
-    Settings,
-    packed_layers,
-    unpack,
-    unpack_padded,
-)
+from quantmedic.collectors.from_checkpoint.packed_codes import unpack_padded_words, unpack_words
+from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Settings
+from quantmedic.collectors.from_checkpoint.packed_weights import packed_layers
 from quantmedic.collectors.from_checkpoint.safetensors_file import Values, open_checkpoint
 
 GPTQ_V2 = {"quant_method": "gptq", "checkpoint_format": "gptq_v2"}
@@ -58,8 +54,8 @@ def values(layer: PackedLayer, height: int | None = None) -> Values:
 @given(st.integers(1, 8), st.integers(1, 200), st.integers(0, 2**32))
 def test_words_give_back_their_codes(bits: int, count: int, seed: int) -> None:
     codes = np.random.default_rng(seed).integers(0, 2**bits, (3, count)).astype(np.uint8)
-    assert np.array_equal(unpack(made.pack(codes, bits), bits, count), codes)
-    assert np.array_equal(unpack_padded(made.pack_padded(codes, bits), bits, count), codes)
+    assert np.array_equal(unpack_words(made.pack(codes, bits), bits, count), codes)
+    assert np.array_equal(unpack_padded_words(made.pack_padded(codes, bits), bits, count), codes)
 
 
 @settings(deadline=None, max_examples=40)

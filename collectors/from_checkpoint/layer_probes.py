@@ -1,0 +1,115 @@
+"""What a few output channels of a layer tell: other readings of its codes, and gains of its channels."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Reading
+from quantmedic.collectors.from_checkpoint.weight_fields import Values
+from quantmedic.collectors.from_checkpoint.weight_slices import Source, row_gains, stored_source
+from quantmedic.collectors.pair.weight_grids import (
+    ALIKE_ROUNDED,
+    CERTAIN,
+    balanced,
+    cosine,
+    known_sqnr_db,
+    power_of,
+    similarity,
+)
+
+#: Output channels on which other readings of the codes are tried.
+PROBED = 64
+#: Output channels from which gains of input channels are told; fewer would explain rounding noise as gains.
+MIN_GAIN_ROWS, GAIN_ROWS = 32, 256
+#: Gains count where they explain this share of what the weights differ by (1 - cosine²).
+GAIN_EXPLAINS = 0.75
+#: Rounds of least squares between the gains of rows and of columns.
+_GAIN_ROUNDS = 5
+
+
+@dataclass
+class Gains:
+    """What stored weights are multiplied with against the float ones.
+
+    Attributes:
+        columns: Factor of each input channel; None where no gains are found.
+        ratio: Largest factor over the smallest; None where it is not known.
+    """
+
+    columns: Values | None = None
+    ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class BetterReading:
+    """The best other way to read the codes, and what it gains against the declared one, in dB."""
+
+    name: str
+    gain_db: float
+
+
+def better_reading(layer: PackedLayer, source: Source) -> BetterReading | None:
+    """The best of the other ways to read the codes, whether it gains or loses; None where none is known."""
+    if not layer.alternatives:
+        return None
+    rows = slice(0, min(layer.shape[0], PROBED))
+    now = _reading_sqnr(layer, source, rows, layer.declared)
+    others = {name: _reading_sqnr(layer, source, rows, other) for name, other in layer.alternatives.items()}
+    known = {name: sqnr for name, sqnr in others.items() if sqnr is not None and math.isfinite(sqnr)}
+    if now is None or not math.isfinite(now) or not known:
+        return None
+    best = max(known, key=lambda name: known[name])
+    return BetterReading(best, known[best] - now)
+
+
+def probed_similarity(layer: PackedLayer, source: Source, plain: float) -> float:
+    """Cosine of stored and float weights with their gains taken out, of some rows; at least ``plain``."""
+    x, y = _probe(layer, source, slice(0, min(layer.shape[0], GAIN_ROWS)), layer.declared)
+    return max(plain, similarity(y[:, :, None], x[:, :, None]))
+
+
+def channel_gains(layer: PackedLayer, source: Source) -> Gains:
+    """Gains of input channels, where they (with gains of output channels) explain what stored weights differ by."""
+    rows = slice(0, min(layer.shape[0], GAIN_ROWS))
+    if rows.stop < MIN_GAIN_ROWS:
+        return Gains()
+    x, y = _probe(layer, source, rows, layer.declared)
+    plain = cosine(y, x)
+    if plain > CERTAIN and layer.bits <= 4:  # Nothing but rounding; of more bits less is left by rounding.
+        return Gains(ratio=1.0)
+    even = cosine(*(balanced(a[:, :, None]) for a in (y, x)))
+    if even < ALIKE_ROUNDED or 1 - even**2 > (1 - GAIN_EXPLAINS) * (1 - plain**2):
+        return Gains(ratio=1.0)
+    columns = np.ones(x.shape[1], np.float32)
+    for _ in range(_GAIN_ROUNDS):
+        scaled = x * columns
+        scaled *= row_gains(scaled, y)
+        columns = columns * row_gains(np.ascontiguousarray(scaled.T), np.ascontiguousarray(y.T)).ravel()
+    part_order = stored_source(layer)(rows).order
+    if part_order is not None:
+        restored = np.empty_like(columns)
+        restored[part_order] = columns
+        columns = restored
+    sizes = np.abs(columns[columns != 0])
+    return Gains(columns, float(sizes.max() / sizes.min()) if sizes.size else None)
+
+
+def _probe(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> tuple[Values, Values]:
+    """Float and stored weights of some rows, in the same order of inputs; those that are not finite are 0."""
+    x, part = source(rows), stored_source(layer, reading)(rows)
+    if part.order is not None:
+        x = np.ascontiguousarray(x[:, part.order])
+    if x.shape != part.values.shape:
+        raise UnreadableLayerError(f"float weights {list(x.shape)} against stored {list(part.values.shape)}")
+    return _finite_or_zero(x), _finite_or_zero(part.values)
+
+
+def _finite_or_zero(values: Values) -> Values:
+    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _reading_sqnr(layer: PackedLayer, source: Source, rows: slice, reading: Reading) -> float | None:
+    x, y = _probe(layer, source, rows, reading)
+    return known_sqnr_db(float(power_of(x).sum()), float(power_of(y - x).sum()))

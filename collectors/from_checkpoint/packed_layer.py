@@ -1,0 +1,203 @@
+"""The quantized weights of one layer, as they are read from every format: codes, scales and zero points.
+
+In every format a weight is (code - zero point) · scale of its group; a group is a run of input channels of one output
+channel (or those that ``g_idx`` gives one number). Everything is ``[output channels, input channels]``, whatever way
+round the file has it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.arrays import Array
+from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerError
+from quantmedic.collectors.from_checkpoint.safetensors_file import Stored, Values
+
+Integers = NDArray[np.int64]
+#: Tensors of one layer by the last part of their names.
+Parts = Mapping[str, Stored]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read the codes of a format.
+
+    Attributes:
+        order: Column of the k-th code of each word; None: from the lowest bits up.
+        zero_order: The same of packed zero points.
+        zero_shift: Added to all zero points.
+        wraps: Only as many bits of the shifted zero point are kept as a code has.
+        in_sequence: ``g_idx`` is ignored.
+        flipped: The highest bit of each code is inverted.
+    """
+
+    order: tuple[int, ...] | None = None
+    zero_order: tuple[int, ...] | None = None
+    zero_shift: int = 0
+    wraps: bool = False
+    in_sequence: bool = False
+    flipped: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some output channels: codes ``[rows, inputs]``, scales and zero points ``[rows, groups]``.
+
+    Attributes:
+        starts: First column of each group, and the number of columns.
+        order: Sorts the inputs by group where groups are no runs; ``codes`` are sorted already.
+    """
+
+    codes: Array
+    scale: Values
+    zero: Values
+    starts: Integers
+    order: Integers | None = None
+
+    def values(self) -> Values:
+        """(code - zero point) · scale, float32."""
+        found = self.codes.astype(np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged file has scales that are not finite
+            self._dequantize(found)
+        return found
+
+    def _dequantize(self, codes: Values) -> None:
+        sizes = np.diff(self.starts)
+        if len(sizes) and (sizes == sizes[0]).all():
+            grouped = codes.reshape(len(codes), len(sizes), -1)
+            grouped -= self.zero[:, :, None]
+            grouped *= self.scale[:, :, None]
+        else:
+            codes -= np.repeat(self.zero, sizes, axis=1)
+            codes *= np.repeat(self.scale, sizes, axis=1)
+
+
+@dataclass(frozen=True)
+class PackedLayer:
+    """The quantized weights of one layer, read some output channels at a time.
+
+    Attributes:
+        shape: Output and input channels.
+        low: Smallest code; None for float8, whose steps are not even.
+        high: Largest code; None for float8.
+        read: Takes output channels and a reading.
+        declared: The reading that the format and its configuration ask for.
+        alternatives: Other readings, by what they would mean.
+        unit: Rows are read in multiples of it.
+    """
+
+    name: str
+    format: str
+    shape: tuple[int, int]
+    bits: int
+    groups: int
+    low: int | None
+    high: int | None
+    signed: bool
+    read: Callable[[slice, Reading], Block]
+    declared: Reading
+    alternatives: Mapping[str, Reading]
+    unit: int = 1
+
+    @property
+    def group_size(self) -> int:
+        return -(-self.shape[1] // self.groups)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``quantization_config`` declares; None where it says nothing."""
+
+    bits: int | None = None
+    group_size: int | None = None
+    zero_minus_one: bool = True
+
+    @classmethod
+    def of(cls, found: Mapping[str, object]) -> "Settings":
+        """Read the keys of GPTQ, AWQ (``w_bit``, ``q_group_size``) and compressed-tensors (``config_groups``)."""
+        groups = found.get("config_groups")
+        nested = next((g for g in groups.values() if isinstance(g, dict)), {}) if isinstance(groups, dict) else {}
+        given = nested.get("weights")
+        weights: Mapping[str, object] = given if isinstance(given, dict) else {}
+        return cls(
+            bits=_integer(found.get("bits", found.get("w_bit", weights.get("num_bits")))),
+            group_size=_integer(found.get("group_size", found.get("q_group_size", weights.get("group_size")))),
+            zero_minus_one=found.get("checkpoint_format", found.get("format")) != "gptq_v2",
+        )
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def require(fits: bool, what: str) -> None:
+    """Refuse the layer unless its tensors fit.
+
+    Raises:
+        UnreadableLayerError: They do not; it says ``what``.
+    """
+    if not fits:
+        raise UnreadableLayerError(what)
+
+
+def require_parts(parts: Parts, *names: str) -> list[Stored]:
+    """Tensors that the format cannot do without.
+
+    Raises:
+        UnreadableLayerError: One is missing.
+    """
+    missing = [name for name in names if name not in parts]
+    require(not missing, f"no {', '.join(missing)} beside its codes")
+    return [parts[name] for name in names]
+
+
+def matrix_shape(stored: Stored, what: str) -> tuple[int, int]:
+    """Shape of a tensor that must have two axes.
+
+    Raises:
+        UnreadableLayerError: It has others, or is empty.
+    """
+    require(len(stored.shape) == 2 and stored.size > 0, f"{what} has shape {list(stored.shape)}, not two axes")
+    return stored.shape[0], stored.shape[1]
+
+
+def even_groups(inputs: int, groups: int, declared: int | None = None) -> Integers:
+    """First columns of groups of one size (the declared one, where it fits), and the end."""
+    fits = declared is not None and declared > 0 and -(-inputs // declared) == groups
+    size = declared if declared is not None and fits else -(-inputs // groups)
+    return np.minimum(np.arange(groups + 1, dtype=np.int64) * size, inputs)
+
+
+def group_columns(
+    index: Stored | None, inputs: int, groups: int, declared: int | None
+) -> tuple[Integers, Integers | None]:
+    """First columns of the groups, and the order that sorts the inputs by group where they are no runs.
+
+    Raises:
+        UnreadableLayerError: The index does not fit the inputs or the groups.
+    """
+    if index is None:
+        return even_groups(inputs, groups, declared), None
+    numbers = index.load().astype(np.int64).ravel()
+    require(numbers.size == inputs, f"{index.name} has {numbers.size} entries for {inputs} inputs")
+    require(bool(((numbers >= 0) & (numbers < groups)).all()), f"{index.name} names a group beyond {groups}")
+    order = np.argsort(numbers, kind="stable")
+    starts = np.searchsorted(numbers[order], np.arange(groups + 1))
+    return starts, None if (np.diff(numbers) >= 0).all() else order
+
+
+def sort_by_group(codes: Array, order: Integers | None) -> Array:
+    """Columns in the order of their groups."""
+    return codes if order is None else codes[:, order]
+
+
+def group_rows(stored: Stored, rows: slice, groups: int) -> Values:
+    """``[rows, groups]`` of a scale or zero point per tensor, per output or per group."""
+    count = rows.stop - rows.start
+    if stored.size == 1:
+        return np.full((count, groups), stored.floats().ravel()[0], np.float32)
+    if stored.rows == 1:
+        return np.repeat(stored.floats().reshape(1, -1), count, axis=0)
+    return np.ascontiguousarray(stored.floats(rows).reshape(count, -1))
