@@ -1,10 +1,54 @@
-"""What holds for all tests."""
+"""The two tiers of the tests.
+
+``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes long, needs torch or a
+browser, or quantizes real networks. A test file named on the command line runs as a whole. ``pytest -m "" -n auto``
+runs everything. The marker expression in ``addopts`` (``pyproject.toml``) decides; it also chooses the profile of the
+property tests.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+INNER_LOOP = "not thorough"
+
 pytest.register_assert_rewrite("builders")
 
 # How long an example takes depends on what else the machine does: no test judges by that.
-settings.register_profile("quantmedic", deadline=None)
-settings.load_profile("quantmedic")
+settings.register_profile("quick", deadline=None, max_examples=10)
+settings.register_profile("thorough", deadline=None, derandomize=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    if is_inner_loop(config) and named and all(name.partition("::")[0].endswith(".py") for name in config.args):
+        config.option.markexpr = ""
+    settings.load_profile("quick" if is_inner_loop(config) else "thorough")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return 'inner loop; everything: pytest -m "" -n auto' if is_inner_loop(config) else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file that is thorough as a whole is not imported in the inner loop: torch alone takes seconds."""
+    return True if is_inner_loop(config) and is_thorough(collection_path) else None
+
+
+def is_inner_loop(config: pytest.Config) -> bool:
+    return str(config.option.markexpr) == INNER_LOOP
+
+
+def is_thorough(path: Path) -> bool:
+    """Whether the marker stands for a whole file."""
+    return path.suffix == ".py" and "\npytestmark = pytest.mark.thorough" in path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _inner_loop_without_torch(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if is_inner_loop(request.config):
+        assert "torch" not in sys.modules, "a test of the inner loop imported torch: mark it thorough"

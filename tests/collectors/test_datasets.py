@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.data.batches import Selection
@@ -793,7 +794,7 @@ def read(dataset, *args: Any, **options: Any) -> list[list[int]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data())
-@settings(max_examples=12, deadline=None)
+@examples(12)
 def test_every_source_can_be_read_in_parts_and_resumed(kind, data):
     fixed = data.draw(st.sampled_from([None, None, 1, 2, 3]))
     samples, chunk = data.draw(st.integers(fixed or 1, 25)), data.draw(st.integers(1, 9))
@@ -819,7 +820,7 @@ def test_every_source_can_be_read_in_parts_and_resumed(kind, data):
 
 @pytest.mark.parametrize("kind", ["files", "callable"])
 @given(st.data())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_passes_go_on_where_shapes_and_types_change(kind, data):
     """A fixed batch drops what is left before each change, wherever the pass began."""
     fixed, size = data.draw(st.sampled_from([None, 1, 2, 3])), data.draw(st.integers(1, 4))

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -182,13 +183,13 @@ def between_codes(x: Array, scale: Array) -> int:
         return int((np.abs(np.abs(steps - np.floor(steps)) - 0.5) < 1e-6 * (1 + np.abs(steps))).sum()) * 2
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(tensors())
 def test_values(drawn):
     assert_alike(*both(*drawn))
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     tensors(), st.sampled_from([(-128, 127), (0, 255), (-32768, 32767), (-8, 7)]), st.sampled_from([0.003, 0.1, 4.0])
 )
@@ -200,7 +201,7 @@ def test_rounding(drawn, codes, step):
     assert_alike(a, b, between_codes(x, scale))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(tensors(), st.sampled_from([*CODES, *VALUES]), st.sampled_from([0, 3, 128, -7]), st.integers(0, 2**32))
 def test_deployed_codes_of_every_type(drawn, kind, zero, seed):
     x, buckets = drawn
@@ -278,7 +279,7 @@ def test_a_mean_far_from_zero_leaves_the_deviation_alone(inner, magnitude):
         np.testing.assert_allclose(np.sqrt(found.m2 / found.count), values.std(axis=1), rtol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(tensors(), st.integers(1, 6))
 def test_gathered_rows_of_several_samples(drawn, groups):
     """One outer row that holds several samples side by side."""
@@ -287,7 +288,7 @@ def test_gathered_rows_of_several_samples(drawn, groups):
     assert_alike(*both(x, np.arange(groups) % BUCKETS))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(tensors())
 def test_samples_and_their_distinct_values(drawn):
     x = drawn[0].reshape(len(drawn[0]), -1)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import checkpoints as made
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 import quantmedic
@@ -371,7 +372,7 @@ def test_a_case_is_saved_and_judged_again(float_folder: Path, tmp_path: Path) ->
     assert found(quantmedic.judge(quantmedic.load_case(tmp_path / "a.case"))) == {("W014", PATIENT)}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(1, 5), st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 2**32), st.booleans())
 def test_compiled_sums_are_those_of_numpy(rows: int, sizes: list[int], seed: int, without_grid: bool) -> None:
     random = np.random.default_rng(seed)

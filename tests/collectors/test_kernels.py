@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
@@ -247,7 +248,7 @@ arrays = shapes.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=spe
 
 
 @given(arrays)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_both_implementations_agree_on_any_tensor(x):
     buckets = np.arange(len(x)) % BUCKETS
     a, b = observed(kernels, x, buckets), observed(reference, x, buckets)
@@ -359,7 +360,7 @@ def test_deployed_values_on_a_broken_grid_are_not_counted(implementation):
 
 
 @given(arrays, st.integers(0, 2**32), st.sampled_from([np.float32, np.uint8, np.int8]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_both_implementations_count_the_same_deployed_values(x, seed, kind):
     rng = np.random.default_rng(seed)
     gathered = len(x) == 1 and x.shape[2] % 2 == 0

@@ -12,7 +12,8 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from builders import litert_models
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -760,7 +761,7 @@ def test_channels_are_last(tmp_path: Path) -> None:
 sides = st.integers(1, 4)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     size=st.tuples(st.integers(4, 9), st.integers(4, 9)),
     kernel=st.tuples(sides, sides),

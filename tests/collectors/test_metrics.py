@@ -4,7 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from builders.properties import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -196,7 +197,7 @@ def test_published_example():
 
 
 @given(hnp.arrays(np.float64, st.integers(2, 40), elements=SMALL | st.sampled_from([0.0, 1.0])), st.booleans())
-@settings(max_examples=30)
+@examples(30)
 def test_identical_models_do_not_drop(values, higher):
     drop, low, high = interval(values, values, higher_is_better=higher)
     assert drop == 0
@@ -213,7 +214,7 @@ def test_binary_interval_holds_the_drop_and_stays_in_range(values):
 
 
 @given(pairs())
-@settings(max_examples=30)
+@examples(30)
 def test_direction_and_order_of_models_only_change_the_sign(values):
     assume(len(np.unique(values)) > 2)
     drop, low, high = interval(*values)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import checkpoints as made
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.from_checkpoint.packed_codes import unpack_padded_words, unpack_words
@@ -58,7 +59,7 @@ def test_words_give_back_their_codes(bits: int, count: int, seed: int) -> None:
     assert np.array_equal(unpack_padded_words(made.pack_padded(codes, bits), bits, count), codes)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     parts=quantized(st.sampled_from([2, 3, 4, 8])), v1=st.booleans(), act_order=st.booleans(), seed=st.integers(0, 99)
 )
@@ -76,7 +77,7 @@ def test_gptq(tmp_path_factory: Any, parts: Any, v1: bool, act_order: bool, seed
         np.testing.assert_allclose(values(layer, height), expected, rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(parts=quantized(st.just(4), multiple=8))
 def test_awq(tmp_path_factory: Any, parts: Any) -> None:
     _, codes, scale, zero = parts
@@ -86,7 +87,7 @@ def test_awq(tmp_path_factory: Any, parts: Any) -> None:
         np.testing.assert_allclose(values(layer, height), made.dequantize(codes, scale, zero), rtol=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(parts=quantized(st.integers(1, 8)), asymmetric=st.booleans(), pad=st.booleans())
 def test_compressed_tensors(tmp_path_factory: Any, parts: Any, asymmetric: bool, pad: bool) -> None:
     bits, codes, scale, zero = parts

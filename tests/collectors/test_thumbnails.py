@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders.onnx_models import conv_net, dynamic, images, qdq, save_pair, token_net
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import quantmedic
@@ -33,7 +33,6 @@ def same(a: Thumbnails, b: Thumbnails) -> bool:
     return np.array_equal(a.table, b.table) and all(np.array_equal(x, y, equal_nan=True) for x, y in pixels)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 130), st.integers(1, 130), st.sampled_from([1, 3]), st.sampled_from([0, 2]))
 def test_no_side_is_longer_and_the_mean_is_kept(height: int, width: int, channels: int, axis: int) -> None:
     rng = np.random.default_rng(height * 131 + width)

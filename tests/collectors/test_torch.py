@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -461,7 +462,7 @@ class Rounding(nn.Module):
         return torch.fake_quantize_per_tensor_affine(x, self.scale, self.zero, 0, 127)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     name=st.sampled_from(["conv1", "bn1", "conv2", "fc"]),
     log_scale=st.floats(-9, 1),

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
@@ -17,7 +18,7 @@ from quantmedic.engine.formulas.paired import drop_interval, share_interval
 from quantmedic.engine.gate.budget import judge_budget
 from quantmedic.engine.gate.policy import Budget
 
-few = settings(max_examples=30, deadline=None)
+few = examples(30)
 TOP1 = Budget(metric="top1", max_drop=1.0)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure import statistics_numba as kernels
@@ -30,7 +31,7 @@ from quantmedic.engine.case.records import (
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.tensors import error_facts
 
-few = settings(max_examples=40, deadline=None)
+few = examples(40)
 both = pytest.mark.parametrize("module", [reference, kernels], ids=["reference", "kernels"])
 EXACT_ROWS = ("count", "nonfinite", "min", "max", "clipped")
 EXACT_ERRORS = ("count", "nonfinite", "max")

@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure.given_outputs import ELEMENTS, column_axis, compared, thinned
@@ -18,7 +19,7 @@ def outputs(seed: int, n: int = 40, offset: float = 0.0):
     return x, (x + 0.1 * rng.standard_normal(x.shape)).astype(np.float32)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 1000), st.lists(st.integers(1, 39), max_size=4), st.sampled_from([0.0, 1e4]))
 def test_parts_merge_to_the_whole(seed: int, cuts: list[int], offset: float) -> None:
     x, y = outputs(seed, offset=offset)

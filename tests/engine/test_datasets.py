@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure import statistics_numpy as reference
@@ -32,7 +33,7 @@ from quantmedic.engine.case.records import (
 )
 from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
 
-few = settings(max_examples=20, deadline=None)
+few = examples(20)
 MEAN = np.array([0.485, 0.456, 0.406], np.float32).reshape(3, 1, 1)
 STD = np.array([0.229, 0.224, 0.225], np.float32).reshape(3, 1, 1)
 PREPROCESSING = {

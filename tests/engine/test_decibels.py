@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.decibels import sqnr_db, sqnr_of_nmse, to_decibels
 
 powers = st.floats(1e-30, 1e30)
-few = settings(max_examples=50, deadline=None)
+few = examples(50)
 nan, inf = math.nan, math.inf
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure import statistics_numpy as reference
@@ -32,7 +33,7 @@ from quantmedic.engine.formulas.tensors import error_facts
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rule import RuleBase, load_rules
 
-few = settings(max_examples=40, deadline=None)
+few = examples(40)
 LIMITS = {
     "quantize_error_mse": math.inf,
     "quantize_error_nmse": 0.01,

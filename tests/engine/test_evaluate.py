@@ -4,14 +4,15 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OperandFacts, TensorFacts
 from quantmedic.engine.rules.evaluate import evaluate, look_up, render_message, subject_name, subjects
 from quantmedic.engine.rules.rule import Rule, RuleBase, Threshold
 
-few = settings(max_examples=100, deadline=None)
+few = examples(100)
 FLAGS = ("float_is_quantized", "input_nonfinite", "dead_output")
 TRUTH = (True, False, None)
 BASE = RuleBase(

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
@@ -31,7 +32,7 @@ def on(x: Any, grid: Grid) -> Any:
 
 
 @given(st.integers(0, 1000), st.floats(-4, 2), st.floats(0.5, 6), st.sampled_from([4, 6, 8]))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_noise_is_that_of_the_values(seed: int, mean: float, width: float, bits: int) -> None:
     x = (mean + width * np.random.default_rng(seed).standard_normal(40_000)).astype(np.float32).astype(np.float64)
     source = Grid.over(x.min(), x.max(), bits, symmetric=False)

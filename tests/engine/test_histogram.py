@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, HIGH, LOW, ORDER, SHIFT, Bins, StoredHistograms
 
-few = settings(max_examples=60, deadline=None)
+few = examples(60)
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 #: Below this magnitude a value shares the bin of the exact zeros.
 NEGLIGIBLE = float(np.array([1 << SHIFT], np.uint32).view(np.float32)[0])

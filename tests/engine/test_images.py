@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure import statistics_numpy as reference
@@ -16,7 +17,7 @@ from quantmedic.engine.case.records import BUCKETS, SPATIAL, Case, CaseRecord, S
 from quantmedic.engine.formulas.images import image_facts, image_relation
 
 Array = np.ndarray[Any, Any]
-few = settings(max_examples=20, deadline=None)
+few = examples(20)
 
 
 def scenes(seed: int, n: int = 24, size: int = 24) -> Array:

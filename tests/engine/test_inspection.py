@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from builders.properties import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quantmedic.collectors.measure import statistics_numpy as reference
@@ -29,7 +30,7 @@ from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.rule import Rule, load_rules
 
-few = settings(max_examples=40, deadline=None)
+few = examples(40)
 BASE = load_rules([Path(str(files("quantmedic.rules")))])
 N = 32
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts
@@ -289,7 +290,7 @@ def fires(own: Rule) -> bool:
     return bool(result.findings)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(when=NODES, where=st.none() | NODES)
 def test_can_fire_agrees_with_trying_all_values(when: Any, where: Any) -> None:
     own = rule(when, where=where, message="{weight.max}")

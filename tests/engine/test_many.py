@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins, BinTable
@@ -20,7 +21,7 @@ from quantmedic.engine.formulas.simulate import (
 )
 
 SHARES = [0.0, 0.0001, 0.3, 0.5, 0.99, 1.0]
-few = settings(max_examples=30, deadline=None)
+few = examples(30)
 tensors = st.lists(
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=30).map(lambda x: np.array(x, np.float32)),
     min_size=1,

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, ModelFacts
@@ -82,7 +83,7 @@ def is_close(path: str, value: float, limit: float) -> bool:
 
 
 @given(TREES, st.none() | TREES, st.lists(st.tuples(*[VALUES] * 3, st.sampled_from([True, False, None])), max_size=4))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_near_misses_are_what_flipping_one_comparison_would_fire(when: Any, where: Any, rows: list[Any]) -> None:
     one = rule(when, where=where)
     layers = tuple(layer_of(dict(zip([*PATHS, "is_compute"], row, strict=True))) for row in rows)

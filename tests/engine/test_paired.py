@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.formulas import paired
@@ -21,7 +22,7 @@ from quantmedic.engine.formulas.paired import (
     share_interval,
 )
 
-few = settings(max_examples=60, deadline=None)
+few = examples(60)
 counts = st.tuples(*[st.integers(0, 40)] * 4).filter(lambda table: sum(table) > 0)
 
 

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from builders.properties import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.formulas.paired import drop_interval, score_interval, share_interval
 from quantmedic.engine.formulas.power import MOST_SAMPLES, power, sizes_of_counts, sizes_of_interval, sizes_of_share
 
-few = settings(max_examples=40, deadline=None)
+few = examples(40)
 RUNS = 10_000
 #: Of 10 000 runs, five standard deviations.
 CHANCE = 5 * 0.5 / RUNS**0.5

@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from builders.properties import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.histogram import BINS, SHIFT, Bins
 from quantmedic.engine.formulas.simulate import Grid, best_grid, noise, predict_sqnr
 
-few = settings(max_examples=60, deadline=None)
+few = examples(60)
 ends = st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
 N = 40_000
 
@@ -133,7 +134,7 @@ def test_best_range_keeps_a_massive_outlier() -> None:
     part=st.floats(0.05, 1.5),
     symmetric=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_prediction_of_any_shift_and_range(
     seed: int, loc: float, shape: str, bits: int, part: float, symmetric: bool
 ) -> None:

@@ -1,7 +1,7 @@
 """Which samples of a data set are kept: the same whatever the order, and however it is cut into shards."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.thumbnails import THUMBNAIL_DTYPE, TYPICAL, Thumbnails, kept
@@ -22,7 +22,6 @@ samples = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(samples, st.integers(0, 40))
 def test_shards_keep_what_one_pass_keeps(rows: list[tuple[int, float, float, int]], cut: int) -> None:
     whole, shards = thumbnails(rows), thumbnails(rows[:cut]).merge(thumbnails(rows[cut:]))
@@ -32,7 +31,6 @@ def test_shards_keep_what_one_pass_keeps(rows: list[tuple[int, float, float, int
     assert [float(p.item()) for p in whole.pixels] == whole.table["hash"].tolist()
 
 
-@settings(deadline=None)
 @given(samples.filter(bool))
 def test_the_faintest_and_the_most_spoiled_are_found(rows: list[tuple[int, float, float, int]]) -> None:
     found = thumbnails(rows)

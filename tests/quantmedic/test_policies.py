@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from builders.properties import examples
 from builders.toml_styles import Writer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.api.diagnose import load_rulebase
@@ -708,7 +709,7 @@ POLICIES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(POLICIES, st.integers(0, 2**32), st.booleans())
 def test_every_style_gives_the_same_policy_and_the_lines_of_its_keys(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any], seed: int, inside: bool

@@ -6,8 +6,9 @@ from datetime import date
 from typing import Any
 
 import pytest
+from builders.properties import examples
 from builders.toml_styles import Writer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.store.toml_lines import DEEPEST, Key, key_lines, too_deep
@@ -26,7 +27,7 @@ TREES = st.dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(TREES, st.integers(0, 2**32))
 def test_every_key_is_on_the_line_that_it_was_written_on(tree: dict[str, Any], seed: int) -> None:
     writer = Writer(seed)
@@ -40,7 +41,7 @@ PIECES = ("[a]", "[[b]]", "[b.c]", "a=", "b.c =", "'a'.\"b\"=", "{", "}", "[", "
 PIECES += ('""', '"a#"', "''", "'\"'", '"""', "'''", '"', "'", "\\", " ", "2026-01-01 12:00:00", "\r\n")
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(1000)
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_whatever_tomllib_accepts_has_its_keys(text: str) -> None:
     too_deep(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -22,7 +22,6 @@ def decoded(file: bytes) -> np.ndarray:
     return np.asarray(image.convert("RGB") if image.mode == "P" else image)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([1, 3]), st.integers(0, 3))
 def test_a_png_holds_its_pixels(height: int, width: int, channels: int, kind: int) -> None:
     rng = np.random.default_rng(height * 61 + width)
@@ -33,7 +32,6 @@ def test_a_png_holds_its_pixels(height: int, width: int, channels: int, kind: in
     assert np.array_equal(found.reshape(pixels.shape), pixels)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 24), st.sampled_from([1, 3]), st.integers(1, 40), st.integers(1, 300))
 def test_fewer_colours_are_few_and_near(size: int, channels: int, most: int, distinct: int) -> None:
     rng = np.random.default_rng(size * 41 + most)

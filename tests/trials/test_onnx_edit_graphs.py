@@ -21,8 +21,9 @@ from builders.onnx_models import (
     static,
     without_relu,
 )
+from builders.properties import examples
 from builders.trial_bench import Bench, bench, edited_outputs, everything_float, float_outputs
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
@@ -188,7 +189,7 @@ def test_models_of_all_producers_can_be_edited(tmp_path: Path, name: str) -> Non
     assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-4)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_changes_give_models_that_run(tmp_path: Path, benches: list[Bench], data: st.DataObject) -> None:
     found = data.draw(st.sampled_from(benches))
