@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -258,16 +259,16 @@ def _values(stored: _Stored, dtype: str) -> Array:
     if stored.kind in _PACKED:
         return unpacked(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
     if stored.kind == "BFLOAT16":
-        return (stored.content.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(stored.content.view(ml_dtypes.bfloat16), np.float32)
     if stored.kind == "BOOL":
-        return stored.content != 0
+        return np.asarray(stored.content != 0)
     return stored.content.view(dtype)
 
 
 def unpacked(content: Array, bits: int, size: int, *, signed: bool) -> NDArray[np.int8]:
     """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    codes = ((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size].astype(np.int8)
+    codes = np.asarray(((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size], np.int8)
     return np.where(codes >= 2 ** (bits - 1), codes - 2**bits, codes).astype(np.int8) if signed else codes
 
 

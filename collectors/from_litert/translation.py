@@ -538,7 +538,7 @@ def _stored_as(kind: str, codes: Array, quantizer: Quantizer) -> int | None:
     if kind in _CODES:
         return _TYPES[kind]
     fits = codes.size == 0 or (codes.min() >= _INT32.min and codes.max() <= _INT32.max)
-    return TensorProto.INT32 if fits and kind in ("INT32", "INT64") and not quantizer.zero_point.any() else None
+    return int(TensorProto.INT32) if fits and kind in ("INT32", "INT64") and not quantizer.zero_point.any() else None
 
 
 def _attribute(value: Any) -> Any:

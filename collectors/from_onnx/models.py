@@ -19,8 +19,8 @@ from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.pair.graph import Graph, Shape, Tap, TensorSpec
+from quantmedic.collectors.pair.likeness import refuse_other_weights
 from quantmedic.collectors.pair.match import Match, match
-from quantmedic.collectors.pair.weights import refuse_other_weights
 from quantmedic.engine.errors import ModelError
 
 if TYPE_CHECKING:

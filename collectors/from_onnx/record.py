@@ -21,14 +21,16 @@ from quantmedic.collectors.from_onnx.traits import (
     toolchain_marks,
     training_nodes,
 )
+from quantmedic.collectors.measure.bias_facts import bias_facts
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.observer import Options
 from quantmedic.collectors.measure.plan import Plan
+from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
 from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
 from quantmedic.collectors.pair.patterns import feeds_softmax, float_clip, gate_of, is_clip_lost, squared_tensors
-from quantmedic.collectors.pair.weights import Weights, bias_facts, quantizer_facts, weights
+from quantmedic.collectors.pair.quantizer import quantizer_facts
 from quantmedic.engine.case.facts import ModelFacts, Pattern, QuantizerFacts
 from quantmedic.engine.case.records import (
     CaseRecord,
@@ -126,7 +128,7 @@ def case_record(
     ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
     traits = _Traits(half, squared_tensors(models.quantized))
     graph, twins = models.quantized, models.match.operators
-    found = [weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
+    found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
     operations = operations_of(models)
     record = CaseRecord(
         quantmedic_version=version,

@@ -20,8 +20,8 @@ from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_a
 from quantmedic.collectors.from_torch.trace import Recorder, TorchGraph, graph_of
 from quantmedic.collectors.from_torch.twins import Collapsed, settle_twins
 from quantmedic.collectors.pair.graph import Operator
+from quantmedic.collectors.pair.likeness import refuse_other_weights
 from quantmedic.collectors.pair.match import kind_of, match
-from quantmedic.collectors.pair.weights import refuse_other_weights
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 
 Array = NDArray[np.generic]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.case.facts import QuantizerFacts
+
 
 @dataclass(frozen=True)
 class Quantizer:
@@ -26,12 +28,12 @@ class Quantizer:
     @property
     def qmin(self) -> int:
         """Lowest code."""
-        return -(2 ** (self.bits - 1)) if self.signed else 0
+        return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def qmax(self) -> int:
         """Highest code."""
-        return 2 ** (self.bits - 1) - 1 if self.signed else 2**self.bits - 1
+        return (1 << (self.bits - self.signed)) - 1
 
     def same_grid(self, other: "Quantizer") -> bool:
         """Equal codes stand for equal values, everywhere in a tensor."""
@@ -48,7 +50,7 @@ class Quantizer:
         """Codes of real values, rounded half to even and saturated; whole numbers in float32."""
         scale, zero = self._aligned(values.ndim, values.shape)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.clip(np.rint(values / scale) + zero, self.qmin, self.qmax).astype(np.float32)
+            return np.asarray(np.clip(np.rint(values / scale) + zero, self.qmin, self.qmax), np.float32)
 
     def quantize(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Values after a round trip through the codes."""
@@ -78,3 +80,29 @@ class Quantizer:
 
 def _prefix(shape: tuple[int, ...], axis: int) -> tuple[slice, ...]:
     return (*([slice(None)] * (axis % len(shape))), slice(0, shape[axis]))
+
+
+def quantizer_facts(quantizer: Quantizer | None) -> QuantizerFacts:
+    """Facts of one quantizer; empty where there is none."""
+    if quantizer is None:
+        return QuantizerFacts()
+    if quantizer.dynamic:
+        return QuantizerFacts(bits=quantizer.bits, signed=quantizer.signed, dynamic=True, granularity="per_tensor")
+    scale = np.atleast_1d(np.asarray(quantizer.scale, np.float64)).ravel()
+    zero = int(np.atleast_1d(quantizer.zero_point).ravel()[0])
+    per_tensor = scale.size == 1
+    middle = 0 if quantizer.signed else 2 ** (quantizer.bits - 1)
+    return QuantizerFacts(
+        scale=float(scale.max()),
+        scale_min=float(scale.min()),
+        zero_point=zero,
+        bits=quantizer.bits,
+        signed=quantizer.signed,
+        symmetric=bool(np.all(quantizer.zero_point == middle)) or (not quantizer.signed and zero == 0),
+        granularity="per_tensor" if per_tensor else "per_block" if quantizer.block_size else "per_channel",
+        axis=quantizer.axis,
+        low=float(scale[0] * (quantizer.qmin - zero)) if per_tensor else None,
+        high=float(scale[0] * (quantizer.qmax - zero)) if per_tensor else None,
+        dynamic=False,
+        power_of_two=bool(np.all(np.frexp(scale)[0] == 0.5)),
+    )

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.likeness import is_comparable
 from quantmedic.collectors.pair.originals import bias_of, original_of, output_axis, weight_of
-from quantmedic.collectors.pair.weights import is_comparable
 from quantmedic.engine.case.records import CaseRecord, SetStatistics
 
 Floats = NDArray[np.float64]

@@ -24,6 +24,8 @@ _BLOCK = 65_536
 _TAIL = 0.01
 #: Fewer weights do not tell how large the weights of a channel usually are.
 MIN_WEIGHTS = 8
+#: Shorter channels are alike by chance.
+MIN_ROW = 8
 #: A cosine above this needs no second look.
 CERTAIN = 0.99
 #: Rounds in which the gains of rows and columns are taken out of a matrix.
@@ -91,9 +93,21 @@ def best_noise(rows: Values, kind: GridKind) -> Floats:
     return best
 
 
+def rows_along(values: Values, axis: int) -> Values:
+    """One row per index of an axis."""
+    return np.ascontiguousarray(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+
+
+def output_matrix(values: Values, axis: int) -> Values:
+    """The weights as ``[outputs, inputs, taps]``, with the outputs along an axis."""
+    moved = np.moveaxis(values, axis, 0)
+    return moved.reshape(moved.shape[0], moved.shape[1] if moved.ndim > 1 else 1, -1)
+
+
 def power_of(rows: Values) -> Floats:
     """Sum of squares of each row."""
-    return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    powers: Floats = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    return powers
 
 
 def known_sqnr_db(power: float, noise: float) -> float | None:
@@ -114,7 +128,8 @@ def outlier_ratios(matrix: Values) -> Floats:
     rows.partition(kept, axis=1)
     rest = rows[:, :kept].mean(axis=1, dtype=np.float64)
     top = rows[:, kept:].max(axis=1)
-    return np.sqrt(np.divide(top, rest, out=np.zeros(len(rows)), where=rest > 0))
+    ratios: Floats = np.sqrt(np.divide(top, rest, out=np.zeros(len(rows)), where=rest > 0))
+    return ratios
 
 
 def _input_gains(matrix: Values) -> Values:
@@ -153,7 +168,8 @@ def balanced(values: Values) -> Values:
     for _ in range(_BALANCING):
         rows = _inverse(power @ columns)
         columns = _inverse(power.T @ rows)
-    return values * np.sqrt(np.outer(rows, columns))[:, :, None].astype(np.float32)
+    gains: Values = np.sqrt(np.outer(rows, columns)).astype(np.float32)
+    return values * gains[:, :, None]
 
 
 def _inverse(values: Floats) -> Floats:
@@ -169,7 +185,8 @@ def is_reordered(stored: Values, original: Values, alike: float) -> bool:
 def _unit_rows(rows: Values) -> Floats:
     wide = rows.astype(np.float64)
     norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    return np.divide(wide, norm, out=np.zeros_like(wide), where=norm > 0)
+    unit: Floats = np.divide(wide, norm, out=np.zeros_like(wide), where=norm > 0)
+    return unit
 
 
 def _blocks(rows: Values) -> Iterator[tuple[slice, slice]]:

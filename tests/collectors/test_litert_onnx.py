@@ -28,13 +28,13 @@ from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.collectors.from_onnx.simulated import SimulatedNetwork
 from quantmedic.collectors.from_onnx.traits import half_tensors
 from quantmedic.collectors.from_onnx.types import static_shapes
+from quantmedic.collectors.measure.bias_facts import bias_facts
 from quantmedic.collectors.measure.plan import foresee
 from quantmedic.collectors.measure.static import _Unobserved
 from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.match import match
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
-from quantmedic.collectors.pair.weights import bias_facts
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.onnx_edit import edit

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 import quantmedic
+from quantmedic.collectors.measure.weight_errors import grid_predictions
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.weight_grids import (
@@ -21,7 +22,6 @@ from quantmedic.collectors.pair.weight_grids import (
     outlier_ratios,
     similarity,
 )
-from quantmedic.collectors.pair.weights import _predictions as predictions
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.formulas.derive import derive
 
@@ -96,7 +96,7 @@ def test_predicted_ratios_equal_those_of_quantized_weights(name, bits, signed, p
     axis = 0 if per_channel else None
     quantizer = Quantizer(scale.astype(np.float32), zero.astype(np.int64), bits, signed, axis)
     symmetric = signed or bool((zero == 2 ** (bits - 1)).all())
-    found = predictions(Constant("w", quantizer.quantize(w), quantizer), w, 0)
+    found = grid_predictions(Constant("w", quantizer.quantize(w), quantizer), w, 0)
 
     def per_group(kind: tuple[int, bool], share: Array, channels: bool) -> Array:
         groups = w if channels else w[None]

@@ -1,0 +1,89 @@
+"""Facts of an operator's bias: its float values against the codes that replace them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.measure.weight_facts import rounding_facts
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.weight_grids import DEAD, rows_along
+from quantmedic.engine.case.facts import BiasFacts, ErrorFacts
+
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+Values = NDArray[np.float32]
+
+
+def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> BiasFacts:
+    """Facts of an operator's bias; empty where it has none or its grid is unknown."""
+    stored, weight = bias_of(op, graph), weight_of(op, graph)
+    if stored is None or weight is None:
+        return BiasFacts()
+    original = original_of(op, graph, twin, float_graph)
+    twin_values = original.bias
+    comparable = twin_values is not None and stored.values is not None and twin_values.shape == stored.values.shape
+    floats = twin_values if comparable else stored.values
+    if floats is None:
+        return BiasFacts()
+    rounding = ErrorFacts()
+    if comparable and stored.quantizer is not None and stored.values is not None:
+        rounding = rounding_facts(floats, stored.values, None, None)
+    step = _bias_step(op, graph, weight, stored)
+    if step is None:
+        return BiasFacts(bits=0 if stored.quantizer is None else stored.quantizer.bits, rounding=rounding)
+    with np.errstate(divide="ignore"):
+        codes = np.abs(floats.ravel().astype(np.float64)) / step
+    # LiteRT adds to 16-bit activations in 64 bits.
+    largest = _INT32_MAX if stored.quantizer is None or stored.quantizer.bits <= 32 else _INT64_MAX
+    over = codes > largest
+    if stored.codes is not None:
+        over = over | (np.abs(np.asarray(stored.codes, np.int64).ravel()) >= largest)
+    return BiasFacts(
+        max_code=float(codes.max()),
+        max_code_per_channel=_max_code_per_channel(codes, op, weight),
+        bits=0 if stored.quantizer is None else stored.quantizer.bits,
+        max_error=rounding.max,
+        max_error_steps=_largest_error_steps(floats, stored, step) if comparable else None,
+        overflowing_channels=int(over.sum()) if stored.quantizer is not None else 0,
+        overflowing_dead_channels=_overflowing_dead_channels(op, over, original) if stored.quantizer is not None else 0,
+        rounding=rounding,
+    )
+
+
+def _max_code_per_channel(codes: NDArray[np.float64], op: Operator, weight: Constant) -> float | None:
+    """Largest of the bias codes (per channel, on the present step) on the steps of per-channel measure_weights."""
+    axis, quantizer = output_axis(op), weight.quantizer
+    if axis is None or quantizer is None or weight.values is None or np.size(quantizer.scale) != 1:
+        return None
+    tops = np.abs(np.moveaxis(weight.values, axis, 0).reshape(weight.values.shape[axis], -1)).max(axis=1)
+    if tops.size != codes.size or not tops.any():
+        return None
+    steps = np.maximum(tops, DEAD * tops.max()) / (2 ** (quantizer.bits - 1) - 1)
+    return float((codes * float(np.max(quantizer.scale)) / steps).max())
+
+
+def _overflowing_dead_channels(op: Operator, over: NDArray[np.bool_], original: Original) -> int | None:
+    """Channels beyond int32 whose float measure_weights are dead; None where those are not known."""
+    axis = output_axis(op)
+    if axis is None or original.weight is None or original.weight.shape[axis] != over.size:
+        return None
+    tops = np.abs(rows_along(original.weight, axis)).max(axis=1)
+    return int((over & (tops <= DEAD * tops.max())).sum())
+
+
+def _largest_error_steps(floats: Values, stored: Constant, step: NDArray[np.float64]) -> float | None:
+    """Largest error of a stored bias in steps; None where it is not kept on a grid, or one step is 0."""
+    if stored.quantizer is None or stored.values is None or not (step > 0).all():
+        return None
+    return float((np.abs(stored.values.astype(np.float64) - floats).ravel() / step).max())
+
+
+def _bias_step(op: Operator, graph: Graph, weight: Constant, bias: Constant) -> NDArray[np.float64] | None:
+    """s_x · s_w per channel, or the scale that the bias is stored with."""
+    if bias.quantizer is not None:
+        return np.asarray(bias.quantizer.scale, np.float64).reshape(-1)
+    taps = graph.quantizers.get(op.inputs[0], [])
+    if not taps or taps[0].quantizer is None or taps[0].quantizer.dynamic or weight.quantizer is None:
+        return None
+    return np.asarray(taps[0].quantizer.scale * weight.quantizer.scale, np.float64).reshape(-1)

@@ -1,0 +1,174 @@
+"""Facts of an operator's weights: the float initializer against the codes that replace it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.measure.accumulate import as_rows, kernels
+from quantmedic.collectors.measure.weight_errors import channel_errors, grid_predictions, mean_error_steps, resemblance
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.graph import Graph, Operator
+from quantmedic.collectors.pair.likeness import is_comparable
+from quantmedic.collectors.pair.originals import normalization_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.quantizer import quantizer_facts
+from quantmedic.collectors.pair.weight_arrays import weight_arrays
+from quantmedic.collectors.pair.weight_grids import (
+    DEAD,
+    MIN_ROW,
+    known_sqnr_db,
+    outlier_ratios,
+    output_matrix,
+    power_of,
+    rows_along,
+)
+from quantmedic.engine.case.facts import ErrorFacts, WeightFacts
+from quantmedic.engine.case.records import SetStatistics, WeightArrays
+from quantmedic.engine.formulas.tensors import ALIVE, error_facts
+
+#: Fields of ``WeightFacts``; None where a number is not defined.
+Numbers = dict[str, float | None]
+Values = NDArray[np.float32]
+
+
+def rounding_facts(x: NDArray[np.float32], y: NDArray[np.float32], axis: int | None, scale: float | None) -> ErrorFacts:
+    """Error of ``y`` against ``x`` (equal shapes), with the worst channel along ``axis``."""
+    if not x.size:
+        return ErrorFacts()
+    a, b = ((v.reshape(1, 1, -1) if axis is None else as_rows(v, axis)) for v in (x, y))
+    into = SetStatistics.empty([a.shape[1]]).tensor(0)
+    kernels.observe_error(a, b, into, "rounding")
+    return error_facts(into.errors["rounding"], scale, audible=ALIVE)
+
+
+class Weights(NamedTuple):
+    """What is known of an operator's weights; ``arrays`` where float and stored weights can be laid side by side."""
+
+    facts: WeightFacts
+    arrays: WeightArrays | None = None
+
+
+def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> Weights:
+    """Facts and arrays of an operator's weights; empty where it has none."""
+    stored = weight_of(op, graph)
+    if stored is None:
+        return Weights(WeightFacts())
+    original = original_of(op, graph, twin, float_graph)
+    shaped = original.weight
+    if shaped is not None and (stored.values is None or stored.values.shape != shaped.shape):
+        shaped = None
+    source = shaped if is_comparable(stored.values, shaped) else None
+    values = source if source is not None else stored.values
+    quantizer = quantizer_facts(stored.quantizer)
+    if values is None or not values.size:
+        return Weights(WeightFacts(name=stored.name, quantizer=quantizer))
+    axis = output_axis(op)
+    axis = axis % values.ndim if axis is not None else None
+    found: dict[str, object] = {
+        "name": original.name or stored.name,
+        "quantizer": quantizer,
+        "output_axis": axis,
+        "max_code": _max_code(stored),
+        **_distribution(values, axis),
+        **_stored_distribution(stored.values),
+        **(_normalization_gains(twin, float_graph) if original.folded else {}),
+    }
+    if stored.quantizer is None or stored.values is None or shaped is None or not np.isfinite(shaped).all():
+        return Weights(WeightFacts.model_validate(found))
+    if source is not None:
+        found["rounding"] = rounding_facts(source, stored.values, axis, quantizer.scale)
+        found |= channel_errors(source, stored.values, axis)
+        found["rounding_mean_steps"] = mean_error_steps(source, stored.values, stored.quantizer)
+    predictions = grid_predictions(stored, shaped, axis)
+    found |= resemblance(stored, shaped, axis)
+    found |= predictions
+    if source is None:
+        return Weights(WeightFacts.model_validate(found))
+    best = predictions.get("predicted_best_sqnr_db")
+    if best is not None:
+        # Summed as the prediction is, so that an equal grid gains exactly nothing.
+        now = known_sqnr_db(*(float(power_of(a.reshape(1, -1))[0]) for a in (source, stored.values - source)))
+        found["predicted_best_gain_db"] = round(best - now, 6) if now is not None and np.isfinite(now) else None
+    return Weights(WeightFacts.model_validate(found), weight_arrays(source, stored.values, axis))
+
+
+def _max_code(stored: Constant) -> int | None:
+    """Largest distance of a stored code from the zero point; None where zero points differ between channels."""
+    if stored.codes is None or stored.quantizer is None or not stored.codes.size:
+        return None
+    zeros = np.unique(np.asarray(stored.quantizer.zero_point, np.int64))
+    if len(zeros) != 1:
+        return None
+    return max(abs(int(code) - int(zeros[0])) for code in (stored.codes.min(), stored.codes.max()))
+
+
+def _distribution(values: Values, axis: int | None) -> Numbers:
+    """How the weights are spread, over all channels and within each."""
+    top, std = float(np.abs(values).max()), float(values.std())
+    centred = values - np.float32(values.mean(dtype=np.float64))
+    centred *= centred
+    variance = float(centred.mean(dtype=np.float64))
+    fourth = float(power_of(centred.reshape(1, -1))[0]) / values.size
+    found: Numbers = {
+        "min": float(values.min()),
+        "max": float(values.max()),
+        "mean": float(values.mean()),
+        "std": std,
+        "absmax_over_std": top / std if std > 0 else None,
+        "kurtosis": fourth / variance**2 - 3 if variance > 0 else None,
+    }
+    if axis is None:
+        return found
+    rows = rows_along(values, axis)
+    tops = np.abs(rows).max(axis=1)
+    alive = tops > DEAD * top
+    if alive.any():
+        found["channel_range_ratio"] = float(tops[alive].max() / tops[alive].min())
+        if rows.shape[1] >= MIN_ROW and np.isfinite(rows).all():
+            ratios = outlier_ratios(output_matrix(values, axis)[alive])
+            found["outlier_ratio"] = float(ratios.max())
+            found["widest_outlier_ratio"] = float(ratios[tops[alive].argmax()])
+    return found | {
+        "channels": int(tops.size),
+        "dead_channels": int((~alive).sum()),
+        "input_channel_range_ratio": _input_range_ratio(output_matrix(values, axis)),
+    }
+
+
+def _stored_distribution(values: Values | None) -> Numbers:
+    """How the weights are spread that the quantized model computes with."""
+    if values is None or not values.size:
+        return {}
+    return {
+        "stored_min": float(values.min()),
+        "stored_max": float(values.max()),
+        "stored_mean": float(values.mean()),
+        "stored_std": float(values.std()),
+    }
+
+
+def _input_range_ratio(matrix: Values) -> float | None:
+    """Widest over narrowest input channel of ``[outputs, inputs, taps]``; None where there is one."""
+    tops = np.abs(matrix).max(axis=(0, 2))
+    alive = tops > DEAD * tops.max()
+    return float(tops[alive].max() / tops[alive].min()) if alive.sum() > 1 else None
+
+
+def _normalization_gains(twin: Operator | None, float_graph: Graph) -> Numbers:
+    """What the normalization behind the float operator has multiplied its channels with."""
+    normalization = normalization_of(twin, float_graph) if twin is not None else None
+    if normalization is None or not normalization.gain.size or not np.isfinite(normalization.gain).all():
+        return {}
+    gains = np.abs(normalization.gain.astype(np.float64))
+    variance = normalization.variance.astype(np.float64)
+    top, middle = int(gains.argmax()), float(np.median(gains))
+    return {
+        "batch_norm_gain": float(gains[top]),
+        "batch_norm_gain_ratio": float(gains[top] / middle) if middle > 0 else None,
+        "batch_norm_variance_ratio": _variance_ratio(variance, top, normalization.epsilon),
+    }
+
+
+def _variance_ratio(variance: NDArray[np.float64], channel: int, epsilon: float) -> float | None:
+    below = float(variance[channel]) + epsilon
+    return float(np.median(variance)) / below if below > 0 else None
