@@ -14,7 +14,7 @@ from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.fallback import Found, Outcome, Units, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.fallback import Outcome, SearchState, Units, one_at_a_time, smallest_set
 from quantmedic.engine.diagnosis.fallback_record import (
     Check,
     Cost,
@@ -158,9 +158,9 @@ class FallbackTrial:
         self._judged: Sequence[Batch] = pool if self._shared else fold.judged
         self._batches = _cut(searched, samples or self._wanted(), sets, dataset.unit)
         self._bench = self._opened(self._batches)
-        self._found = Found()
+        self._found = SearchState()
 
-    def search(self, progress: Callable[[Found], None] = lambda found: None) -> FallbackRecord:
+    def search(self, progress: Callable[[SearchState], None] = lambda found: None) -> FallbackRecord:
         """Search, then check the set on the quantized model itself; Ctrl-C ends with what is known by then.
 
         Raises:

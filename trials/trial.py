@@ -147,9 +147,7 @@ class Trials:
 
         dataset = open_dataset(repaired, self._models.input_specs, role="representative")
         case = self._collected("representative", dataset, samples=self._wanted)
-        return Repair.recalibrated(
-            f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words
-        )
+        return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
 
     def fewest_in_float(self, least_db: float) -> Repair | None:
         """The smallest set of layers in float with which the output has this SQNR; None where none is small enough.

@@ -106,7 +106,7 @@ def _advise(
     remedy: Remedy, findings: list[Finding], base: RuleBase, index: _Index
 ) -> tuple[list[Advice], list[Withheld]]:
     everywhere = all(_is_global(finding, index) for finding in findings)
-    views = _views(remedy, findings, index, everywhere)
+    views = _subjects_of(remedy, findings, index, everywhere)
     if not views:
         reason = f"it needs {_article(remedy.scope)}, and this cause names none in the float model"
         return [], [Withheld(id=remedy.id, title=remedy.title, because=reason)]
@@ -115,12 +115,12 @@ def _advise(
         # A layer without weights says nothing about weights.
         verdicts = [verdict for verdict in verdicts if not verdict.missing] or verdicts[:1]
     standing = [verdict for verdict in verdicts if verdict.stands]
-    held = [] if everywhere and standing else _withheld(remedy, verdicts)
+    held = [] if everywhere and standing else _withheld_entries(remedy, verdicts)
     if not standing:
         return [], held
     concerned = [verdict.view for verdict in standing]
-    layers, tensors = ([], []) if everywhere else _concerned(remedy, concerned, findings, index)
-    fields = _fields(remedy, layers, tensors, concerned, index)
+    layers, tensors = ([], []) if everywhere else _layers_and_tensors(remedy, concerned, findings, index)
+    fields = _snippet_fields(remedy, layers, tensors, concerned, index)
     types = {layer.op_type for layer in layers}
     snippets = tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or types & set(s.types)))
     if remedy.snippets and not snippets:
@@ -134,7 +134,7 @@ def _advise(
         unsafe=remedy.unsafe,
         scope=remedy.scope,
         simulate=remedy.simulate,
-        now=_present(remedy, concerned, index),
+        now=_present_values(remedy, concerned, index),
         layers=tuple(name for layer in layers if (name := _layer_name(layer))),
         tensors=tuple(_tensor_names(tensors)),
         unsure=tuple(dict.fromkeys(name for verdict in standing for name in verdict.missing)),
@@ -159,7 +159,7 @@ def _named_layer(finding: Finding, index: _Index) -> LayerFacts | None:
     return None
 
 
-def _views(remedy: Remedy, findings: list[Finding], index: _Index, everywhere: bool) -> list[Facts]:
+def _subjects_of(remedy: Remedy, findings: list[Finding], index: _Index, everywhere: bool) -> list[Facts]:
     """Subjects of the remedy's scope that the findings are about."""
     if remedy.scope == "model":
         return [index.facts.model]
@@ -170,20 +170,20 @@ def _views(remedy: Remedy, findings: list[Finding], index: _Index, everywhere: b
     if everywhere:
         return list(subjects(remedy.scope, index.facts)) or [SCOPES[remedy.scope]()]
     if remedy.scope == "layer":
-        return [*_unique(layer for finding in findings for layer in _layers(finding, index))]
-    return [*_unique(tensor for finding in findings for tensor in _tensors(finding, index))]
+        return [*_unique(layer for finding in findings for layer in _layers_of_finding(finding, index))]
+    return [*_unique(tensor for finding in findings for tensor in _tensors_of_finding(finding, index))]
 
 
-def _layers(finding: Finding, index: _Index) -> list[LayerFacts]:
+def _layers_of_finding(finding: Finding, index: _Index) -> list[LayerFacts]:
     """The layer that a finding speaks of; for an input of the network, the layers that read it."""
     layer = _named_layer(finding, index)
     if layer is not None:
         return [layer]
-    readers = {name for tensor in _tensors(finding, index) for name in tensor.readers}
+    readers = {name for tensor in _tensors_of_finding(finding, index) for name in tensor.readers}
     return [layer for layer in index.facts.layers if readers & set(_nodes(layer))]
 
 
-def _tensors(finding: Finding, index: _Index) -> list[TensorFacts]:
+def _tensors_of_finding(finding: Finding, index: _Index) -> list[TensorFacts]:
     """The activation that a finding speaks of: its own, else the output of its layer."""
     if isinstance(finding.view, TensorFacts):
         return [finding.view]
@@ -200,28 +200,28 @@ def _judge(remedy: Remedy, view: Facts, base: RuleBase, facts: CaseFacts) -> _Ve
     if remedy.in_force is not None:
         verdict, used = decide(remedy.in_force, view, facts.model, base)
         if verdict:
-            return _Verdict(view, in_force=f"already in force: {_said(used, view, facts)}")
-        missing += _missing(verdict, used, view, facts)
+            return _Verdict(view, in_force=f"already in force: {_facts_in_words(used, view, facts)}")
+        missing += _missing_facts(verdict, used, view, facts)
     for number, reason in enumerate(remedy.withheld):
         verdict, used = decide(reason.when, view, facts.model, base)
         if verdict:
             because = render_message(reason.because, lambda path: look_up(path, view, facts.model))
             return _Verdict(view, because=because, reason=number)
-        missing += _missing(verdict, used, view, facts)
+        missing += _missing_facts(verdict, used, view, facts)
     return _Verdict(view, missing=tuple(missing))
 
 
-def _missing(verdict: bool | None, used: list[Condition], view: Facts, facts: CaseFacts) -> list[str]:
+def _missing_facts(verdict: bool | None, used: list[Condition], view: Facts, facts: CaseFacts) -> list[str]:
     return [c.fact for c in used if look_up(c.fact, view, facts.model) is None] if verdict is None else []
 
 
-def _said(used: Iterable[Condition], view: Facts, facts: CaseFacts) -> str:
+def _facts_in_words(used: Iterable[Condition], view: Facts, facts: CaseFacts) -> str:
     """The facts that decided, as measured: "quantizer.bits is 16"."""
     values = {condition.fact: look_up(condition.fact, view, facts.model) for condition in used}
-    return ", ".join(f"{fact} is {_text(value)}" for fact, value in values.items()) or "the model has it"
+    return ", ".join(f"{fact} is {_fact_text(value)}" for fact, value in values.items()) or "the model has it"
 
 
-def _text(value: Any) -> str:
+def _fact_text(value: Any) -> str:
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -229,7 +229,7 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _withheld(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld]:
+def _withheld_entries(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld]:
     """One entry per reason; where the remedy is in force on some subjects and stands on others, that needs no word."""
     some_stand = any(verdict.stands for verdict in verdicts)
     against = [v for v in verdicts if v.because is not None or (v.in_force is not None and not some_stand)]
@@ -248,7 +248,7 @@ def _withheld(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld]:
     ]
 
 
-def _concerned(
+def _layers_and_tensors(
     remedy: Remedy, views: list[Facts], findings: list[Finding], index: _Index
 ) -> tuple[list[LayerFacts], list[TensorFacts]]:
     """Layers and activations that the remedy is advised for."""
@@ -259,8 +259,8 @@ def _concerned(
         tensors = [view for view in views if isinstance(view, TensorFacts)]
         return _unique(layer for tensor in tensors for layer in _writers(tensor, index)), tensors
     return (
-        _unique(layer for finding in findings for layer in _layers(finding, index)),
-        _unique(tensor for finding in findings for tensor in _tensors(finding, index)),
+        _unique(layer for finding in findings for layer in _layers_of_finding(finding, index)),
+        _unique(tensor for finding in findings for tensor in _tensors_of_finding(finding, index)),
     )
 
 
@@ -275,7 +275,7 @@ def _writers(tensor: TensorFacts, index: _Index) -> list[LayerFacts]:
     return [layer for layer in index.facts.layers if set(tensor.readers) & set(_nodes(layer))]
 
 
-def _fields(
+def _snippet_fields(
     remedy: Remedy, layers: list[LayerFacts], tensors: list[TensorFacts], views: list[Facts], index: _Index
 ) -> dict[str, Any]:
     """What snippets of the remedy are filled with; an empty list or None: nothing to fill in."""
@@ -298,7 +298,7 @@ def _fields(
         "quantized_tensors": [n for tensor in written if tensor.quantizer.bits and (n := tensor.name)],
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
-    values = {field: _value(given, views, index.facts) for field, given in remedy.values.items()}
+    values = {field: _snippet_value(given, views, index.facts) for field, given in remedy.values.items()}
     return lists | _pixels(index.facts.datasets) | values
 
 
@@ -315,7 +315,7 @@ def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
     }
 
 
-def _value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> Any:
+def _snippet_value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> Any:
     """The largest of a number, rounded up; the different texts; or several facts of every subject under its name."""
     if isinstance(given, str):
         values = [value for view in views if (value := look_up(given, view, facts.model)) is not None]
@@ -359,7 +359,7 @@ def _fits(snippet: Snippet, fields: Mapping[str, Any]) -> bool:
     return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, ()) for name in snippet.fields)
 
 
-def _present(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:
+def _present_values(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:
     rows = []
     for path in remedy.now:
         values: dict[Any, list[str]] = {}

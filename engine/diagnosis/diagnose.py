@@ -12,10 +12,10 @@ from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceS
 from quantmedic.engine.diagnosis.layer_rows import layer_rows
 from quantmedic.engine.diagnosis.outcomes import outcomes_of
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.previous import Before, compare, rank_tried
-from quantmedic.engine.diagnosis.proved import proof_of
+from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.suspects import Repairs, suspects_of
+from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.garbage import uncollected
@@ -41,7 +41,7 @@ class Provenance:
 
 
 @uncollected
-def diagnose(
+def make_diagnosis(
     base: RuleBase,
     facts: CaseFacts,
     repairs: Repairs,
@@ -51,7 +51,7 @@ def diagnose(
     proof: ProofRecord | None = None,
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
-    previous: Before | None = None,
+    previous: PreviousCase | None = None,
 ) -> Diagnosis:
     """Judge all rules and assemble the report.
 
@@ -71,7 +71,7 @@ def diagnose(
     outcomes = outcomes_of(suspects, simulation, proof, base)
     size = drop_class(facts.model.metric, base)
     causes = absorb(rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
-    past = compare(previous, facts, base) if previous is not None else None
+    past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
     return Diagnosis(
         quantmedic_version=provenance.version,
@@ -83,7 +83,7 @@ def diagnose(
         not_judged=_notes(results, "not-judged", base),
         not_applicable=_notes(results, "not-applicable", base),
         ignored=tuple(RuleNote(rule=rule.id, name=rule.name, scope=rule.scope) for rule in base.ignored),
-        advice=_advice(tuple(cause for cause in causes if not cause.tried), facts.model, size),
+        advice=_general_pages(tuple(cause for cause in causes if not cause.tried), facts.model, size),
         layers=layer_rows(facts, results),
         model=facts.model,
         metrics=facts.model.metric,
@@ -168,7 +168,7 @@ def _note(result: RuleResult, base: RuleBase) -> RuleNote:
     )
 
 
-def _advice(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> tuple[str, ...]:
+def _general_pages(causes: tuple[CauseReport, ...], model: ModelFacts, size: DropClass | None) -> tuple[str, ...]:
     """General pages in the order that the size of the drop suggests; none for a clean bill of health.
 
     Harm that no metric measured counts as a large drop. A quantization that failed has a page of its own.

@@ -64,7 +64,7 @@ class Step:
 
 
 @dataclass
-class Found:
+class SearchState:
     """What a search has found, at any time.
 
     Attributes:
@@ -107,8 +107,8 @@ def smallest_set(
     probe: Callable[[Sequence[Units]], Floats],
     *,
     seed: int = 0,
-    progress: Callable[[Found], None] = lambda found: None,
-) -> Found:
+    progress: Callable[[SearchState], None] = lambda found: None,
+) -> SearchState:
     """Search for the smallest set of units that must be left in float.
 
     Args:
@@ -133,9 +133,9 @@ class _Search:
         evaluate: Callable[[Units], Outcome],
         probe: Callable[[Sequence[Units]], Floats],
         seed: int,
-        progress: Callable[[Found], None],
+        progress: Callable[[SearchState], None],
     ) -> None:
-        self.found = Found()
+        self.found = SearchState()
         self._units, self._evaluate, self._probe, self._progress = units, evaluate, probe, progress
         self._rng = np.random.default_rng(seed)
         self._model = _NoiseModel(units)
@@ -164,7 +164,7 @@ class _Search:
         share = float(outcome.noise.sum() / (self._full.sum() or 1.0))
         self.found.steps.append(Step(chosen, outcome.value, share, outcome.met, share * outcome.tolerable))
         self._model.add([chosen], np.array([share]), np.array([TRUST * len(self._full)]))
-        self._passed()
+        self._count_pass()
         return self.found.steps[-1]
 
     def _rank(self) -> None:
@@ -179,13 +179,13 @@ class _Search:
         noise = np.divide(self._probe(chosen), self._full, out=np.zeros(batches), where=self._full > 0)
         # A batch that is loud by itself says more of the whole, but none shall speak for all.
         self._model.add(chosen, noise, np.minimum(self._full / self._full.mean(), LOUD))
-        self._passed()
+        self._count_pass()
 
-    def _passed(self) -> None:
+    def _count_pass(self) -> None:
         self.found.evaluations += 1
         self._progress(self.found)
 
-    def _tolerated(self) -> float:
+    def _tolerated_share(self) -> float:
         """Share of the noise that may stay, as the evaluation nearest to the goal tells: between what met it or not."""
         steps = [step for step in self.found.steps if step.share > TINY]
         least = min((step.share for step in steps if not step.met), default=1.0)
@@ -198,7 +198,7 @@ class _Search:
     def _guess(self) -> int:
         """Size of the smallest set along the ranking that should meet the goal."""
         rest = np.flip(np.append(0.0, np.cumsum(np.sort(self._model.shares))))
-        return int(np.argmax(rest <= self._tolerated()))
+        return int(np.argmax(rest <= self._tolerated_share()))
 
     def _next(self) -> Units | None:
         """A set along the ranking: of the size that should do, or half-way between what failed and the best.

@@ -30,7 +30,7 @@ class Headline:
 
     def trend(self, before: float | None, after: float | None) -> Literal["better", "worse", "unchanged"]:
         """``better`` and ``worse`` only beyond SHIFT_DB, or SHIFT_SHARE of the smaller value."""
-        if before is None or after is None or not _shifted(before, after, self.unit):
+        if before is None or after is None or not _has_shifted(before, after, self.unit):
             return "unchanged"
         return "worse" if (after > before) is (self.comparison in UPWARD) else "better"
 
@@ -64,7 +64,7 @@ def unit_of(path: str) -> str | None:
     return None
 
 
-def _shifted(before: float, after: float, unit: str | None) -> bool:
+def _has_shifted(before: float, after: float, unit: str | None) -> bool:
     if before == after or math.isnan(before) or math.isnan(after):
         return False
     margin = SHIFT_DB if unit == "dB" else SHIFT_SHARE * min(abs(before), abs(after))

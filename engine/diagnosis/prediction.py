@@ -48,7 +48,7 @@ def predict(simulation: SimulationRecord | None, key: str, before: str | None = 
     if before is not None and before not in simulation.runs:
         return None
     start = simulation.simulated if before is None else simulation.runs[before]
-    return _compared(simulation, start, simulation.runs[key])
+    return _prediction_between(simulation, start, simulation.runs[key])
 
 
 def heals(outcome: Prediction, base: RuleBase) -> bool:
@@ -88,7 +88,7 @@ def output_sqnr_db(power: NDArray[np.float64], run: RunRecord) -> float:
     return sqnr_db(float(power.sum()), float(np.sum(run.noise)))
 
 
-def _compared(simulation: SimulationRecord, before: RunRecord, after: RunRecord) -> Prediction:
+def _prediction_between(simulation: SimulationRecord, before: RunRecord, after: RunRecord) -> Prediction:
     old, new, power = np.array(before.noise), np.array(after.noise), np.array(simulation.power)
     gain = _gain_db(old.sum(), new.sum())
     spread = 1.96 * _jackknife_error(old, new)

@@ -48,14 +48,14 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     chosen = choose(diagnosis.model, base.toolchains, asked)
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
-    wanted = _wanted(diagnosis, base) if repairable else []
-    given = _prescription(diagnosis, wanted, toolchain) if wanted else None
+    wanted = _choose_remedies(diagnosis, base) if repairable else []
+    given = _prescription_of(diagnosis, wanted, toolchain) if wanted else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given, "advice": advice})
 
 
-def _wanted(diagnosis: Diagnosis, base: RuleBase) -> list[_Choice]:
+def _choose_remedies(diagnosis: Diagnosis, base: RuleBase) -> list[_Choice]:
     """The remedies of the proven chain; else the best one of the first cause that has one not disproven."""
     if diagnosis.proof is not None and diagnosis.proof.chain:
         return [_of_row(row, diagnosis, base) for row in diagnosis.proof.chain]
@@ -88,12 +88,14 @@ def _is_disproven(advice: Advice) -> bool:
     return advice.measured is not None and advice.measured.failed is None and not advice.measured.proven
 
 
-def _prescription(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Toolchain | None) -> Prescription:
-    choices = [_supported(choice, toolchain) for choice in wanted]
-    parts = [_snippets(choice, toolchain) for choice in choices]
-    steps = tuple(_step(choice, found, diagnosis) for choice, found in zip(choices, parts, strict=True))
+def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Toolchain | None) -> Prescription:
+    choices = [_replace_unsupported(choice, toolchain) for choice in wanted]
+    parts = [_snippets_of(choice, toolchain) for choice in choices]
+    steps = tuple(_prescription_step(choice, found, diagnosis) for choice, found in zip(choices, parts, strict=True))
     conflicts: list[str] = []
-    configurations = _configurations(choices, parts, steps, toolchain, conflicts) if toolchain is not None else ()
+    configurations = (
+        _merged_configurations(choices, parts, steps, toolchain, conflicts) if toolchain is not None else ()
+    )
     marks = [step.mark for step in steps if step.mark is not None]
     proven = all(step.measured is not None and step.measured.proven for step in steps)
     foretold = all(step.measured is not None or step.predicted is not None for step in steps)
@@ -103,21 +105,21 @@ def _prescription(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Toolch
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),
         checked=toolchain.checked if toolchain is not None and set(marks) - {"documentation"} else "",
-        given=_given(configurations, toolchain) if toolchain is not None else {},
+        given=_user_names(configurations, toolchain) if toolchain is not None else {},
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
 
 
-def _supported(choice: _Choice, toolchain: Toolchain | None) -> _Choice:
+def _replace_unsupported(choice: _Choice, toolchain: Toolchain | None) -> _Choice:
     """The choice, or the next remedy of its cause where the toolchain can do that but not this."""
-    if toolchain is None or not choice.advised or _snippets(choice, toolchain):
+    if toolchain is None or not choice.advised or _snippets_of(choice, toolchain):
         return choice
     cause, best = choice.advised[0]
     if not best.snippets:  # an edit, which every toolchain leaves to the user
         return choice
     for advice in cause.remedies if cause is not None else ():
         other = _Choice([(cause, advice)], advice.title, advice.measured, instead=best.title)
-        if advice is not best and not _is_disproven(advice) and _snippets(other, toolchain):
+        if advice is not best and not _is_disproven(advice) and _snippets_of(other, toolchain):
             return other
     return choice
 
@@ -130,7 +132,7 @@ class _Part(NamedTuple):
     origin: str
 
 
-def _snippets(choice: _Choice, toolchain: Toolchain | None) -> list[_Part]:
+def _snippets_of(choice: _Choice, toolchain: Toolchain | None) -> list[_Part]:
     """The snippet of the toolchain for every cause that advises the remedy; one for the layers' types goes first."""
     found = []
     for cause, advice in choice.advised:
@@ -142,7 +144,7 @@ def _snippets(choice: _Choice, toolchain: Toolchain | None) -> list[_Part]:
     return found
 
 
-def _step(choice: _Choice, parts: list[_Part], diagnosis: Diagnosis) -> Step:
+def _prescription_step(choice: _Choice, parts: list[_Part], diagnosis: Diagnosis) -> Step:
     lead = choice.advised[0][1] if choice.advised else None
     marks = [part.snippet.mark for part in parts]
     return Step(
@@ -182,7 +184,7 @@ def _in_words(choice: _Choice, diagnosis: Diagnosis) -> Iterator[str]:
         )
 
 
-def _configurations(
+def _merged_configurations(
     choices: list[_Choice],
     parts: list[list[_Part]],
     steps: tuple[Step, ...],
@@ -208,7 +210,7 @@ def _configurations(
     for form, options in merged.items():
         texts.setdefault(forms[form].language, []).append(write(form, forms[form], options))
     return tuple(
-        Configuration(language=language, file=FILES[language], code=_whole("\n".join(rows), language, toolchain))
+        Configuration(language=language, file=FILES[language], code=complete_code("\n".join(rows), language, toolchain))
         for language, rows in texts.items()
     )
 
@@ -221,14 +223,14 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(inert(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def _given(configurations: Iterable[Configuration], toolchain: Toolchain) -> dict[str, str]:
+def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain) -> dict[str, str]:
     """The names of the user's own that the Python code uses."""
     code = "\n".join(each.code for each in configurations if each.language == "python")
     text = "\n".join(line for line in code.splitlines() if not line.startswith("#"))
     return {name: what for name, what in toolchain.given.items() if re.search(rf"(?<![\w\"./]){name}(?![\w\"])", text)}
 
 
-def _whole(body: str, language: Language, toolchain: Toolchain) -> str:
+def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
     imports = list(_imports(body, toolchain)) if language == "python" else []
     return "\n".join([*imports, *([""] if imports else []), body.strip("\n")]) + "\n"
 

@@ -27,7 +27,7 @@ _V = TypeVar("_V")
 
 
 @dataclass(frozen=True)
-class Before:
+class PreviousCase:
     """The previous case as it was judged, and how its data relate to the present ones.
 
     ``shared`` is, per data set that both cases have, the share of samples that occur in both, of all that occur in
@@ -40,7 +40,7 @@ class Before:
     same_data: bool
 
 
-def before(previous: Case, now: Case, facts: CaseFacts, causes: tuple[CauseReport, ...]) -> Before:
+def previous_case(previous: Case, now: Case, facts: CaseFacts, causes: tuple[CauseReport, ...]) -> PreviousCase:
     """The previous case beside the present one.
 
     Args:
@@ -51,10 +51,10 @@ def before(previous: Case, now: Case, facts: CaseFacts, causes: tuple[CauseRepor
 
     """
     roles = previous.statistics.keys() & now.statistics.keys()
-    shared = {role: _shared(previous, now, role) for role in sorted(roles)}
+    shared = {role: _overlap(previous, now, role) for role in sorted(roles)}
     role = main_role(now)
     same = role == main_role(previous) and shared.get(role, 0.0) == 1.0
-    return Before(facts, causes, shared, same)
+    return PreviousCase(facts, causes, shared, same)
 
 
 def refuse_other_float(previous: CaseRecord, now: CaseRecord) -> None:
@@ -86,15 +86,19 @@ def refuse_other_float(previous: CaseRecord, now: CaseRecord) -> None:
     )
 
 
-def _shared(previous: Case, now: Case, role: Role) -> float:
+def _overlap(previous: Case, now: Case, role: Role) -> float:
     then, present = (set(case.statistics[role].samples["hash"].tolist()) for case in (previous, now))
     return len(then & present) / len(then | present) if then | present else 1.0
 
 
-def compare(past: Before, facts: CaseFacts, base: RuleBase) -> Previous:
+def compare_with_previous(past: PreviousCase, facts: CaseFacts, base: RuleBase) -> Previous:
     """What changed since the previous case, with what effect, and which of its remedies were tried."""
     effect = _effect(past, facts, base)
-    return Previous(effect=effect, changed=tuple(_changed(past, facts)), tried=tuple(_tried(past, facts, base, effect)))
+    return Previous(
+        effect=effect,
+        changed=tuple(_setting_changes(past, facts)),
+        tried=tuple(_remedies_tried(past, facts, base, effect)),
+    )
 
 
 def rank_tried(causes: Iterable[CauseReport], previous: Previous) -> tuple[CauseReport, ...]:
@@ -123,9 +127,9 @@ def _bears_on(tried: Tried, cause: CauseReport) -> bool:
 # --- The effect ------------------------------------------------------------------------------------------------------
 
 
-def _effect(past: Before, facts: CaseFacts, base: RuleBase) -> Effect:
+def _effect(past: PreviousCase, facts: CaseFacts, base: RuleBase) -> Effect:
     then, now = past.facts.model, facts.model
-    gain = _gain(then.output_sqnr_db, now.output_sqnr_db) if past.same_data else None
+    gain = _sqnr_gain(then.output_sqnr_db, now.output_sqnr_db) if past.same_data else None
     same_metric = then.metric.name == now.metric.name and now.metric.drop is not None and then.metric.drop is not None
     drops: dict[str, Any] = {}
     shrank: bool | None = None
@@ -155,7 +159,7 @@ def _effect(past: Before, facts: CaseFacts, base: RuleBase) -> Effect:
     )
 
 
-def _gain(then: float | None, now: float | None) -> float | None:
+def _sqnr_gain(then: float | None, now: float | None) -> float | None:
     if then is None or now is None or math.isnan(then) or math.isnan(now):
         return None
     return 0.0 if then == now else now - then
@@ -164,14 +168,21 @@ def _gain(then: float | None, now: float | None) -> float | None:
 # --- What changed ----------------------------------------------------------------------------------------------------
 
 
-def _changed(past: Before, facts: CaseFacts) -> Iterable[Changed]:
-    yield from _differences("data set", _by(past.facts.datasets, _role), _by(facts.datasets, _role), _data_settings)
+def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
+    yield from _differences(
+        "data set", _first_by_name(past.facts.datasets, _role), _first_by_name(facts.datasets, _role), _data_settings
+    )
     for role, share in past.shared.items():
         if share < 1.0:
             change = SettingChange(subject=role, before=1.0, after=share)
             yield Changed(setting="share of the same samples", of="data set", count=1, examples=(change,))
-    yield from _differences("layer", _by(past.facts.layers, _float), _by(facts.layers, _float), _layer_settings)
-    tensors = _by(past.facts.tensors, _float), _by(facts.tensors, _float)
+    yield from _differences(
+        "layer",
+        _first_by_name(past.facts.layers, _float_name),
+        _first_by_name(facts.layers, _float_name),
+        _layer_settings,
+    )
+    tensors = _first_by_name(past.facts.tensors, _float_name), _first_by_name(facts.tensors, _float_name)
     yield from _differences("activation", *tensors, _tensor_settings)
 
 
@@ -201,11 +212,11 @@ def _layer_settings(layer: LayerFacts) -> dict[str, Any]:
     """Settings of a layer, most telling first; what is not known is left out."""
     quantizer = layer.weight.quantizer
     settings = {
-        "weights": _kind(quantizer.bits) if layer.weight.name is not None or quantizer.bits is not None else None,
+        "weights": _precision(quantizer.bits) if layer.weight.name is not None or quantizer.bits is not None else None,
         "weight granularity": quantizer.granularity,
         "weight symmetry": quantizer.symmetric,
         "weight scale": quantizer.scale,
-        "bias": None if layer.bias.bits is None else _kind(layer.bias.bits or None),
+        "bias": None if layer.bias.bits is None else _precision(layer.bias.bits or None),
         "kernel": layer.executed_as,
     }
     return {name: value for name, value in settings.items() if value is not None}
@@ -235,7 +246,7 @@ def _data_settings(dataset: DatasetFacts) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _kind(bits: int | None) -> str:
+def _precision(bits: int | None) -> str:
     return f"{bits} bit" if bits else "float"
 
 
@@ -243,7 +254,7 @@ def differs(before: Any, after: Any) -> bool:
     """Values of a setting are not the same; numbers by more than 1 % of the largest beside them."""
     if before is None or after is None:
         return (before is None) is not (after is None)
-    old, new = _numbers(before), _numbers(after)
+    old, new = _as_numbers(before), _as_numbers(after)
     if old is None or new is None or len(old) != len(new):
         return bool(before != after)
     if all(isinstance(value, int) for value in (*old, *new)):
@@ -252,12 +263,12 @@ def differs(before: Any, after: Any) -> bool:
     return any(abs(a - b) > SAME * largest for a, b in zip(old, new, strict=True))
 
 
-def _numbers(value: Any) -> tuple[float, ...] | None:
+def _as_numbers(value: Any) -> tuple[float, ...] | None:
     values = value if isinstance(value, tuple) else (value,)
     return values if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else None
 
 
-def _by(views: Iterable[_V], key: Callable[[_V], str | None]) -> dict[str, _V]:
+def _first_by_name(views: Iterable[_V], key: Callable[[_V], str | None]) -> dict[str, _V]:
     """Views by name, the first of each."""
     found: dict[str, _V] = {}
     for view in views:
@@ -267,7 +278,7 @@ def _by(views: Iterable[_V], key: Callable[[_V], str | None]) -> dict[str, _V]:
     return found
 
 
-def _float(view: LayerFacts | TensorFacts) -> str | None:
+def _float_name(view: LayerFacts | TensorFacts) -> str | None:
     return view.float_name
 
 
@@ -278,9 +289,9 @@ def _role(view: DatasetFacts) -> str | None:
 # --- What was tried --------------------------------------------------------------------------------------------------
 
 
-def _tried(past: Before, facts: CaseFacts, base: RuleBase, effect: Effect) -> Iterable[Tried]:
-    for cause, remedy, subjects in _prescribed(past, base):
-        applied = _applied(base.remedies[remedy], subjects, past, facts, base)
+def _remedies_tried(past: PreviousCase, facts: CaseFacts, base: RuleBase, effect: Effect) -> Iterable[Tried]:
+    for cause, remedy, subjects in _advised_before(past, base):
+        applied = _treated_subjects(base.remedies[remedy], subjects, past, facts, base)
         if applied:
             yield Tried(
                 cause=cause,
@@ -293,7 +304,7 @@ def _tried(past: Before, facts: CaseFacts, base: RuleBase, effect: Effect) -> It
             )
 
 
-def _prescribed(past: Before, base: RuleBase) -> Iterable[tuple[str, str, set[str]]]:
+def _advised_before(past: PreviousCase, base: RuleBase) -> Iterable[tuple[str, str, set[str]]]:
     """(cause, remedy, subjects) of the previous diagnosis, those of absorbed findings last."""
     rules = {rule.id: rule for rule in base.rules}
     pairs: dict[tuple[str, str], set[str]] = {}
@@ -308,9 +319,11 @@ def _prescribed(past: Before, base: RuleBase) -> Iterable[tuple[str, str, set[st
     return [(cause, remedy, names) for (cause, remedy), names in pairs.items()]
 
 
-def _applied(remedy: Remedy, subjects: set[str], past: Before, facts: CaseFacts, base: RuleBase) -> tuple[str, ...]:
+def _treated_subjects(
+    remedy: Remedy, subjects: set[str], past: PreviousCase, facts: CaseFacts, base: RuleBase
+) -> tuple[str, ...]:
     """Subjects on which the remedy was carried out since."""
-    then, now = _views(remedy.scope, past.facts), _views(remedy.scope, facts)
+    then, now = _views_by_name(remedy.scope, past.facts), _views_by_name(remedy.scope, facts)
     concerned = {name for name, view in then.items() if {name, subject_name(view)} & subjects} or set(then)
     found = []
     for name in [name for name in then if name in concerned and name in now]:
@@ -320,7 +333,7 @@ def _applied(remedy: Remedy, subjects: set[str], past: Before, facts: CaseFacts,
     return tuple(dict.fromkeys(found))
 
 
-def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: Before, facts: CaseFacts) -> bool:
+def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: PreviousCase, facts: CaseFacts) -> bool:
     """By the setting that it changes; ranges count only if they moved as it moves them, for any calibration does."""
     moves = REMEDY_KINDS[remedy.simulate].moves if remedy.simulate is not None else None
     if moves is not None and isinstance(old, TensorFacts) and isinstance(new, TensorFacts):
@@ -336,15 +349,15 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: Before, facts: Ca
     return any(differs(look_up(path, old, past.facts.model), look_up(path, new, facts.model)) for path in settings)
 
 
-def _views(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:
+def _views_by_name(scope: str, facts: CaseFacts) -> Mapping[str, Facts]:
     """Subjects by names that both cases share."""
     if scope == "model":
         return {"model": facts.model}
     if scope == "dataset":
-        return _by(facts.datasets, _role)
+        return _first_by_name(facts.datasets, _role)
     if scope == "layer":
-        return _by(facts.layers, _float)
-    return _by(facts.tensors, _float)
+        return _first_by_name(facts.layers, _float_name)
+    return _first_by_name(facts.tensors, _float_name)
 
 
 def _came_into_force(

@@ -54,7 +54,7 @@ _NOT_AS_STORED = dict.fromkeys(
 )
 
 
-def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outcome: Prediction | None) -> CaseFacts:
+def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outcome: Prediction | None) -> CaseFacts:
     """Facts after a change.
 
     Rounding errors are simulated on the stored histograms. Accumulated errors depend on the whole network and become
@@ -68,18 +68,18 @@ def repaired(case: Case, facts: CaseFacts, base: RuleBase, change: Change, outco
         outcome: What a simulated run of the change recovers.
     """
     tensors = _regridded_tensors(case, facts, change.grids)
-    operators = _rewritten(case.record.operators, change)
+    operators = _changed_operators(case.record.operators, change)
     altered = replace(case, record=case.record.model_copy(update={"operators": operators}))
     after = assemble(altered, base, tensors)
     model = _with_outcome(after.model, facts.model, base, outcome)
-    return after.model_copy(update={"datasets": _unclipped(facts, after), "model": model})
+    return after.model_copy(update={"datasets": _with_new_clipping(facts, after), "model": model})
 
 
-def _rewritten(operators: Iterable[OperatorRecord], change: Change) -> tuple[OperatorRecord, ...]:
+def _changed_operators(operators: Iterable[OperatorRecord], change: Change) -> tuple[OperatorRecord, ...]:
     return tuple(
         op.model_copy(
             update={
-                "weight": _reformed(op.weight, change.weights[k]) if k in change.weights else op.weight,
+                "weight": _weights_in_form(op.weight, change.weights[k]) if k in change.weights else op.weight,
                 "bias": BiasFacts(bits=0) if k in change.biases else op.bias,
             }
         )
@@ -87,7 +87,7 @@ def _rewritten(operators: Iterable[OperatorRecord], change: Change) -> tuple[Ope
     )
 
 
-def _reformed(weight: WeightFacts, form: WeightForm) -> WeightFacts:
+def _weights_in_form(weight: WeightFacts, form: WeightForm) -> WeightFacts:
     """Weights stored in another form; how well they are rounded there was not measured."""
     quantizer = weight.quantizer
     if form == "float":
@@ -110,7 +110,7 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | 
     ):
         rows = np.arange(len(part))
         chosen = [grid for i in part if (grid := grids[i]) is not None]
-        bits = np.array([_bits(grid) for grid in chosen], np.int64)
+        bits = np.array([_grid_bits(grid) for grid in chosen], np.int64)
         # Where the codes are shared out freely between the signs, the best range is known unless the bits change.
         same = [tensors[i].quantizer.bits == b for i, b in zip(part, bits.tolist(), strict=True)]
         best = np.array([math.inf if (db := tensors[i].best_sqnr_db) is None else db for i in part])
@@ -123,15 +123,15 @@ def _regridded_tensors(case: Case, facts: CaseFacts, grids: Mapping[int, Grid | 
         )
         for i, grid, known, (mse, power, now, most) in zip(part, chosen, same, numbers.tolist(), strict=True):
             gain = max(most - now, 0.0) if known and math.isfinite(most - now) else None
-            changed[i] = _regridded(tensors[i], role, grid, mse, power, now, gain, float(highest[i]))
-    return tuple(changed.get(i) or _unmeasured(tensor) for i, tensor in enumerate(tensors))
+            changed[i] = _tensor_on_grid(tensors[i], role, grid, mse, power, now, gain, float(highest[i]))
+    return tuple(changed.get(i) or _with_unknown_arrival(tensor) for i, tensor in enumerate(tensors))
 
 
-def _bits(grid: Grid) -> int:
+def _grid_bits(grid: Grid) -> int:
     return math.ceil(math.log2((grid.high - grid.low) / grid.step + 1 - 1e-6))
 
 
-def _unmeasured(tensor: TensorFacts) -> TensorFacts:
+def _with_unknown_arrival(tensor: TensorFacts) -> TensorFacts:
     """A tensor whose own range stays: what arrives there is unknown."""
     return tensor.model_copy(update={"data": _unknown_arrival(tensor.data)})
 
@@ -152,7 +152,7 @@ def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
     return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
 
 
-def _regridded(
+def _tensor_on_grid(
     tensor: TensorFacts, role: Role, grid: Grid, mse: float, power: float, now: float, gain: float | None, top: float
 ) -> TensorFacts:
     """A tensor on another grid, where it has ``now`` dB and the best grid for its bits would gain ``gain``."""
@@ -169,13 +169,13 @@ def _regridded(
     predicted = gain if tensor.data.predicted_best_gain_db is not None else None
     update = {"rounding": rounding, "operator": NO_ERROR, "clipping": clipping, "predicted_best_gain_db": predicted}
     data = _unknown_arrival(tensor.data).model_copy(update=update)
-    quantizer = _requantized(tensor.quantizer, grid)
+    quantizer = _quantizer_on_grid(tensor.quantizer, grid)
     known = {"quantizer": quantizer, "recorded": RecordedFacts(), "data": data, role: data}
     return tensor.model_copy(update={**known, **dict.fromkeys(_UNTOLD), **grid_facts(values, quantizer)})
 
 
-def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
-    bits = _bits(grid)
+def _quantizer_on_grid(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
+    bits = _grid_bits(grid)
     symmetric = math.isclose(-grid.low, grid.high, rel_tol=0.02)
     signed = bool(quantizer.signed)
     lowest = -(2 ** (bits - 1)) if signed else 0
@@ -193,7 +193,7 @@ def _requantized(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
     )
 
 
-def _unclipped(facts: CaseFacts, after: CaseFacts) -> tuple[DatasetFacts, ...]:
+def _with_new_clipping(facts: CaseFacts, after: CaseFacts) -> tuple[DatasetFacts, ...]:
     """The inputs are what they were; only what the new ranges clip has changed."""
     return tuple(
         before.model_copy(update={"clipped_share": new.clipped_share, "clipped_share_ratio": new.clipped_share_ratio})

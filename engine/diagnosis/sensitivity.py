@@ -114,14 +114,14 @@ class SensitivityRecord(Record):
         done = {(run.mode, run.unit) for run in self.runs}
         return tuple(key for key in self.planned if key not in done)
 
-    def added(self, mode: Mode, unit: int, outcome: Outcome) -> "SensitivityRecord":
+    def add_run(self, mode: Mode, unit: int, outcome: Outcome) -> "SensitivityRecord":
         """The record with one more run, in the planned order."""
         run = SensitivityRun(mode=mode, unit=unit, share=self._share(mode, outcome), **outcome.model_dump())
         place = {key: i for i, key in enumerate(self.planned)}
         runs = sorted([*self.runs, run], key=lambda r: place[r.mode, r.unit])
         return self.model_copy(update={"runs": tuple(runs)})
 
-    def ranked(self, mode: Mode) -> list[SensitivityRun]:
+    def rank_runs(self, mode: Mode) -> list[SensitivityRun]:
         """The runs of one mode: those with the largest share first, ``cumulative`` in order of execution."""
         runs = [run for run in self.runs if run.mode == mode]
         return runs if mode == "cumulative" else sorted(runs, key=lambda r: -(r.share or 0.0))
@@ -134,7 +134,7 @@ class SensitivityRecord(Record):
             count: At most this many.
             least: Only what has a larger share of the noise, or adds one.
         """
-        runs = self.ranked(mode)
+        runs = self.rank_runs(mode)
         shares = {run.unit: run.share or 0.0 for run in runs}
         if mode == "cumulative":
             shares = {unit: shares[unit] - shares.get(unit - 1, 0.0) for unit in shares}
@@ -148,7 +148,7 @@ class SensitivityRecord(Record):
         return 1.0 - share if mode == "all-but-one" else share
 
 
-def resumed(begun: SensitivityRecord, now: SensitivityRecord) -> SensitivityRecord:
+def resume_sensitivity(begun: SensitivityRecord, now: SensitivityRecord) -> SensitivityRecord:
     """An interrupted record to go on with, where ``now`` is what a new one would be.
 
     Raises:
@@ -159,13 +159,13 @@ def resumed(begun: SensitivityRecord, now: SensitivityRecord) -> SensitivityReco
         if then != here:
             raise CaseError(
                 f"the interrupted run was started with other {kind}",
-                where=f"{name}: {_shown(then)} then, {_shown(here)} now",
+                where=f"{name}: {_brief(then)} then, {_brief(here)} now",
                 help=f"repeat the {kind} of the first run, or start anew without --resume",
             )
     return begun
 
 
-def _shown(value: object) -> str:
+def _brief(value: object) -> str:
     if not isinstance(value, tuple):
         return str(value)[:16]
     names = [entry if isinstance(entry, str) else entry.name for entry in value]

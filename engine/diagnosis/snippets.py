@@ -29,26 +29,26 @@ def render_snippet(code: str, fields: Mapping[str, Any], origin: str) -> str:
         if not match[1]:
             return match[0][0]
         if match[1] in NAME_FIELDS:
-            return literal(_required(match[1], fields, origin))
+            return literal(_require_names(match[1], fields, origin))
         return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
 
-    lines = [each for line in code.strip("\n").splitlines() for each in _repeated(line, fields, origin)]
+    lines = [each for line in code.strip("\n").splitlines() for each in _expand_line(line, fields, origin)]
     return FIELD.sub(fill, "\n".join(lines))
 
 
-def _repeated(line: str, fields: Mapping[str, Any], origin: str) -> Iterator[str]:
+def _expand_line(line: str, fields: Mapping[str, Any], origin: str) -> Iterator[str]:
     """A line that asks for one name at a time stands once for each; what it says beside that is filled in later."""
     names = {field: kind for field, kind in EACH_FIELDS.items() if field in FIELD.findall(line)}
     if not names:
         yield line
         return
     ((field, kind),) = names.items()
-    for each in _required(kind, fields, origin):
+    for each in _require_names(kind, fields, origin):
         literal_braces = quote(each).replace("{", "{{").replace("}", "}}")
         yield line.replace(f"{{{field}}}", literal_braces)
 
 
-def _required(field: str, fields: Mapping[str, Any], origin: str) -> Any:
+def _require_names(field: str, fields: Mapping[str, Any], origin: str) -> Any:
     """A list of names that must not be empty."""
     if not fields.get(field):
         raise RuleError(
@@ -66,7 +66,7 @@ def filled_options(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> 
         RuleError: They ask for names, and there are none.
     """
     for field in snippet.fields & (NAME_FIELDS.keys() | EACH_FIELDS.keys()):
-        _required(EACH_FIELDS.get(field, field), fields, origin)
+        _require_names(EACH_FIELDS.get(field, field), fields, origin)
     given = {**fields, **{each: fields.get(field) for each, field in EACH_FIELDS.items()}}
     return {form: fill(options, given) for form, options in snippet.options.items()}
 
@@ -74,10 +74,10 @@ def filled_options(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> 
 def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
     """The text of every snippet of an advice, in order."""
     origin = f"{', '.join(rules)}: {advice.id}"
-    return [_text(snippet, advice.fields, origin) for snippet in advice.snippets]
+    return [_snippet_text(snippet, advice.fields, origin) for snippet in advice.snippets]
 
 
-def _text(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> str:
+def _snippet_text(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> str:
     code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
     filled = filled_options(snippet, fields, origin)
     return "\n".join([*code, *(write(form, snippet.forms[form], options) for form, options in filled.items())])

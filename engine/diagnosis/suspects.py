@@ -39,7 +39,7 @@ class Repair:
     nodes: tuple[str, ...] = ()
 
     @classmethod
-    def recalibrated(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
+    def recalibrate(cls, key: str, kind: str, case: Case, facts: CaseFacts, data: str) -> "Repair":
         """New ranges for all activations from the data of another case."""
         every = everything(facts)
         return cls(kind, key, change_of("recalibrate", case, facts, every), every, data)

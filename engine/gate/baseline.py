@@ -42,7 +42,7 @@ class Baseline(Contract):
     findings: tuple[KnownFinding, ...]
     layers: tuple[KnownLayer, ...] = ()
 
-    def renamed(self, layers: Sequence[LayerFacts]) -> Callable[[str], str]:
+    def renamer_for(self, layers: Sequence[LayerFacts]) -> Callable[[str], str]:
         """Gives the present name of a layer, tensor or operand of the baseline.
 
         Args:
@@ -51,7 +51,7 @@ class Baseline(Contract):
         then = [_as_facts(layer) for layer in self.layers]
         return renamer(new_names(match_layers(then, layers), then, layers))
 
-    def pruned(self, gone: Iterable[KnownFinding]) -> "Baseline":
+    def without(self, gone: Iterable[KnownFinding]) -> "Baseline":
         """Without findings that are no longer there; nothing is added or changed."""
         left = set(gone)
         return self.model_copy(update={"findings": tuple(f for f in self.findings if f not in left)})
@@ -64,7 +64,7 @@ def baseline_of(facts: CaseFacts, results: Iterable[RuleResult]) -> Baseline:
         facts: Its facts.
         results: What all rules say of them.
     """
-    found = dict.fromkeys(_known(finding) for result in results for finding in result.findings)
+    found = dict.fromkeys(_known_finding(finding) for result in results for finding in result.findings)
     order = {layer.name or "?": place for place, layer in enumerate(facts.layers)}
     return Baseline(
         model=facts.model.name,
@@ -86,18 +86,18 @@ def render_baseline(baseline: Baseline) -> str:
     """JSON with one finding or layer a line, so that a review shows what changed."""
     head = baseline.model_dump(mode="json", exclude={"findings", "layers"})
     parts = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    parts.append(_lines("findings", [f.model_dump(mode="json") for f in baseline.findings]))
-    parts.append(_lines("layers", [list(layer) for layer in baseline.layers]))
+    parts.append(_json_lines("findings", [f.model_dump(mode="json") for f in baseline.findings]))
+    parts.append(_json_lines("layers", [list(layer) for layer in baseline.layers]))
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _lines(key: str, entries: Sequence[Any]) -> str:
+def _json_lines(key: str, entries: Sequence[Any]) -> str:
     if not entries:
         return f" {json.dumps(key)}: []"
     return f" {json.dumps(key)}: [\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n ]"
 
 
-def _known(finding: Finding) -> KnownFinding:
+def _known_finding(finding: Finding) -> KnownFinding:
     lead = headline(finding)
     return KnownFinding(
         rule=finding.rule.id,

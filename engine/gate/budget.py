@@ -94,14 +94,14 @@ class _Drop:
         if self.low is None or self.high is None:
             digits = _digits(self.limit, self.value)
             word, turn = _direction(self.value, digits)
-            figure = f"{word} {_fixed(turn * self.value, digits)}{_suffix(self.unit)}"
+            figure = f"{word} {_fixed_point(turn * self.value, digits)}{_suffix(self.unit)}"
             few = "one sample" if self.sizes.now == 1 else f"{self.sizes.now} samples"
-            return f"{figure} of {few}, too few for an interval; limit {_fixed(self.limit, digits)}"
+            return f"{figure} of {few}, too few for an interval; limit {_fixed_point(self.limit, digits)}"
         digits = _digits(self.limit, self.low, self.high)
         word, turn = _direction(self.value, digits)
-        interval = " … ".join(_fixed(end, digits) for end in sorted((turn * self.low, turn * self.high)))
-        limit = _fixed(self.limit, digits)
-        figure = f"{word} {_fixed(turn * self.value, digits)}{_suffix(self.unit)} ({interval})"
+        interval = " … ".join(_fixed_point(end, digits) for end in sorted((turn * self.low, turn * self.high)))
+        limit = _fixed_point(self.limit, digits)
+        figure = f"{word} {_fixed_point(turn * self.value, digits)}{_suffix(self.unit)} ({interval})"
         if self.status == "undecided":
             missed = "straddles the limit" if word == "drop" else "does not rule out a drop beyond the limit"
             return f"{figure} {missed} {limit}{self._advice(word, digits)}"
@@ -109,7 +109,7 @@ class _Drop:
 
     def _advice(self, word: str, digits: int) -> str:
         decide, find = self.sizes.at_measured, self.sizes.at_twice
-        found = f"find a drop of {_fixed(2 * self.limit, digits)} in 9 of 10 runs"
+        found = f"find a drop of {_fixed_point(2 * self.limit, digits)} in 9 of 10 runs"
         parts = [f"at this {word} about {rounded_up(decide)} samples would decide"] if decide else []
         if find is not None and find > self.sizes.now:
             parts.append(f"{rounded_up(find)} {found}" if parts else f"{rounded_up(find)} samples {found}")
@@ -117,23 +117,23 @@ class _Drop:
 
 
 def _direction(drop: float, digits: int) -> tuple[str, int]:
-    return ("gain", -1) if float(_fixed(drop, digits)) < 0 else ("drop", 1)
+    return ("gain", -1) if float(_fixed_point(drop, digits)) < 0 else ("drop", 1)
 
 
 def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     """The line of the task metric: its drop with the paired interval, in the unit of the budget."""
     metric = facts.model.metric
-    missing, lost = _unmeasured(budget, case, metric), _lost(case, metric.dataset)
+    missing, lost = _missing_metric(budget, case, metric), _samples_without_metric(case, metric.dataset)
     if missing is None and metric.dataset is None:
         missing = _NO_NUMBER.format(lost) if lost else "no labels, so the task metric was not measured"
     if missing is not None or metric.dataset is None:
-        return _not_judged("accuracy", missing or "")
-    drop = _measured(
+        return _unjudged_line("accuracy", missing or "")
+    drop = _measure_drop(
         budget, metric, *metric_pairs(case.statistics[metric.dataset]), int(case.record.run.get("seed", 0))
     )
     message = "; ".join([drop.text(), *([_LEFT_OUT.format(lost)] if lost else [])])
     if lost and drop.status == "pass":
-        return _not_judged("accuracy", message)
+        return _unjudged_line("accuracy", message)
     return GateLine(
         kind="accuracy",
         name="",
@@ -150,7 +150,7 @@ def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     )
 
 
-def _measured(budget: Budget, metric: MetricFacts, floats: Floats, quantized: Floats, seed: int) -> _Drop:
+def _measure_drop(budget: Budget, metric: MetricFacts, floats: Floats, quantized: Floats, seed: int) -> _Drop:
     assert budget.max_drop is not None
     limit, samples, confidence = budget.max_drop, len(floats), budget.confidence
     higher, root, relative = bool(metric.higher_is_better), metric.name == "rmse", budget.drop_unit == "percent"
@@ -168,7 +168,7 @@ def _measured(budget: Budget, metric: MetricFacts, floats: Floats, quantized: Fl
     return _Drop(value, low, high, limit, unit, sizes_of_interval(value, low, high, samples, limit, confidence))
 
 
-def _unmeasured(budget: Budget, case: Case, metric: MetricFacts) -> str | None:
+def _missing_metric(budget: Budget, case: Case, metric: MetricFacts) -> str | None:
     """What is missing where the case does not hold the metric that the budget speaks of."""
     name = metric.name
     if name is None:
@@ -197,7 +197,7 @@ def _unit(budget: Budget) -> tuple[float, str]:
     return 1.0, "share" if budget.metric in SHARES else budget.metric
 
 
-def _lost(case: Case, role: Role | None) -> int:
+def _samples_without_metric(case: Case, role: Role | None) -> int:
     """Samples that only the float model has a metric of, those of a set among them that should have been judged."""
     asked: tuple[Role, ...] = ("validation",) if role == "validation" else ("validation", "representative")
     tables = [case.statistics[name].samples for name in asked if name in case.statistics]
@@ -211,22 +211,22 @@ def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     """The line of the share of samples where both models predict the same class, with its score interval."""
     first = case.record.outputs[0].name if case.record.outputs else None
     if budget.output is not None and budget.output != first:
-        return _not_judged("agreement", f"classes are read from the output {first}, not from {budget.output}")
+        return _unjudged_line("agreement", f"classes are read from the output {first}, not from {budget.output}")
     same = _same_class(case)
     if same is None or not len(same):
         missing = "the outputs are no classes" if case.statistics else "no samples were run"
-        return _not_judged("agreement", missing)
+        return _unjudged_line("agreement", missing)
     assert budget.min is not None
     ends = mean_interval(same.astype(np.float64), confidence=budget.confidence)
     value, (low, high), least = 100 * float(same.mean()), (100 * end for end in ends), 100 * budget.min
     status: Status = "pass" if low >= least else "fail" if high < least else "undecided"
     sizes = sizes_of_share(int(same.sum()), len(same), budget.min, budget.confidence)
     digits = _digits(least, low, high, least=1)
-    figure = f"{_fixed(value, digits)} % ({_fixed(low, digits)} … {_fixed(high, digits)})"
-    message = f"{figure}, required {_fixed(least, digits)} %"
+    figure = f"{_fixed_point(value, digits)} % ({_fixed_point(low, digits)} … {_fixed_point(high, digits)})"
+    message = f"{figure}, required {_fixed_point(least, digits)} %"
     if status == "undecided":
         decide = f"; at this share about {rounded_up(sizes.at_measured)} would decide" if sizes.at_measured else ""
-        message = f"{figure} straddles the required {_fixed(least, digits)} %{decide} (now {sizes.now} samples)"
+        message = f"{figure} straddles the required {_fixed_point(least, digits)} %{decide} (now {sizes.now} samples)"
     return GateLine(
         kind="agreement",
         name="",
@@ -267,17 +267,17 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     }
     if not levels:
         of = f" of {budget.output}" if budget.output is not None else ""
-        return _not_judged("sqnr", f"the SQNR{of} was not measured")
+        return _unjudged_line("sqnr", f"the SQNR{of} was not measured")
     worst = min(levels, key=lambda output: -math.inf if math.isnan(levels[output]) else levels[output])
     value = levels[worst]
     digits = _digits(budget.min, value, least=1)
-    figure = f"{_fixed(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
+    figure = f"{_fixed_point(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
     of = f" of {worst}" if budget.output is None and len(facts.outputs) > 1 else ""
     return GateLine(
         kind="sqnr",
         name="",
         status="pass" if value >= budget.min else "fail",
-        message=f"{figure}{of}, required {_fixed(budget.min, digits)} dB{_unheard(budget, facts)}",
+        message=f"{figure}{of}, required {_fixed_point(budget.min, digits)} dB{_unheard(budget, facts)}",
         value=value,
         limit=budget.min,
         unit="dB",
@@ -294,7 +294,7 @@ def _unheard(budget: Budget, facts: CaseFacts) -> str:
 _LEVELS: dict[str, Callable[[Budget, Case, CaseFacts], GateLine]] = {AGREEMENT: _agreement_line, SQNR: _sqnr_line}
 
 
-def _not_judged(kind: Literal["accuracy", "agreement", "sqnr"], message: str) -> GateLine:
+def _unjudged_line(kind: Literal["accuracy", "agreement", "sqnr"], message: str) -> GateLine:
     return GateLine(kind=kind, name="", status="not-judged", message=message)
 
 
@@ -302,14 +302,14 @@ def _digits(limit: float, *ends: float, least: int = _DECIMALS) -> int:
     """Decimals that show a small limit, and on which side of it each end lies."""
     start = max(least, 1 - math.floor(math.log10(abs(limit)))) if limit else least
     for digits in range(min(start, _MOST_DECIMALS), _MOST_DECIMALS):
-        shown = float(_fixed(limit, digits))
-        sides = [(end - limit, float(_fixed(end, digits)) - shown) for end in ends if math.isfinite(end)]
+        shown = float(_fixed_point(limit, digits))
+        sides = [(end - limit, float(_fixed_point(end, digits)) - shown) for end in ends if math.isfinite(end)]
         if all((real > 0) == (rounded > 0) and (real < 0) == (rounded < 0) for real, rounded in sides):
             return digits
     return _MOST_DECIMALS
 
 
-def _fixed(value: float, digits: int) -> str:
+def _fixed_point(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 

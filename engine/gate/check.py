@@ -66,7 +66,7 @@ class Circumstances:
 
 
 @uncollected
-def check(
+def run_gate(
     file: PolicyFile,
     base: RuleBase,
     case: Case,
@@ -89,11 +89,11 @@ def check(
     Raises:
         DataError: A budget names an output that the network does not have.
     """
-    return _Checked(file, base, case, facts, diagnosis, results, given).report
+    return _Gate(file, base, case, facts, diagnosis, results, given).report
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _Gate:
     file: PolicyFile
     base: RuleBase
     case: Case
@@ -145,7 +145,7 @@ class _Checked:
         for place, (budget, name) in enumerate(zip(budgets, _budget_names(budgets), strict=True)):
             line = self.file.line(f"check.budget.{place}")
             if self.given.static:
-                yield GateLine(kind=_kind(budget), name=name, status="not-judged", message=STATIC, line=line)
+                yield GateLine(kind=_budget_kind(budget), name=name, status="not-judged", message=STATIC, line=line)
                 continue
             yield judge_budget(budget, self.case, self.facts, name=name, line=line)
         yield from self._data()
@@ -260,7 +260,7 @@ class _Checked:
         return [
             (finding, causes[finding.rule.cause])
             for finding in self._fired
-            if finding.rule.cause in causes and _key(finding) not in self._explainers
+            if finding.rule.cause in causes and _finding_key(finding) not in self._explainers
         ]
 
     @cached_property
@@ -270,11 +270,13 @@ class _Checked:
         A cause speaks for what it explains; one that itself does not count, being known to the baseline or not grave
         enough, must not hide what does. One that is exempted is let pass with all that follows from it.
         """
-        found = [self._checked(finding, cause) for finding, cause in self._listed]
+        found = [self._checked_finding(finding, cause) for finding, cause in self._listed]
         speaking = {f.cause for f in found if f.gated or f.exemption is not None}
-        explained = ((finding, self._explainers.get(_key(finding))) for finding in self._fired)
+        explained = ((finding, self._explainers.get(_finding_key(finding))) for finding in self._fired)
         hidden = [
-            self._checked(f, cause) for f, cause in explained if cause is not None and cause.cause not in speaking
+            self._checked_finding(f, cause)
+            for f, cause in explained
+            if cause is not None and cause.cause not in speaking
         ]
         found += [finding for finding in hidden if finding.gated]
         return tuple(sorted(found, key=lambda f: (not f.gated, SEVERITIES.index(f.severity))))
@@ -289,7 +291,7 @@ class _Checked:
         """The cause that explains a finding, by rule and subject."""
         return {(e.rule, e.subject): cause for cause in self.diagnosis.causes for e in cause.absorbs}
 
-    def _checked(self, finding: Finding, cause: CauseReport) -> CheckedFinding:
+    def _checked_finding(self, finding: Finding, cause: CauseReport) -> CheckedFinding:
         lead = headline(finding)
         severity = _less_severe(finding.rule.severity, cause.severity)
         status, before = self._status(finding, lead)
@@ -331,11 +333,11 @@ class _Checked:
     @cached_property
     def _renamed(self) -> Callable[[str], str]:
         assert self.given.baseline is not None
-        return self.given.baseline.renamed(self.facts.layers)
+        return self.given.baseline.renamer_for(self.facts.layers)
 
     def _status(self, finding: Finding, lead: Headline | None) -> tuple[FindingStatus, float | None]:
         """New, worse or known, and the value in the baseline; worse by the fact that the baseline holds."""
-        known = self._known.get(_key(finding))
+        known = self._known.get(_finding_key(finding))
         if known is None:
             return "new", None
         if lead is None or lead.fact != known.fact:
@@ -408,10 +410,10 @@ def gone_findings(
 
     Args:
         baseline: The known findings.
-        renamed: Gives the present name of a subject: ``Baseline.renamed``.
+        renamed: Gives the present name of a subject: ``Baseline.renamer_for``.
         results: What all rules say now.
     """
-    fired = {_key(finding) for result in results for finding in result.findings}
+    fired = {_finding_key(finding) for result in results for finding in result.findings}
     unknown = {(u.rule.id, u.subject) for result in results for u in result.unknown}
     in_force = {result.rule.id for result in results}
     gone: list[KnownFinding] = []
@@ -423,7 +425,7 @@ def gone_findings(
     return gone, unjudged
 
 
-def _key(finding: Finding) -> tuple[str, str]:
+def _finding_key(finding: Finding) -> tuple[str, str]:
     return finding.rule.id, finding.subject
 
 
@@ -457,7 +459,7 @@ def _from_on(severity: Severity) -> str:
     return severity if severity == SEVERITIES[0] else f"{severity} or above"
 
 
-def _kind(budget: Budget) -> Literal["accuracy", "agreement", "sqnr"]:
+def _budget_kind(budget: Budget) -> Literal["accuracy", "agreement", "sqnr"]:
     return "agreement" if budget.metric == AGREEMENT else "sqnr" if budget.metric == SQNR else "accuracy"
 
 
@@ -465,7 +467,7 @@ def _budget_names(budgets: Sequence[Budget]) -> list[str]:
     """What budgets are called: unique, for reports and histories."""
     names: list[str] = []
     for budget in budgets:
-        kind = _kind(budget)
+        kind = _budget_kind(budget)
         parts = [kind, budget.metric if kind == "accuracy" else "", budget.output or ""]
         name = " ".join(part for part in parts if part)
         names.append(name if name not in names else f"{name} #{len(names) + 1}")

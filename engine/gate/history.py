@@ -90,12 +90,12 @@ class Series:
             return None
         before, now = self.figures[-2:]
         by = 0.0 if now.value == before.value else now.value - before.value
-        ends = _difference(now, before) if math.isfinite(by) else None
+        ends = _difference_interval(now, before) if math.isfinite(by) else None
         low, high = ends if ends is not None else (None, None)
         return Shift(self.runs[-2][1].number, by, low, high)
 
 
-def _difference(now: Figure, before: Figure) -> tuple[float, float] | None:
+def _difference_interval(now: Figure, before: Figure) -> tuple[float, float] | None:
     if now.low is None or now.high is None or before.low is None or before.high is None:
         return None
     by = now.value - before.value
@@ -124,7 +124,7 @@ def series_of(trend: Trend) -> tuple[Series, ...]:
     )
 
 
-def narrowed(trend: Trend, names: Sequence[str]) -> Trend:
+def select_figures(trend: Trend, names: Sequence[str]) -> Trend:
     """The trend with these figures alone; ``drop`` also stands for ``drop top1``. Without names, all of it.
 
     Raises:
@@ -133,7 +133,7 @@ def narrowed(trend: Trend, names: Sequence[str]) -> Trend:
     if not names:
         return trend
     known = list(dict.fromkeys(figure.name for run in trend.runs for figure in run.figures))
-    kept = {one for name in names for one in _meant(name, known)}
+    kept = {one for name in names for one in _match_figures(name, known)}
     runs = tuple(
         run.model_copy(update={"figures": tuple(figure for figure in run.figures if figure.name in kept)})
         for run in trend.runs
@@ -141,7 +141,7 @@ def narrowed(trend: Trend, names: Sequence[str]) -> Trend:
     return trend.model_copy(update={"runs": runs})
 
 
-def _meant(name: str, known: Sequence[str]) -> list[str]:
+def _match_figures(name: str, known: Sequence[str]) -> list[str]:
     found = [one for one in known if one == name] or [one for one in known if one.startswith(f"{name} ")]
     if found:
         return found
@@ -157,15 +157,15 @@ def figures_of(diagnosis: Diagnosis) -> tuple[Figure, ...]:
 
     Only what was measured; the units are those of the gates: shares are percent, drops of shares are points.
     """
-    asked = _of_gates(diagnosis.check.gates) if diagnosis.check is not None else ()
+    asked = _gate_figures(diagnosis.check.gates) if diagnosis.check is not None else ()
     figures: dict[str, Figure] = {}
-    for figure in (*asked, *_measured(diagnosis)):
+    for figure in (*asked, *_diagnosis_figures(diagnosis)):
         if not math.isnan(figure.value):
             figures.setdefault(figure.name, figure)
     return tuple(figures.values())
 
 
-def _of_gates(gates: Iterable[GateLine]) -> Iterator[Figure]:
+def _gate_figures(gates: Iterable[GateLine]) -> Iterator[Figure]:
     for gate in gates:
         if gate.kind not in _OF_GATES or gate.value is None:
             continue
@@ -174,37 +174,37 @@ def _of_gates(gates: Iterable[GateLine]) -> Iterator[Figure]:
             name=f"{name}{gate.name.removeprefix(prefix)}",
             unit=None if gate.unit == "absolute" else gate.unit,
             value=gate.value,
-            low=_end(gate.low),
-            high=_end(gate.high),
-            limit=_end(gate.limit),
+            low=_finite_end(gate.low),
+            high=_finite_end(gate.high),
+            limit=_finite_end(gate.limit),
             better=better,
         )
 
 
-def _measured(diagnosis: Diagnosis) -> Iterator[Figure]:
-    yield from _of_metric(diagnosis)
+def _diagnosis_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
+    yield from _metric_figures(diagnosis)
     model = diagnosis.model
-    yield from _figure("agreement", model.output_agreement, "%", "higher", scale=100)
-    yield from _figure("sqnr_db", model.output_sqnr_db, "dB", "higher")
+    yield from _known_figure("agreement", model.output_agreement, "%", "higher", scale=100)
+    yield from _known_figure("sqnr_db", model.output_sqnr_db, "dB", "higher")
     if len(diagnosis.outputs) > 1:
         for output in diagnosis.outputs:
-            yield from _figure(f"sqnr_db {output.name}", output.tensor.data.accumulated.sqnr_db, "dB", "higher")
-    yield from _figure("coverage", model.quantized_share, "%", "higher", scale=100)
+            yield from _known_figure(f"sqnr_db {output.name}", output.tensor.data.accumulated.sqnr_db, "dB", "higher")
+    yield from _known_figure("coverage", model.quantized_share, "%", "higher", scale=100)
     if diagnosis.causes or diagnosis.passed:  # else no rule could be judged, and none found is no news
         for severity in _COUNTED:
             found = sum(cause.severity == severity for cause in diagnosis.causes)
-            yield from _figure(f"causes {severity}", found, None, "lower")
-    yield from _figure("degraded layers", model.degraded_layers, None, "lower")
-    yield from _figure("size ratio", model.size_ratio, "ratio", "lower")
-    yield from _figure("latency ratio", model.latency_ratio, "ratio", "lower")
+            yield from _known_figure(f"causes {severity}", found, None, "lower")
+    yield from _known_figure("degraded layers", model.degraded_layers, None, "lower")
+    yield from _known_figure("size ratio", model.size_ratio, "ratio", "lower")
+    yield from _known_figure("latency ratio", model.latency_ratio, "ratio", "lower")
 
 
-def _of_metric(diagnosis: Diagnosis) -> Iterator[Figure]:
+def _metric_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
     metric = diagnosis.metrics
     is_share = metric.name in SHARES
     scale = 100 if is_share else 1
     if metric.drop is not None and not math.isnan(metric.drop):
-        low, high = (None if end is None else _end(scale * end) for end in (metric.drop_low, metric.drop_high))
+        low, high = (None if end is None else _finite_end(scale * end) for end in (metric.drop_low, metric.drop_high))
         yield Figure(
             name=f"drop {metric.name}",
             unit="points" if is_share else None,
@@ -214,7 +214,7 @@ def _of_metric(diagnosis: Diagnosis) -> Iterator[Figure]:
             better="lower",
         )
     for whose, value in (("quantized", metric.quantized_value), ("float", metric.float_value)):
-        yield from _figure(
+        yield from _known_figure(
             f"{whose} {metric.name}",
             value,
             "%" if is_share else None,
@@ -223,12 +223,12 @@ def _of_metric(diagnosis: Diagnosis) -> Iterator[Figure]:
         )
 
 
-def _figure(
+def _known_figure(
     name: str, value: float | None, unit: str | None, better: Better | None, *, scale: float = 1
 ) -> Iterator[Figure]:
     if value is not None:
         yield Figure(name=name, unit=unit, value=scale * value, better=better)
 
 
-def _end(value: float | None) -> float | None:
+def _finite_end(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else value

@@ -136,11 +136,11 @@ def _change(name: str, before: Findings, after: Findings, base: RuleBase, rename
     lead = new or old
     assert lead is not None
     rules = tuple(dict.fromkeys(rule for cause in (new, old) if cause is not None for rule in cause.rules))
-    headline = _headline(old, new)
+    headline = _common_headline(old, new)
     scopes = tuple(dict.fromkeys(rule.scope for rule in base.rules if rule.id in rules))
-    rows = _rows(name, before, after, renamed, headline, scopes)
+    rows = _subject_changes(name, before, after, renamed, headline, scopes)
     values = [[v for row in rows if (v := getattr(row, side)) is not None] for side in ("before", "after")]
-    status = _joined([row.status for row in rows], old is not None, new is not None)
+    status = _overall_status([row.status for row in rows], old is not None, new is not None)
     silent = before if old is None else after if new is None else None
     return CauseChange(
         cause=name,
@@ -167,7 +167,7 @@ def _missing(cause: str, findings: Findings) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fact for facts in findings.unknown.get(cause, {}).values() for fact in facts))
 
 
-def _headline(old: CauseReport | None, new: CauseReport | None) -> Headline | None:
+def _common_headline(old: CauseReport | None, new: CauseReport | None) -> Headline | None:
     """The first numeric evidence, of that which both causes have if there is any."""
     rows = [_headlines(cause) if cause is not None else [] for cause in (new, old)]
     both = {row.fact for row in rows[0]} & {row.fact for row in rows[1]}
@@ -182,7 +182,7 @@ def _headlines(cause: CauseReport) -> list[Headline]:
 # --- Subjects --------------------------------------------------------------------------------------------------------
 
 
-def _rows(
+def _subject_changes(
     name: str,
     before: Findings,
     after: Findings,
@@ -201,7 +201,7 @@ def _rows(
     for subject in dict.fromkeys((*new_names, *old_names)):
         then = old_names.get(subject, earlier.get(subject, subject))
         values = tuple(
-            _value(headline, view, findings.facts)
+            _headline_value(headline, view, findings.facts)
             for view, findings in ((old_views.get(then), before), (new_views.get(subject), after))
         )
         if subject in old_names and subject in new_names:
@@ -238,7 +238,7 @@ def _all_views(findings: Findings, scopes: tuple[str, ...]) -> dict[str, Facts]:
     return views
 
 
-def _value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> float | None:
+def _headline_value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> float | None:
     if headline is None or view is None:
         return None
     try:
@@ -248,7 +248,7 @@ def _value(headline: Headline | None, view: Facts | None, facts: CaseFacts) -> f
     return value if is_number(value) else None
 
 
-def _joined(statuses: Iterable[Status], was: bool, is_: bool) -> Status:
+def _overall_status(statuses: Iterable[Status], was: bool, is_: bool) -> Status:
     """The status of a cause from those of its subjects."""
     found = set(statuses)
     if was and is_:

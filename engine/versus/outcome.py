@@ -61,7 +61,7 @@ def metric_change(
     if then.drop is None or now.drop is None or not is_same_metric(before, after):
         return None
     assert then.dataset is not None and now.dataset is not None and now.name is not None
-    pairs = _paired(before.statistics[then.dataset].samples, after.statistics[now.dataset].samples)
+    pairs = _pair_samples(before.statistics[then.dataset].samples, after.statistics[now.dataset].samples)
     smaller = min(then.samples or 0, now.samples or 0)
     if len(pairs[0]) >= max(PAIRED_SHARE * smaller, 1):
         drop, low, high = drop_interval(
@@ -70,7 +70,7 @@ def metric_change(
             root=now.name == "rmse",
             seed=int(after.record.run.get("seed", 0)),
         )
-        return _changed(now.name, -drop, -high, -low, paired=True, samples=len(pairs[0]))
+        return _metric_change(now.name, -drop, -high, -low, paired=True, samples=len(pairs[0]))
     ends = (then.drop_low, then.drop_high, now.drop_low, now.drop_high)
     if not same_float or any(end is None for end in ends):
         return None
@@ -78,7 +78,7 @@ def metric_change(
         (then.drop, *ends[:2]),  # type: ignore[arg-type]
         (now.drop, *ends[2:]),  # type: ignore[arg-type]
     )
-    return _changed(now.name, gain, low, high, paired=False, samples=smaller)
+    return _metric_change(now.name, gain, low, high, paired=False, samples=smaller)
 
 
 def is_same_metric(before: Case, after: Case) -> bool:
@@ -91,20 +91,20 @@ def is_same_metric(before: Case, after: Case) -> bool:
     )
 
 
-def _changed(name: str, gain: float, low: float, high: float, *, paired: bool, samples: int) -> MetricChange:
+def _metric_change(name: str, gain: float, low: float, high: float, *, paired: bool, samples: int) -> MetricChange:
     direction: Direction = "better" if low > 0 else "worse" if high < 0 else "same"
     ends = {"gain": gain + 0.0, "low": low + 0.0, "high": high + 0.0}  # no negative zero
     return MetricChange(name=name, **ends, paired=paired, samples=samples, direction=direction)
 
 
-def _paired(then: NDArray[Any], now: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pair_samples(then: NDArray[Any], now: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The metric of both quantized models on samples of the same content and label, repetitions one by one."""
-    old, new = (_keyed(samples) for samples in (then, now))
+    old, new = (_metric_by_sample(samples) for samples in (then, now))
     shared = [key for key in old if key in new]  # in the order of the keys, whatever that of the samples
     return tuple(np.array([rows[key] for key in shared], np.float64) for rows in (old, new))  # type: ignore[return-value]
 
 
-def _keyed(samples: NDArray[Any]) -> dict[tuple[int, int, int], float]:
+def _metric_by_sample(samples: NDArray[Any]) -> dict[tuple[int, int, int], float]:
     """Metric of the quantized model by content, label and repetition."""
     found: dict[tuple[int, int, int], float] = {}
     seen: dict[tuple[int, int], int] = {}

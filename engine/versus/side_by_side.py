@@ -13,8 +13,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, Verdict
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
-from quantmedic.engine.diagnosis.previous import Before, compare, differs
-from quantmedic.engine.diagnosis.previous import before as before_case
+from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs, previous_case
 from quantmedic.engine.formulas.matching import How, Matching, match_layers, new_names, renamer
 from quantmedic.engine.garbage import uncollected
 from quantmedic.engine.record import Contract
@@ -169,7 +168,7 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
     asked = _rules_of_causes(before.diagnosis, after.diagnosis, base)
     old, new = (findings_of(j.diagnosis, j.facts, evaluate(asked, j.facts)) for j in (before, after))
     causes = cause_changes(old, new, base, renamed)
-    same_float = _same(before, after, "float_sha256")
+    same_float = _same_run_value(before, after, "float_sha256")
     metrics = (judged.facts.model.metric for judged in (before, after))
     metric = metric_change(before.case, after.case, *metrics, same_float=same_float is True)
     outputs = output_changes(
@@ -179,7 +178,7 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         margin_db=base.threshold("previous_effect_db"),
     )
     measured = direction_of([metric.direction if metric is not None else None, *(o.direction for o in outputs)])
-    since = compare(past, after.facts, base)
+    since = compare_with_previous(past, after.facts, base)
     role = _common_role(before.case, after.case)
     return ComparisonReport(
         quantmedic_version=version,
@@ -187,7 +186,7 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         before=_side(before),
         after=_side(after),
         same_float=same_float,
-        same_quantized=_same(before, after, "quantized_sha256"),
+        same_quantized=_same_run_value(before, after, "quantized_sha256"),
         same_data=past.same_data,
         shared=tuple(SharedSamples(role=r, share=share) for r, share in past.shared.items()),
         same_metric=is_same_metric(before.case, after.case),
@@ -196,16 +195,16 @@ def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str)
         measured=measured,
         causes=causes,
         dataset=role,
-        matched=_matched(matching, before.facts, after.facts),
+        matched=_match_counts(matching, before.facts, after.facts),
         layers=tuple(
-            _layer(before.diagnosis.layers[pair.before], after.diagnosis.layers[pair.after], pair.how, role)
+            _layer_change(before.diagnosis.layers[pair.before], after.diagnosis.layers[pair.after], pair.how, role)
             for pair in matching.pairs
         ),
         changed=since.changed,
-        settings=_facts(before.facts.model, after.facts.model, _SETTING, only_changed=True),
-        options=_options(before.case.record.run, after.case.record.run),
-        thresholds=_thresholds(before.diagnosis, after.diagnosis),
-        costs=_facts(before.facts.model, after.facts.model, _COST, only_changed=False),
+        settings=_fact_changes(before.facts.model, after.facts.model, _SETTING, only_changed=True),
+        options=_option_changes(before.case.record.run, after.case.record.run),
+        thresholds=_threshold_changes(before.diagnosis, after.diagnosis),
+        costs=_fact_changes(before.facts.model, after.facts.model, _COST, only_changed=False),
         tried=since.tried if matching.pairs and same_float is not False else (),
     )
 
@@ -234,12 +233,12 @@ def _word(
         after.diagnosis,
         measured,
         _by_causes(serious) if matching.pairs and _without_data(before) and _without_data(after) else None,
-        all_healed=_all([cause for cause in serious if cause.severity_before is not None], "healed"),
-        all_new=_all([cause for cause in serious if cause.severity_after is not None], "new"),
+        all_healed=_all_have([cause for cause in serious if cause.severity_before is not None], "healed"),
+        all_new=_all_have([cause for cause in serious if cause.severity_after is not None], "new"),
     )
 
 
-def _all(causes: list[CauseChange], status: str) -> bool:
+def _all_have(causes: list[CauseChange], status: str) -> bool:
     return bool(causes) and all(cause.status == status for cause in causes)
 
 
@@ -263,10 +262,10 @@ def _without_data(judged: Judged) -> bool:
 def _side(judged: Judged) -> Side:
     run, model = judged.case.record.run, judged.facts.model
     return Side(
-        float_model=_text(run.get("float_model")),
-        quantized_model=model.name or _text(run.get("quantized_model")),
-        float_sha256=_text(run.get("float_sha256")),
-        quantized_sha256=_text(run.get("quantized_sha256")),
+        float_model=_run_text(run.get("float_model")),
+        quantized_model=model.name or _run_text(run.get("quantized_model")),
+        float_sha256=_run_text(run.get("float_sha256")),
+        quantized_sha256=_run_text(run.get("quantized_sha256")),
         quantmedic_version=judged.case.record.quantmedic_version,
         verdict=judged.diagnosis.verdict,
         drop_class=judged.diagnosis.drop_class,
@@ -280,12 +279,12 @@ def _side(judged: Judged) -> Side:
     )
 
 
-def _text(value: Any) -> str | None:
+def _run_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _same(before: Judged, after: Judged, key: str) -> bool | None:
-    old, new = (_text(judged.case.record.run.get(key)) for judged in (before, after))
+def _same_run_value(before: Judged, after: Judged, key: str) -> bool | None:
+    old, new = (_run_text(judged.case.record.run.get(key)) for judged in (before, after))
     return None if old is None or new is None else old == new
 
 
@@ -298,9 +297,9 @@ def _common_role(before: Case, after: Case) -> Role | None:
 # --- Layers ----------------------------------------------------------------------------------------------------------
 
 
-def _renamed_case(before: Judged, after: Judged, renamed: Callable[[str], str]) -> Before:
+def _renamed_case(before: Judged, after: Judged, renamed: Callable[[str], str]) -> PreviousCase:
     """The first case under the names of the second, so that what was set can be compared."""
-    past = before_case(before.case, after.case, before.facts, before.diagnosis.causes)
+    past = previous_case(before.case, after.case, before.facts, before.diagnosis.causes)
     layers = tuple(_renamed_layer(layer, renamed) for layer in past.facts.layers)
     new_tensors = {t.producer_name: t.float_name for t in after.facts.tensors}
     tensors = tuple(_renamed_tensor(tensor, renamed, new_tensors) for tensor in past.facts.tensors)
@@ -333,7 +332,7 @@ def _renamed_cause(cause: CauseReport, renamed: Callable[[str], str]) -> CauseRe
     return cause.model_copy(update={"subjects": tuple(map(renamed, cause.subjects)), "layers": layers})
 
 
-def _matched(matching: Matching, before: CaseFacts, after: CaseFacts) -> LayersMatched:
+def _match_counts(matching: Matching, before: CaseFacts, after: CaseFacts) -> LayersMatched:
     by_name = sum(pair.how == "name" for pair in matching.pairs)
     return LayersMatched(
         by_name=by_name,
@@ -343,7 +342,7 @@ def _matched(matching: Matching, before: CaseFacts, after: CaseFacts) -> LayersM
     )
 
 
-def _layer(before: LayerRow, after: LayerRow, how: How, role: Role | None) -> LayerChange:
+def _layer_change(before: LayerRow, after: LayerRow, how: How, role: Role | None) -> LayerChange:
     errors = [getattr(row, role) if role is not None else None for row in (before, after)]
     accumulated = [error.accumulated.sqnr_db if error is not None else None for error in errors]
     rounding = [error.rounding.sqnr_db if error is not None else None for error in errors]
@@ -373,7 +372,7 @@ def _layer(before: LayerRow, after: LayerRow, how: How, role: Role | None) -> La
 # --- What was changed ------------------------------------------------------------------------------------------------
 
 
-def _facts(
+def _fact_changes(
     before: ModelFacts, after: ModelFacts, wanted: re.Pattern[str], *, only_changed: bool
 ) -> tuple[FactChange, ...]:
     """Facts of the model in both cases, in the order in which they are declared."""
@@ -389,7 +388,7 @@ def _facts(
     return tuple(found)
 
 
-def _options(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[SettingChange, ...]:
+def _option_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[SettingChange, ...]:
     old, new = _flat(before), _flat(after)
     return tuple(
         SettingChange(subject=key, before=old[key], after=new[key])
@@ -408,7 +407,7 @@ def _flat(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _thresholds(before: Diagnosis, after: Diagnosis) -> tuple[SettingChange, ...]:
+def _threshold_changes(before: Diagnosis, after: Diagnosis) -> tuple[SettingChange, ...]:
     old, new = ({t.name: t.value for t in diagnosis.thresholds} for diagnosis in (before, after))
     return tuple(
         SettingChange(subject=name, before=old.get(name), after=new.get(name))

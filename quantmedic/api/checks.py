@@ -15,8 +15,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import BaselineError
 from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_of, render_baseline
-from quantmedic.engine.gate.check import Circumstances, gone_findings
-from quantmedic.engine.gate.check import check as _check
+from quantmedic.engine.gate.check import Circumstances, gone_findings, run_gate
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rule import RuleBase
@@ -81,7 +80,7 @@ def check(
         warn_only=warn_only,
         static=not opened.case.record.datasets,
     )
-    found = _check(file, base, opened.case, opened.facts, diagnosis, evaluate(base, opened.facts), given)
+    found = run_gate(file, base, opened.case, opened.facts, diagnosis, evaluate(base, opened.facts), given)
     return diagnosis.model_copy(update={"gate": found.verdict, "check": found})
 
 
@@ -179,9 +178,9 @@ class Pruned:
 def prune(baseline: Baseline, case: Case | str | Path, rules: RuleBase | None = None) -> Pruned:
     """Remove findings that a case no longer has; those that it could not judge stay, and nothing is added."""
     opened = _opened(case, rules or load_rulebase())
-    renamed = baseline.renamed(opened.facts.layers)
+    renamed = baseline.renamer_for(opened.facts.layers)
     gone, not_judged = gone_findings(baseline, renamed, evaluate(opened.base, opened.facts))
-    return Pruned(baseline.pruned(gone), len(gone), len(not_judged))
+    return Pruned(baseline.without(gone), len(gone), len(not_judged))
 
 
 def relative(path: Path) -> str:

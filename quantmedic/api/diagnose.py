@@ -14,12 +14,11 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.diagnose import Provenance
-from quantmedic.engine.diagnosis.diagnose import diagnose as _diagnose
+from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
-from quantmedic.engine.diagnosis.previous import Before, before, refuse_other_float
-from quantmedic.engine.diagnosis.repair import repaired
+from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
+from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.diagnosis.suspects import general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
@@ -492,11 +491,11 @@ def judge(
     case, facts = opened.case, opened.facts
     if previous is not None:
         refuse_other_float(previous.record, case.record)
-    diagnosis = _diagnose(
+    diagnosis = make_diagnosis(
         base,
         facts,
         repairs=lambda findings: repairs_of(findings, base, case, facts),
-        repair=lambda change, outcome: repaired(case, facts, base, change, outcome),
+        repair=lambda change, outcome: facts_after(case, facts, base, change, outcome),
         simulation=case.record.simulation,
         proof=case.record.proof,
         provenance=Provenance(
@@ -517,9 +516,9 @@ def _check_toolchain(asked: str | None, base: RuleBase) -> None:
         named(asked, base.toolchains)
 
 
-def _before(previous: Case, case: Case, base: RuleBase) -> Before:
+def _before(previous: Case, case: Case, base: RuleBase) -> PreviousCase:
     """The previous case, judged by the rules in force now."""
-    return before(previous, case, derive(previous, base), judge(previous, base).causes)
+    return previous_case(previous, case, derive(previous, base), judge(previous, base).causes)
 
 
 def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:

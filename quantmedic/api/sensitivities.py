@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from quantmedic.api.opening import open_validation
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resumed
+from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
 
 #: Samples that every run reads unless the user wants more: enough to rank layers by noise, few enough to wait for.
@@ -106,11 +106,11 @@ def sensitivity(
             seed=seed,
             metric=opened.metric,
         )
-        record = experiment.start if before is None else resumed(before, experiment.start)
+        record = experiment.start if before is None else resume_sensitivity(before, experiment.start)
         saved = time.monotonic()
         try:
             for mode, unit in record.missing:
-                record = record.added(mode, unit, experiment.run(mode, unit))
+                record = record.add_run(mode, unit, experiment.run(mode, unit))
                 progress(mode, unit + 1, len(record.units))
                 if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
                     _save(record, Path(checkpoint))

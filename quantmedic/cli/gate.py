@@ -275,11 +275,11 @@ def trend(
       quantmedic trend history.db --model int8.onnx -o trend
     """
     import quantmedic
-    from quantmedic.engine.gate.history import narrowed
+    from quantmedic.engine.gate.history import select_figures
     from quantmedic.reports.terminal.trend import WIDTH, render
 
     require_folder(formats, output)
-    record = narrowed(quantmedic.load_history(history, model=model, last=last), figures)
+    record = select_figures(quantmedic.load_history(history, model=model, last=last), figures)
     form = formats[0] if formats and output is None else "text"
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     settings = {"width": width, "color": with_color(), "ascii_only": ascii_only()} if form == "text" else {}

@@ -166,7 +166,7 @@ def _warnings(record: SensitivityRecord) -> Iterator[str]:
 
 
 def _table(record: SensitivityRecord, mode: Mode, shown: int) -> SensitivityTable:
-    runs = record.ranked(mode)
+    runs = record.rank_runs(mode)
     kept: Sequence[SensitivityRun] = runs
     if len(runs) > shown:
         kept = record.leading(mode, shown) if mode == "cumulative" else runs[:shown]

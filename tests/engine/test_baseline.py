@@ -55,21 +55,21 @@ def test_nothing_found_is_a_baseline_too() -> None:
 def test_pruning_removes_what_is_gone_and_nothing_else() -> None:
     now = facts([layer("a", ratio=3.0), layer("b", rounding=None), layer("c", ratio=99.0)], 0.2)
     written = baseline()
-    gone, not_judged = gone_findings(written, written.renamed(now.layers), evaluate(BASE, now))
+    gone, not_judged = gone_findings(written, written.renamer_for(now.layers), evaluate(BASE, now))
     assert [f.layer for f in gone] == ["a"] and [f.layer for f in not_judged] == ["b"]
-    assert [f.layer for f in written.pruned(gone).findings] == ["b", "representative"]
-    assert written.pruned(gone).layers == written.layers
+    assert [f.layer for f in written.without(gone).findings] == ["b", "representative"]
+    assert written.without(gone).layers == written.layers
 
 
 def test_a_rule_that_is_not_in_force_is_not_gone() -> None:
     chosen = BASE.choose(ignore=["W001"])
     now = facts([layer("a", ratio=3.0), layer("b"), layer("c")], 0.2)
-    gone, not_judged = gone_findings(baseline(), baseline().renamed(now.layers), evaluate(chosen, now))
+    gone, not_judged = gone_findings(baseline(), baseline().renamer_for(now.layers), evaluate(chosen, now))
     assert [f.rule for f in gone] == ["A001"] and [f.rule for f in not_judged] == ["W001"]
 
 
 def test_operands_follow_their_layer() -> None:
-    renamed = baseline([layer("x"), layer("old"), layer("y")]).renamed(
+    renamed = baseline([layer("x"), layer("old"), layer("y")]).renamer_for(
         facts([layer("x"), layer("new"), layer("y")]).layers
     )
     assert [renamed(name) for name in ("old", "old[1]", "x", "representative")] == [

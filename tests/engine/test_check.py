@@ -12,7 +12,7 @@ from quantmedic.engine.contract.causes import Explained
 from quantmedic.engine.contract.check import CheckedFinding, CheckReport, ExemptionUse, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.gate.baseline import Baseline, baseline_of
-from quantmedic.engine.gate.check import Circumstances, check
+from quantmedic.engine.gate.check import Circumstances, run_gate
 from quantmedic.engine.gate.policy import Policy, PolicyFile
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rule import Threshold
@@ -38,7 +38,7 @@ def checked(
     results = evaluate(RULES, found.facts)
     found = replace(found, diagnosis=explained(found.diagnosis, results, explains or {}))
     circumstances = Circumstances(**{"today": TODAY, **given})
-    return check(file, RULES, found.case, found.facts, found.diagnosis, results, circumstances)
+    return run_gate(file, RULES, found.case, found.facts, found.diagnosis, results, circumstances)
 
 
 def explained(diagnosis: Diagnosis, results: list[RuleResult], explains: dict[str, tuple[str, ...]]) -> Diagnosis:
@@ -280,7 +280,7 @@ class TestVerdicts:
         sets = {role: of.model_copy(update={"complete": False}) for role, of in found.case.record.datasets.items()}
         case = Case(found.case.record.model_copy(update={"datasets": sets}), found.case.statistics)
         given = Circumstances(today=TODAY)
-        report = check(PolicyFile(), RULES, case, found.facts, found.diagnosis, evaluate(RULES, found.facts), given)
+        report = run_gate(PolicyFile(), RULES, case, found.facts, found.diagnosis, evaluate(RULES, found.facts), given)
         assert (report.verdict, report.exit_code) == ("INSUFFICIENT_DATA", 3)
         assert gate(report, "data").message == "not read to the end: validation, 400 samples; go on with --resume"
 
@@ -333,7 +333,7 @@ def test_lines_of_the_policy_are_kept() -> None:
     policy = Policy.model_validate({"check": {"budget": [{"metric": "top1", "max_drop": 1.0}]}, **ignore()})
     lines = {"check": 1, "check.fail_on": 2, "check.budget.0": 5, "ignore.0": 9}
     found = judged(facts(SPREAD), {"validation": table(300)}, base=RULES)
-    report = check(
+    report = run_gate(
         PolicyFile(policy, None, lines),
         RULES,
         found.case,

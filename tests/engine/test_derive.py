@@ -25,7 +25,7 @@ from quantmedic.engine.case.records import (
     TensorRecord,
 )
 from quantmedic.engine.decibels import sqnr_of_nmse
-from quantmedic.engine.diagnosis.repair import repaired
+from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.derive import derive, is_degraded
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
@@ -472,7 +472,7 @@ NARROW = [per_tensor(-5, 5), per_tensor(-1, 1), per_tensor(0, 1), per_tensor(-20
 
 
 def recalibrated(case: Case, facts: CaseFacts, base: RuleBase) -> CaseFacts:
-    return repaired(case, facts, base, change_of("recalibrate", case, facts, Targets()), None)
+    return facts_after(case, facts, base, change_of("recalibrate", case, facts, Targets()), None)
 
 
 def test_recalibration_takes_the_range_of_the_values() -> None:

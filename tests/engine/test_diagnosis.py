@@ -8,7 +8,7 @@ import pytest
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose, drop_class, evidence_strength
+from quantmedic.engine.diagnosis.diagnose import Provenance, drop_class, evidence_strength, make_diagnosis
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.suspects import Repair, simulate, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets
@@ -180,7 +180,7 @@ def repairs(findings: Sequence[Finding]) -> tuple[Repair, ...]:
 
 
 def judge(base: RuleBase, measured: CaseFacts, repair: Repairing = unused, **options: Any) -> Diagnosis:
-    return diagnose(base, measured, repairs, repair, **{"provenance": Provenance("1"), **options})
+    return make_diagnosis(base, measured, repairs, repair, **{"provenance": Provenance("1"), **options})
 
 
 def causes(diagnosis: Diagnosis) -> list[str]:
@@ -262,7 +262,9 @@ def remedies(findings: Sequence[Finding]) -> tuple[Repair, ...]:
 
 
 def foretold(base: RuleBase, measured: CaseFacts, **options: Any) -> Diagnosis:
-    return diagnose(base, measured, remedies, lambda change, outcome: measured, provenance=Provenance("1"), **options)
+    return make_diagnosis(
+        base, measured, remedies, lambda change, outcome: measured, provenance=Provenance("1"), **options
+    )
 
 
 def test_gain_is_that_of_the_first_remedy_that_recovers_about_the_most(base: RuleBase) -> None:

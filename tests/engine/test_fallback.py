@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quantmedic.engine.diagnosis.fallback import Found, Outcome, Step, Units, allowance, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.fallback import (
+    Outcome,
+    SearchState,
+    Step,
+    Units,
+    allowance,
+    one_at_a_time,
+    smallest_set,
+)
 
 Floats = NDArray[np.float64]
 BATCHES = 128
@@ -58,7 +66,7 @@ class Network:
         assert len(sets) == BATCHES
         return self.noise(sets)
 
-    def search(self, seed: int = 0, **options: Any) -> Found:
+    def search(self, seed: int = 0, **options: Any) -> SearchState:
         return smallest_set(self.units, self.evaluate, self.probe, seed=seed, **options)
 
 
@@ -127,7 +135,7 @@ def test_reversals_are_pairs_of_a_set_and_a_noisier_one_that_holds_it() -> None:
     sets = [(), (1,), (1, 2), (3,), (1, 2, 3)]
     shares = [1.0, 0.2, 0.5, 0.6, 0.505]
     steps = [Step(frozenset(units), 0.0, share, False, 0.1) for units, share in zip(sets, shares, strict=True)]
-    found = Found(steps, len(steps))
+    found = SearchState(steps, len(steps))
     assert found.reversals == [(steps[1], steps[2]), (steps[1], steps[4])], "a rise of 1 % is not told"
 
 
@@ -182,7 +190,7 @@ def test_same_seed_same_search() -> None:
 def test_interrupted_search_keeps_its_best_set(after: int) -> None:
     network = Network(errors(4, 50, tail=1.0), 0.2)
 
-    def stop(found: Found) -> None:
+    def stop(found: SearchState) -> None:
         if found.evaluations == after:
             raise KeyboardInterrupt
 

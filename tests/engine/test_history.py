@@ -11,7 +11,7 @@ from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.check import Figure, GateLine, HistoryRun, Trend
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
-from quantmedic.engine.gate.history import Shift, figures_of, narrowed, series_of
+from quantmedic.engine.gate.history import Shift, figures_of, select_figures, series_of
 
 
 def figure(name: str = "drop top1", value: float = 1.0, **fields: Any) -> Figure:
@@ -147,9 +147,9 @@ def test_infinite_values_shift_by_something() -> None:
 
 def test_figures_are_chosen_by_name() -> None:
     whole = trend((figure("drop top1"), figure("sqnr_db"), figure("sqnr_db boxes")), (figure("dropped"),))
-    chosen = narrowed(whole, ["drop", "sqnr_db"])
+    chosen = select_figures(whole, ["drop", "sqnr_db"])
     assert [[figure.name for figure in run.figures] for run in chosen.runs] == [["drop top1", "sqnr_db"], []]
-    assert narrowed(whole, []) is whole
+    assert select_figures(whole, []) is whole
     with pytest.raises(HistoryError) as told:
-        narrowed(whole, ["sqnrdb"])
+        select_figures(whole, ["sqnrdb"])
     assert told.value.help == "did you mean 'sqnr_db'?"

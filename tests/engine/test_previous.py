@@ -8,8 +8,8 @@ import pytest
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.previous import Changed, Previous, Tried
-from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
-from quantmedic.engine.diagnosis.previous import Before, compare, differs
+from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs
 from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 
 THRESHOLDS = {"drop_large": 0.04, "drop_moderate": 0.015, "degrade_layer_ratio": 0.5, "previous_effect_db": 1.0}
@@ -100,18 +100,18 @@ def facts(
     )
 
 
-def judge(measured: CaseFacts, past: Before | None = None, base: RuleBase = BASE) -> Diagnosis:
-    return diagnose(
+def judge(measured: CaseFacts, past: PreviousCase | None = None, base: RuleBase = BASE) -> Diagnosis:
+    return make_diagnosis(
         base, measured, lambda findings: (), lambda change, outcome: measured, provenance=Provenance("1"), previous=past
     )
 
 
-def before(measured: CaseFacts, *, shared: float = 1.0, same_data: bool = True) -> Before:
-    return Before(measured, judge(measured).causes, {"representative": shared}, same_data)
+def before(measured: CaseFacts, *, shared: float = 1.0, same_data: bool = True) -> PreviousCase:
+    return PreviousCase(measured, judge(measured).causes, {"representative": shared}, same_data)
 
 
 def previous(then: CaseFacts, now: CaseFacts, **options: Any) -> Previous:
-    return compare(before(then, **options), now, BASE)
+    return compare_with_previous(before(then, **options), now, BASE)
 
 
 def changes(then: CaseFacts, now: CaseFacts, **options: Any) -> dict[str, Changed]:
@@ -270,8 +270,8 @@ def test_data_count_by_number_and_content() -> None:
 
 def test_a_data_set_that_one_case_lacks_tells_of_no_remedy() -> None:
     then, now = facts(growth=0.2), facts(growth=0.2, samples=400)
-    past = Before(then, judge(then).causes, {}, same_data=False)
-    assert compare(past, now, BASE).tried == ()
+    past = PreviousCase(then, judge(then).causes, {}, same_data=False)
+    assert compare_with_previous(past, now, BASE).tried == ()
 
 
 def test_remedies_of_absorbed_findings_count() -> None:
@@ -279,9 +279,11 @@ def test_remedies_of_absorbed_findings_count() -> None:
     (cause,) = judge(then).causes
     found = {"rule": "A001", "name": "far-outliers", "subject": "b", "message": "bad"}
     absorbing = type(cause).model_validate({**cause.model_dump(), "remedies": (), "absorbs": [found]})
-    past = Before(then, (absorbing,), {"representative": 1.0}, True)
+    past = PreviousCase(then, (absorbing,), {"representative": 1.0}, True)
     now = facts(SPREAD, [tensor("a"), tensor("b", -2, 2)])
-    assert [(row.cause, row.remedy) for row in compare(past, now, BASE).tried] == [("far-outliers", "widen-range")]
+    assert [(row.cause, row.remedy) for row in compare_with_previous(past, now, BASE).tried] == [
+        ("far-outliers", "widen-range")
+    ]
 
 
 # The order

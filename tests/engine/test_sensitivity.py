@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.diagnosis.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit, resumed
+from quantmedic.engine.diagnosis.sensitivity import (
+    MODES,
+    Outcome,
+    SensitivityRecord,
+    SensitivityUnit,
+    resume_sensitivity,
+)
 from quantmedic.engine.errors import CaseError
 
 powers = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=12)
@@ -48,7 +54,7 @@ def additive(noises: Sequence[float]) -> SensitivityRecord:
     for mode, unit in record.planned:
         rest = math.fsum(noise for k, noise in enumerate(noises) if k != unit)
         noise = {"one": noises[unit], "all-but-one": rest, "cumulative": math.fsum(noises[: unit + 1])}[mode]
-        record = record.added(mode, unit, Outcome(sqnr_db=decibels(noise) if noise else math.inf))
+        record = record.add_run(mode, unit, Outcome(sqnr_db=decibels(noise) if noise else math.inf))
     return record
 
 
@@ -73,7 +79,7 @@ def test_leading_layers_are_the_noisiest_ones(noises: list[float], count: int) -
     assert [noises[run.unit] for run in record.leading("one", count)] == pytest.approx(loudest, rel=1e-9)
     steps = record.leading("cumulative", count)
     assert [run.unit for run in steps] == sorted(run.unit for run in steps)
-    assert [run.unit for run in record.ranked("cumulative")] == list(range(len(noises)))
+    assert [run.unit for run in record.rank_runs("cumulative")] == list(range(len(noises)))
 
 
 @given(powers, st.randoms(use_true_random=False))
@@ -84,7 +90,7 @@ def test_runs_in_any_order_make_the_same_record(noises: list[float], order) -> N
     record = empty(len(noises), whole.simulated.sqnr_db)
     for run in runs:
         assert (run.mode, run.unit) in record.missing
-        record = record.added(run.mode, run.unit, Outcome(sqnr_db=run.sqnr_db))
+        record = record.add_run(run.mode, run.unit, Outcome(sqnr_db=run.sqnr_db))
     assert record == whole and record.missing == ()
 
 
@@ -95,7 +101,7 @@ def test_json_brings_back_every_bit(noises: list[float]) -> None:
 
 
 def test_infinite_ratios_survive_json_and_leave_no_share() -> None:
-    record = empty(1, math.inf).added("one", 0, Outcome(sqnr_db=math.inf))
+    record = empty(1, math.inf).add_run("one", 0, Outcome(sqnr_db=math.inf))
     assert record.runs[0].share is None and record.leading("one", 5) == []
     assert record.simulation_gap_db == 0.0 and record.is_faithful
     again = SensitivityRecord.model_validate_json(record.model_dump_json())
@@ -103,7 +109,7 @@ def test_infinite_ratios_survive_json_and_leave_no_share() -> None:
 
 
 def test_a_layer_whose_absence_makes_it_worse_has_a_negative_share() -> None:
-    record = empty(2, 20.0).added("all-but-one", 0, Outcome(sqnr_db=17.0))
+    record = empty(2, 20.0).add_run("all-but-one", 0, Outcome(sqnr_db=17.0))
     assert record.runs[0].share == pytest.approx(1 - 10**0.3)
     assert record.leading("all-but-one", 5) == []
 
@@ -120,9 +126,9 @@ def test_a_quantized_model_of_infinities_is_not_faithful() -> None:
 
 def test_resumed_goes_on_with_what_there_is_and_names_what_differs() -> None:
     now = empty(2, 20.0)
-    begun = now.added("one", 0, Outcome(sqnr_db=30.0))
-    assert resumed(begun, now) == begun
+    begun = now.add_run("one", 0, Outcome(sqnr_db=30.0))
+    assert resume_sensitivity(begun, now) == begun
     assert len(begun.missing) == 5
     with pytest.raises(CaseError, match="other models") as refused:
-        resumed(begun.model_copy(update={"units": ()}), now)
+        resume_sensitivity(begun.model_copy(update={"units": ()}), now)
     assert "units: none then, layer0, layer1 now" in str(refused.value)

@@ -1,4 +1,4 @@
-"""Sensitivity through API and command line: measured, interrupted, resumed, refused."""
+"""Sensitivity through API and command line: measured, interrupted, resume_sensitivity, refused."""
 
 import json
 import os
@@ -58,10 +58,10 @@ def test_the_patient_is_hurt_by_its_input_alone() -> None:
     assert record.samples == 64 and record.metric == "top1" and record.is_faithful
     assert abs(record.simulation_gap_db) < 0.5
     for mode in ("one", "all-but-one"):
-        worst = record.ranked(mode)[0]
+        worst = record.rank_runs(mode)[0]
         assert record.units[worst.unit].name == "image (input)"
         assert worst.share is not None and worst.share > 0.9
-    hurt, healed = record.ranked("one")[0], record.ranked("all-but-one")[0]
+    hurt, healed = record.rank_runs("one")[0], record.rank_runs("all-but-one")[0]
     assert hurt.drop_low is not None and hurt.drop_low > 0.5
     assert healed.drop_low is not None and healed.drop_low < 0 < (healed.drop_high or 0)
 

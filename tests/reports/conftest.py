@@ -30,7 +30,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.check import GoneFinding
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof, TrialRow
-from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
+from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Change, Targets
@@ -375,7 +375,7 @@ def judge(facts: CaseFacts, base: RuleBase | None = None) -> Diagnosis:
         }
     )
     base = base or rule_base()
-    found = diagnose(
+    found = make_diagnosis(
         base,
         facts,
         lambda findings: (

@@ -12,7 +12,7 @@ from ai_edge_quantizer import quantizer, recipe
 from quantmedic.api.diagnose import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.diagnosis.advice import advise
-from quantmedic.engine.diagnosis.prescription import _whole
+from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import Finding
@@ -58,7 +58,7 @@ def code_of(remedy: str, number: int, facts: CaseFacts, layer: str) -> str:
     asked = asked.model_copy(update={"in_force": None, "withheld": (), "snippets": (snippet,)})
     (advice,), _ = advise([finding], BASE.model_copy(update={"remedies": {remedy: asked}}), facts)
     (code,) = render_snippets(advice, ["X001"])
-    return _whole(code, "python", TOOLCHAINS[snippet.toolchain])
+    return complete_code(code, "python", TOOLCHAINS[snippet.toolchain])
 
 
 def number_of(remedy: str, toolchain: str = "ai-edge-quantizer") -> int:

@@ -75,7 +75,7 @@ def made(names: tuple[str, ...], *, metric: str | None = "top1") -> SensitivityR
     )
     for mode, unit in record.planned:
         noise = {"one": noises[unit], "all-but-one": sum(noises) - noises[unit], "cumulative": sum(noises[: unit + 1])}
-        record = record.added(mode, unit, outcome(noise[mode]))
+        record = record.add_run(mode, unit, outcome(noise[mode]))
     return record
 
 
@@ -128,7 +128,7 @@ def test_the_graph_is_readable_at_any_size(size: int) -> None:
 
 def test_worse_is_up_and_bars_of_absent_layers_hang_from_the_line(record: SensitivityRecord) -> None:
     one, absent, cumulative = sensitivity_chart(record).panels
-    assert min(one.marks, key=lambda mark: mark.y).x == one.marks[record.ranked("one")[0].unit].x
+    assert min(one.marks, key=lambda mark: mark.y).x == one.marks[record.rank_runs("one")[0].unit].x
     assert one.base == one.bottom and absent.base == absent.full
     assert all(mark.y >= absent.full for mark in absent.marks)
     heights = [mark.y for mark in cumulative.marks]
@@ -147,7 +147,7 @@ def test_a_network_without_noise_and_layers_without_effect_are_drawn() -> None:
     silent = Outcome(sqnr_db=math.inf, agreement=1.0)
     record = made(layers(3)).model_copy(update={"simulated": silent, "deployed": silent, "runs": ()})
     for mode, unit in record.planned:
-        record = record.added(mode, unit, silent)
+        record = record.add_run(mode, unit, silent)
     text = render_svg(record)
     assert "nan" not in text and ">inf" not in text
     assert all(panel.full is None for panel in sensitivity_chart(record).panels)

@@ -107,7 +107,7 @@ def test_the_simulated_network_is_the_deployed_one(net: Experiment) -> None:
 def test_some_layer_matters_in_every_mode(net: Experiment) -> None:
     record = net.start
     for mode, unit in record.planned:
-        record = record.added(mode, unit, net.run(mode, unit))
+        record = record.add_run(mode, unit, net.run(mode, unit))
     assert record.missing == ()
     for mode in MODES:
         assert record.leading(mode, 3)

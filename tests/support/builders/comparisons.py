@@ -6,7 +6,7 @@ import numpy as np
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, SetStatistics
-from quantmedic.engine.diagnosis.diagnose import Provenance, diagnose
+from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
 
@@ -144,7 +144,7 @@ def judged(
     case = Case(record=record, statistics=statistics)
     if metric is not None:
         found = found.model_copy(update={"model": found.model.model_copy(update={"metric": _metric(case)})})
-    diagnosis = diagnose(
+    diagnosis = make_diagnosis(
         base,
         found,
         lambda findings: (),

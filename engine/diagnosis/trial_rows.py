@@ -1,25 +1,15 @@
 """What was proven, as a report shows it: trials with the causes and remedies that they stand for."""
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from quantmedic.engine.case.proof import REPAIRED_DATA, ProofRecord, TrialRecord
-from quantmedic.engine.contract.remedies import Advice, Proof, TrialRow
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.remedies import Proof, TrialRow
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.rules.remedy_kinds import HALVES, REMEDY_KINDS
 
 
-class Named(Protocol):
-    """A cause with its remedies."""
-
-    @property
-    def cause(self) -> str: ...
-
-    @property
-    def remedies(self) -> tuple[Advice, ...]: ...
-
-
-def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Sequence[Named]) -> Proof | None:
+def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Sequence[CauseReport]) -> Proof | None:
     """The proof with the names of what was tried; None where nothing was tried."""
     if record is None:
         return None
@@ -36,13 +26,13 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
         stopped=record.stopped,
         weights=weights,
         activations=activations,
-        trials=tuple(_row(trial, suspects, causes) for trial in alone),
-        chain=tuple(_row(trial, suspects, causes) for trial in links),
-        explained=_explained(links),
+        trials=tuple(_trial_row(trial, suspects, causes) for trial in alone),
+        chain=tuple(_trial_row(trial, suspects, causes) for trial in links),
+        explained=_explained_share(links),
     )
 
 
-def _row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[Named]) -> TrialRow:
+def _trial_row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[CauseReport]) -> TrialRow:
     known = [s.cause for s in suspects if any(repair.key == trial.key for repair in s.repairs)]
     if trial.kind == REPAIRED_DATA:
         known = [trial.key.partition(":")[2]]
@@ -56,7 +46,7 @@ def _row(trial: TrialRecord, suspects: Iterable[Suspect], causes: Sequence[Named
     return TrialRow(causes=tuple(cause.cause for cause in named), remedy=title, trial=trial)
 
 
-def _explained(links: Sequence[TrialRecord]) -> float | None:
+def _explained_share(links: Sequence[TrialRecord]) -> float | None:
     """Share of the noise power that is gone after the last link."""
     if not links or links[0].sqnr_before is None or links[-1].sqnr_after is None:
         return None
