@@ -1,0 +1,183 @@
+"""Facts of one data set, and of the representative inputs against the validation inputs."""
+
+from typing import Literal
+
+from quantmedic.engine.case.fact_base import Facts, Role, fact
+
+
+class RelationFacts(Facts):
+    """The representative inputs against the validation inputs: representative ≈ slope · validation + offset."""
+
+    method: Literal["lattice", "quantiles"] | None = fact(
+        "lattice: both inputs lie on an evenly spaced grid (8-bit images), compared exactly; quantiles: fit of 99 "
+        "quantiles of the two distributions"
+    )
+    slope: float | None = fact("slope of the channel that deviates most from 1", "ratio")
+    slope_low: float | None = fact("lower end of the slope's 95 % interval (bootstrap over buckets)", "ratio")
+    slope_high: float | None = fact("upper end of the slope's 95 % interval", "ratio")
+    scale_mismatch: float | None = fact("max(slope, 1 / slope) over channels, 1 = equal scales", "ratio")
+    offset: float | None = fact(
+        "offset of that channel, or of the one with the largest where the channels agree in slope; of two lattices "
+        "whose points coincide, the smallest shift that lays one within the other",
+        "value",
+    )
+    offset_over_std: float | None = fact(
+        "largest |offset| of any channel / standard deviation of the validation inputs; on a lattice, 0 up to 16 steps",
+        "σ",
+    )
+    kind: (
+        Literal["same", "scale", "offset", "not-normalized", "normalized-twice", "partly-normalized", "unexplained"]
+        | None
+    ) = fact(
+        "name of the relation: not-normalized (the representative inputs are raw), normalized-twice (the map from raw "
+        "to validation was applied again), partly-normalized (scaled, but mean and deviation are missing), scale, "
+        "offset, same, unexplained"
+    )
+    reading: str | None = fact(
+        "the preprocessing of both sets as read off their lattices, with x for a pixel of 0 … 255; None where a set "
+        "does not reach from 0 to 255"
+    )
+    certainty: float | None = fact("1 for a lattice, else R² of the quantile fit", "ratio")
+    flipped_distance_ratio: float | None = fact(
+        "distance of the channel means and deviations to the validation set's as stored / with the channels reversed; "
+        "> 1: reversed fits better",
+        "ratio",
+    )
+    layout_roughness_excess: float | None = fact(
+        "layout_roughness_ratio of the representative images / of the validation images", "ratio"
+    )
+    flipped_pixel_ratio: float | None = fact(
+        "flipped_distance_ratio in pixels, (value - lowest lattice point) / lattice step, where both sets lie on one "
+        "lattice per channel",
+        "ratio",
+    )
+    flipped_feature_ratio: float | None = fact(
+        "distance of the float network's mean features to the validation set's as stored / with the channels reversed",
+        "ratio",
+    )
+    sharpness_ratio: float | None = fact("sharpness of the representative / of the validation images", "ratio")
+    sharpness_mismatch_low: float | None = fact(
+        "least factor between the two sharpnesses, either way, that the 95 % interval of their ratio allows (bootstrap "
+        "over buckets of samples); 1 where it includes 1",
+        "ratio",
+    )
+    correlation_drop: float | None = fact(
+        "spatial_correlation of the validation images - that of the representative images", "ratio"
+    )
+    feature_distance: float | None = fact(
+        "distance between the two sets' mean features / √(summed feature variance of the validation set)", "σ"
+    )
+
+
+class DatasetFacts(Facts):
+    """Scope ``dataset``: one data set as the network received it, first input unless said otherwise."""
+
+    role: Role | None = fact("representative (calibration) or validation")
+    samples: int | None = fact("samples read")
+    labelled: bool | None = fact("labels were given")
+    unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
+    blank_share: float | None = fact(
+        "share of samples whose deviation is under 5e-3 of the set's, or of the validation set's where that is larger",
+        "share",
+    )
+    saturated_share: float | None = fact("mean share of elements of a sample that equal its largest value", "share")
+    nonfinite_samples: int | None = fact("samples with a NaN or infinite element")
+    min: float | None = fact("smallest input value", "value")
+    max: float | None = fact("largest input value", "value")
+    mean: tuple[float, ...] | None = fact("mean per channel", "value")
+    std: tuple[float, ...] | None = fact("standard deviation per channel", "value")
+    lattice_step: tuple[float, ...] | None = fact(
+        "per channel: distance of neighbouring grid points when all distinct values lie on a grid of ≤ 256 points",
+        "value",
+    )
+    lattice_low: tuple[float, ...] | None = fact("per channel: lowest grid point", "value")
+    lattice_span: tuple[int, ...] | None = fact("per channel: steps from there to the highest grid point", "steps")
+    range_growth: float | None = fact(
+        "median over activation tensors of their range_growth: how much the ranges still widen with more samples",
+        "ratio",
+    )
+    halves_disagreement: float | None = fact("median over activation tensors of their halves_disagreement", "ratio")
+    input_spread: float | None = fact("std of this set's inputs / std of the validation inputs", "ratio")
+    feature_spread: float | None = fact(
+        "summed variance of the float network's features on this set / on the validation set", "ratio"
+    )
+    effective_rank: float | None = fact("exp(entropy of the feature covariance's normalized eigenvalues)")
+    effective_rank_ratio: float | None = fact("effective_rank / effective_rank of the validation set", "ratio")
+    classes: int | None = fact("distinct classes that the float network predicts on this set")
+    class_coverage: float | None = fact("classes seen in this set / classes seen in the validation set", "share")
+    clipped_share: float | None = fact(
+        "share of activations outside their quantizers' ranges, over all quantized tensors", "share"
+    )
+    clipped_share_ratio: float | None = fact(
+        "clipped_share of the validation set / clipped_share of the representative set", "ratio"
+    )
+    image: bool | None = fact("the first input is an image: four axes, and 1, 3 or 4 channels")
+    spatial_correlation: float | None = fact(
+        "1 - mean squared difference of neighbouring pixels / (2 · variance within a channel of an image): 1 for even "
+        "surfaces, 0 for noise; images only",
+        "ratio",
+    )
+    sharpness: float | None = fact(
+        "energy of second differences / energy of first differences of neighbouring pixels: 0 for smooth shades, 2 for "
+        "hard edges, 3 for noise; does not depend on contrast or on how many edges there are; images only",
+        "ratio",
+    )
+    layout_roughness_ratio: float | None = fact(
+        "mean squared difference of neighbouring pixels / variance, as stored / where the same numbers are read with "
+        "the channels at the other end (NCHW as NHWC); > 1: the other layout is smoother; images of several channels "
+        "only",
+        "ratio",
+    )
+    uniform_distance: float | None = fact(
+        "largest distance of the cumulative distribution of the inputs from an even one over their range "
+        "(Kolmogorov and Smirnov)",
+        "share",
+    )
+    normal_distance: float | None = fact(
+        "largest distance of the cumulative distribution of the inputs from a normal one of their mean and deviation",
+        "share",
+    )
+    saturation_excess: float | None = fact(
+        "mean share of elements of a sample that equal its largest value, minus that of the validation set; blank "
+        "samples left out",
+        "share",
+    )
+    class_coverage_ratio: float | None = fact(
+        "class_coverage / the share of classes that as many distinct samples drawn from the validation set would show "
+        "on average",
+        "ratio",
+    )
+    unseen_channel_share: float | None = fact(
+        "share of the channels that vary on the validation set and are constant, or never computed, on this set",
+        "share",
+    )
+    clipped_share_max: float | None = fact(
+        "largest share of elements of one quantized activation outside its quantizer's range", "share"
+    )
+    clipped_share_median: float | None = fact(
+        "median over quantized activations of the share of elements outside the quantizer's range", "share"
+    )
+    exact_range_share: float | None = fact(
+        "share of quantized activations whose range ends, on the side of this set's largest magnitude, within 1 % "
+        "of it",
+        "share",
+    )
+    range_reach: float | None = fact(
+        "median over quantized activations of: end of the quantizer's range on the side of this set's largest "
+        "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",
+        "ratio",
+    )
+    relation: RelationFacts = RelationFacts()
+    input_reading: Literal["pixels", "unit", "other"] | None = fact(
+        "how images come in, where their values lie on a grid: pixels 0 … 255, unit 0 … 1, or otherwise"
+    )
+    settings_scale_mismatch: float | None = fact(
+        "max(ratio, 1 / ratio) of the lattice's step and settings.input_scale, worst channel; 1 = the samples are "
+        "scaled as the toolchain is told to scale pixels",
+        "ratio",
+    )
+    settings_mean_difference: float | None = fact(
+        "largest distance between the pixel that lies at 0 and settings.input_mean; where the lattice spans all of a "
+        "pixel's 256 values",
+        "levels",
+    )

@@ -1,0 +1,21 @@
+"""What all facts share: how a field is declared, and the names of scopes, data sets and patterns."""
+
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["representative", "validation"]
+Pattern = Literal["swish", "softmax-input", "none"]
+Scope = Literal["model", "dataset", "layer", "tensor", "operand", "output"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def fact(description: str, unit: str | None = None) -> Any:
+    """Declare one measurable field; ``unit`` is None for counts, names and flags."""
+    return Field(default=None, description=description, json_schema_extra={"unit": unit})
+
+
+class Facts(BaseModel):
+    """Base of all facts: frozen, and a misspelt field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=True)

@@ -1,0 +1,105 @@
+"""Facts of one layer."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.tensor_facts import TensorFacts
+from quantmedic.engine.case.weight_facts import BiasFacts, WeightErrorFacts, WeightFacts
+
+
+class ReportedFacts(Facts):
+    """What another tool measured of one layer, in our units and directions; its own words are in the manual."""
+
+    origin: str | None = fact("name of the file that says so")
+    cosine: float | None = fact("cosine similarity of float and quantized output", "ratio")
+    sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the output", "dB")
+    mse: float | None = fact("mean squared difference of the output", "value²")
+    normalized_mse: float | None = fact(
+        "mean squared difference of the saved tensor, float and quantized, after each was scaled to 0 … 1 by its own "
+        "extremes (Intel Neural Compressor's MSE): blind to a wrong scale or offset. It saves the first input of a "
+        "layer of an ONNX model, and takes one sample of it; of other models it saves the output",
+        "ratio",
+    )
+    saved_cosine: float | None = fact("cosine similarity of the saved tensor, float and quantized", "ratio")
+    saved_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the saved tensor", "dB")
+    weight_normalized_mse: float | None = fact("the same of the weights", "ratio")
+    weight_sqnr_db: float | None = fact("-10 · log10(noise power / signal power) of the weights", "dB")
+    rmse_over_scale: float | None = fact("√mse / scale; 1/√12 ≈ 0.289 is ideal rounding", "steps")
+    min: float | None = fact("smallest value of the float output", "value")
+    max: float | None = fact("largest value of the float output", "value")
+    weight_min: float | None = fact("smallest float weight", "value")
+    weight_max: float | None = fact("largest float weight", "value")
+    weight_mean: float | None = fact("mean of the float weights", "value")
+    weight_std: float | None = fact("standard deviation of the float weights", "value")
+    device: str | None = fact("where the toolchain puts it: BPU, CPU …")
+    dtype: str | None = fact("type that it computes with: int8, int16, float …")
+
+
+class LayerFacts(Facts):
+    """Scope ``layer``: one operator of the quantized model and its twin in the float model."""
+
+    name: str | None = fact("name of the float layer, else of the quantized one")
+    float_name: str | None = fact("node name in the float model")
+    quantized_name: str | None = fact("node name in the quantized model")
+    float_nodes: tuple[str, ...] | None = fact(
+        "names of the float nodes that it stands for, its fused activation included; none where its own has no name"
+    )
+    op_type: str | None = fact("operator type without its quantization (Conv, not QLinearConv)")
+    index: int | None = fact("topological index")
+    is_compute: bool | None = fact("operator with weights or a matrix product: Conv, Gemm, MatMul, …")
+    is_first: bool | None = fact("first compute operator")
+    is_last: bool | None = fact("last compute operator")
+    executed_as: Literal["integer", "float"] | None = fact("kernel in the optimized graph of the runtime")
+    operations: int | None = fact("multiply-adds of one sample")
+    time_ms: float | None = fact(
+        "median time of one run in the quantized model, the quantizers of its output included; from --profile", "ms"
+    )
+    time_share: float | None = fact("time_ms / that of all operators of the quantized model", "share")
+    weight: WeightFacts = WeightFacts()
+    weight_error: WeightErrorFacts = WeightErrorFacts()
+    bias: BiasFacts = BiasFacts()
+    input_worst_channel_sqnr_db: float | None = fact(
+        "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
+    )
+    output: TensorFacts = TensorFacts()
+    degraded: bool | None = fact(
+        "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*)"
+    )
+    feeders: tuple[str, ...] = Field(
+        default=(),
+        description="names of the layers without weights that feed it, up to three steps upstream, nearest first",
+    )
+    born: bool | None = fact("its output is degraded although none of its inputs is: the error is born here")
+    compute_index: int | None = fact("place among the compute operators, 0 = first")
+    added_nmse: float | None = fact(
+        "operator nmse of its output where it was measured, else accumulated nmse of its output minus the largest of "
+        "its inputs, at least 0: noise that this layer adds",
+        "ratio",
+    )
+    error_rank: int | None = fact("place among the compute operators by added_nmse, 1 = largest")
+    reads_unsigned: bool | None = fact("the first activation that it reads is stored as unsigned codes")
+    reported: ReportedFacts = ReportedFacts()
+    reported_level_db: float | None = fact(
+        "reported.sqnr_db, else what reported.cosine amounts to for noise that does not depend on the signal: "
+        "10 · log10(cosine² / (1 - cosine²)), at least -60",
+        "dB",
+    )
+    reported_before_db: float | None = fact(
+        "reported_level_db of the nearest layer before it that has one; 90 where there is none", "dB"
+    )
+    layers_behind: int | None = fact("layers behind it in the order of the network; 0: the last one")
+    inner_host: bool | None = fact(
+        "the toolchain put it on the CPU, and layers before and behind it on the accelerator"
+    )
+    wide_asked: bool | None = fact("the settings ask for 16 bits for it by name (wide_layers)")
+
+
+class KernelFacts(Facts):
+    """All operators of one kind in the quantized model as the runtime executes it, from --profile."""
+
+    op_type: str | None = fact("kind of operator that the runtime executes, such as QLinearConv")
+    count: int | None = fact("operators of this kind")
+    time_ms: float | None = fact("median time of one run, summed over them", "ms")
+    time_share: float | None = fact("time_ms / that of all operators", "share")

@@ -1,0 +1,100 @@
+"""Facts of what comes out of the network: its outputs, its task metric, and comparisons with given outputs."""
+
+from quantmedic.engine.case.fact_base import Facts, Role, fact
+from quantmedic.engine.case.tensor_facts import TensorFacts
+
+
+class AffineFacts(Facts):
+    """Line y ≈ slope · x + offset of the quantized model's output y, as it is returned, over the float model's x."""
+
+    slope: float | None = fact("covariance of x and y / variance of x", "ratio")
+    offset: float | None = fact("mean of y - slope · mean of x", "value")
+    r2: float | None = fact("R²: squared correlation of x and y", "ratio")
+    slope_mismatch: float | None = fact("max(|slope|, 1 / |slope|); 1 = equal scales", "ratio")
+    offset_over_std: float | None = fact("|offset| / standard deviation of x", "σ")
+
+
+class OutputFacts(Facts):
+    """Scope ``output``: one output of the network."""
+
+    name: str | None = fact("name of the output in the float model")
+    tensor: TensorFacts = TensorFacts()
+    is_integer: bool | None = fact("the last operation on the way to the output ends on an integer grid")
+    step: float | None = fact("step of that grid", "value")
+    distinct_levels: int | None = fact("codes that the whole output uses on the data", "levels")
+    distinct_levels_worst_column: int | None = fact("codes that the poorest column of the last axis uses", "levels")
+    levels: float | None = fact("range width of the float output / step: codes that its range spans", "levels")
+    margin_median: float | None = fact("median of top-1 minus top-2 of the float output", "value")
+    step_over_margin: float | None = fact("step / margin_median", "ratio")
+    tie_share: float | None = fact("share of samples whose two best quantized scores are equal", "share")
+    is_codes: bool | None = fact("the quantized model returns integers where the float model returns real values")
+    affine: AffineFacts = AffineFacts()
+
+
+class MetricFacts(Facts):
+    """The task metric of both models on the labelled set; the drop is float minus quantized, worse is positive."""
+
+    name: str | None = fact("top1, top5, mae, rmse or module:function")
+    higher_is_better: bool | None = fact("direction of the metric")
+    dataset: Role | None = fact("data set it was measured on")
+    samples: int | None = fact("samples it was measured on")
+    float_value: float | None = fact("metric of the float model; share for top1 and top5", "metric")
+    quantized_value: float | None = fact("metric of the quantized model", "metric")
+    drop: float | None = fact("float - quantized (sign turned where lower is better)", "metric")
+    drop_low: float | None = fact(
+        "lower end of the drop's 95 % interval: corrected paired score interval (Tango 1998) for 0/1 metrics, seeded "
+        "studentized bootstrap over samples else",
+        "metric",
+    )
+    drop_high: float | None = fact("upper end of that interval", "metric")
+    relative_drop: float | None = fact("drop / |float|", "ratio")
+    gain_share: float | None = fact(
+        "lower end of the 95 % interval of the gain (-drop_high) / scale of the metric: 1 for top1 and top5, else the "
+        "larger magnitude of both models' values",
+        "ratio",
+    )
+    expected: float | None = fact(
+        "metric of the float model that the user knows, from --expected-float-metric", "metric"
+    )
+    expected_shortfall: float | None = fact(
+        "distance of the expected metric to the 99 % interval of the float model's measured one (corrected Wilson "
+        "score for 0/1 metrics, seeded studentized bootstrap over samples else) / scale of the metric; 0 inside it and "
+        "where the model is better",
+        "ratio",
+    )
+
+
+class ComparisonFacts(Facts):
+    """Difference d = y - x of an output y and what it is held against, x; the worst output where there are several."""
+
+    samples: int | None = fact("samples compared")
+    max_abs_difference: float | None = fact("largest |d|", "value")
+    relative_difference: float | None = fact(
+        "largest |d| of a column / its largest |x|, or a hundredth of the output's where that is more; columns lie on "
+        "the shorter of axis 1 and the last axis",
+        "ratio",
+    )
+    sqnr_db: float | None = fact("-10 · log10(sum of d² / sum of x²)", "dB")
+    agreement: float | None = fact("share of samples where both name the same class", "share")
+    nonfinite: int | None = fact("pairs left out because one of them is NaN or infinite")
+
+
+class DeviceFacts(ComparisonFacts):
+    """Outputs of the device (y) against those of the quantized model here (x)."""
+
+    noise_ratio: float | None = fact(
+        "mean d² of device and quantized model / mean d² of quantized and float model, for the output where it is most",
+        "ratio",
+    )
+
+
+class StageFacts(ComparisonFacts):
+    """One model of the toolchain's way from float to quantized (y) against the first of them (x)."""
+
+    name: str | None = fact("name of the stage, from --stage")
+    is_quantized: bool | None = fact("the stage's model holds quantizers")
+    previous_sqnr_db: float | None = fact("sqnr_db against the stage before instead of the first", "dB")
+    added_noise_ratio: float | None = fact(
+        "mean d² against the stage before / mean d² of the stage before against the first", "ratio"
+    )
+    metric: float | None = fact("task metric of the stage's model", "metric")

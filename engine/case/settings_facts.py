@@ -1,0 +1,143 @@
+"""Facts that are read and not measured: settings and logs of a toolchain, the float model alone, a checkpoint."""
+
+from typing import Literal
+
+from quantmedic.engine.case.fact_base import Facts, fact
+
+
+class SearchFacts(Facts):
+    """What the log of a toolchain tells of its mixed-precision or accuracy-driven search."""
+
+    toolchain: str | None = fact("toolchain whose words were recognised")
+    images: int | None = fact("images that the search judges a choice of bit widths by (smallest number named)")
+    unreachable: bool | None = fact("the toolchain says that its target cannot be met")
+    target: str | None = fact("resource or accuracy whose target it is, as the toolchain names it")
+    target_value: float | None = fact("value of that target, in the toolchain's unit")
+    least_value: float | None = fact("least value that the toolchain can reach, in its unit")
+    several_targets: bool | None = fact("more than one resource was restricted")
+    line: str | None = fact("the line of the log that says so")
+
+
+#: ``model.framework`` where there is a float model alone, whose quantization failed.
+FLOAT_ALONE = "float"
+
+
+class FailureFacts(Facts):
+    """How a quantization ended that produced no model, as its log tells."""
+
+    toolchain: str | None = fact("toolchain whose words were recognised")
+    failed: bool | None = fact("the log ends without a model: one of its lines reports an error")
+    kind: str | None = fact("name of the failure in rules/logs.yaml; None where its words are not known")
+    subject: str | None = fact("operator, tensor or file that the line names")
+    line: str | None = fact("the line of the log that says so")
+    lines: tuple[str, ...] | None = fact("the last lines of the log that report an error, in its order")
+    data_problem: str | None = fact("what is wrong with the calibration data given, and where; None where nothing is")
+    data_samples: int | None = fact("calibration samples that were read without a complaint")
+
+
+class FloatFacts(Facts):
+    """What a float model tells by itself, where no quantized one was made of it."""
+
+    format: Literal["onnx", "litert", "torch"] | None = fact("format of the float model")
+    problem: str | None = fact("why the file cannot be read; None where it can, or where there is none")
+    opset: int | None = fact("opset of the default domain of the float model")
+    operators: int | None = fact("operators of the float model")
+    inputs: tuple[str, ...] | None = fact("its inputs with shape and type; N and ? are open")
+    dynamic_inputs: tuple[str, ...] | None = fact("inputs with an open side other than the first")
+    foreign_types: tuple[str, ...] | None = fact("operator types of domains that neither ONNX nor onnxruntime define")
+    constant_bytes: int | None = fact("bytes of all constants, those in external data included", "bytes")
+    nonfinite_constants: int | None = fact("constants that hold NaN or infinity")
+    first_nonfinite_constant: str | None = fact("name of the first of them")
+    repeated_names: int | None = fact("operators whose name another one has too")
+    first_repeated_name: str | None = fact("the first such name")
+    matrix_biases: int | None = fact("biases of convolutions and Gemm that are no vector, such as (1, 10)")
+    first_matrix_bias: str | None = fact("operator of the first of them")
+    unshaped: int | None = fact("tensors whose shape inference finds neither type nor rank")
+    first_unshaped: str | None = fact("name of the first of them")
+    shape_error: str | None = fact("what shape inference complains about; None where it does not")
+
+
+class CheckpointFacts(Facts):
+    """Two checkpoints compared tensor by tensor, without running a model."""
+
+    tensors: int | None = fact("tensors of the float checkpoint")
+    missing: int | None = fact(
+        "tensors of the float checkpoint without a counterpart; tied output weights and stored constants of the "
+        "architecture do not count"
+    )
+    first_missing: str | None = fact("name of the first of them")
+    mismatched: int | None = fact("tensors whose counterpart has another shape, or codes that cannot be read")
+    first_mismatched: str | None = fact("name of the first of them, and what does not fit")
+    altered: int | None = fact(
+        "tensors that are not quantized, biases left out, and differ by more than a rounding to bfloat16"
+    )
+    first_altered: str | None = fact("name of the first of them")
+    rescaled_layers: int | None = fact("quantized layers that hold gains of input channels (input_gain_ratio above 1)")
+
+
+class SettingsFacts(Facts):
+    """What the toolchain was told, where its configuration or its own log was given."""
+
+    activation_error_method: str | None = fact("error that activation thresholds are chosen by: MSE, NOCLIPPING, …")
+    weights_error_method: str | None = fact("error that weight thresholds are chosen by: MSE, HMSE, …")
+    z_threshold: float | None = fact(
+        "activation values further than this from the mean are left out of the choice; infinity: none are", "σ"
+    )
+    min_threshold: float | None = fact("least threshold that the toolchain writes", "value")
+    shift_negative: bool | None = fact("outputs with a small negative part are shifted to be non-negative")
+    shift_negative_ratio: float | None = fact("largest |min| / threshold that is shifted", "ratio")
+    channel_equalization: bool | None = fact("activation channels of neighbouring layers are equalized")
+    bias_correction: bool | None = fact("the mean error of the weights is taken out of the biases")
+    activation_bias_correction: bool | None = fact("the mean error of the activations is taken out of the biases")
+    concat_threshold_update: bool | None = fact("operands of a concatenation are raised to its threshold")
+    mixed_precision: bool | None = fact("bit widths were searched for")
+    distance_weighting: str | None = fact("how the search weighs the layers' distances: AVG, LAST_LAYER, EXP, HESSIAN")
+    hessian_scores: bool | None = fact("the search weighs the layers by Hessian scores")
+    configuration_overwrite: bool | None = fact("the choice of bit widths is given by the user")
+    learned_rounding: bool | None = fact("weights were tuned by gradients after quantization")
+    edits: int | None = fact("edits of single layers: rules of the network editor and bit widths set by hand")
+    toolchain: str | None = fact("toolchain whose configuration or log was read")
+    calibration_method: str | None = fact(
+        "how thresholds of activations are chosen: minmax, percentile, entropy, kl, mse, moving-average, mix, search "
+        "(the toolchain tries several), load (from a file), skip"
+    )
+    percentile: float | None = fact("share of the values that a percentile threshold covers", "%")
+    calibration_samples: int | None = fact("samples that calibration reads")
+    per_channel_weights: bool | None = fact("weights have a scale per output channel")
+    per_channel_activations: bool | None = fact("feature maps have a scale per channel")
+    asymmetric_activations: bool | None = fact("grids of activations have a zero point of their own")
+    asymmetric_weights: bool | None = fact("grids of weights have a zero point of their own")
+    activation_bits: int | None = fact("bits of activations where nothing else is said", "bits")
+    weight_bits: int | None = fact("bits of weights where nothing else is said", "bits")
+    dynamic: bool | None = fact("ranges of activations are found at run time")
+    reduce_range: bool | None = fact("weights are kept to 7 bits")
+    smooth_quant: bool | None = fact("outliers of activations are moved into the weights")
+    float_layers: tuple[str, ...] | None = fact("layers that are left in float by name")
+    float_types: tuple[str, ...] | None = fact("operator types that are left in float")
+    wide_layers: tuple[str, ...] | None = fact("layers that compute with 16 bits by name")
+    host_layers: tuple[str, ...] | None = fact("layers that are moved from the accelerator to the CPU by name")
+    input_order_runtime: str | None = fact("colour format that the deployed model is fed with: rgb, bgr, nv12, gray …")
+    input_order_train: str | None = fact("colour format that the float model was trained with")
+    input_mean: tuple[float, ...] | None = fact("means that the toolchain builds into the model, per channel", "value")
+    input_scale: tuple[float, ...] | None = fact(
+        "factors that the toolchain builds into the model, per channel: (pixel - mean) · factor", "1/value"
+    )
+    unknown_keys: tuple[str, ...] | None = fact("keys of the configuration that the toolchain does not know")
+    unknown_key_count: int | None = fact("how many these are")
+    norm_type: str | None = fact("what the toolchain builds in front of the model, by its own word: data_mean …")
+    calibrates_raw: bool | None = fact(
+        "calibration samples pass the means and factors that the toolchain builds into the model: they have to be "
+        "given without them"
+    )
+    inputs_differ: bool | None = fact("the model has several inputs with different settings; those of the first count")
+    input_factor: float | None = fact("largest of input_scale", "1/value")
+    swaps_channels: bool | None = fact(
+        "the toolchain turns the order of colours around: one of input_order_runtime and input_order_train is rgb, the "
+        "other bgr"
+    )
+    chosen_method: str | None = fact("calibration method that the toolchain's own search ended with, by its log")
+    chosen_percentile: float | None = fact("share of the values that its threshold covers", "%")
+    output_bits: int | None = fact("bits that the outputs of the model are computed with", "bits")
+    wide_types: tuple[str, ...] | None = fact("operator types that compute with 16 bits")
+    inert_options: tuple[str, ...] | None = fact("options that are set and do nothing, and why")
+    inert_option_count: int | None = fact("how many these are")

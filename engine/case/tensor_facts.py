@@ -1,0 +1,267 @@
+"""Facts of one activation: its distribution, its quantizer, its errors, and what a toolchain records of it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.fact_base import Facts, Pattern, Role, fact
+
+
+class ErrorFacts(Facts):
+    """Difference d = y - x of a quantized tensor y and its float twin x over all elements seen."""
+
+    mse: float | None = fact("mean of d²", "value²")
+    nmse: float | None = fact("sum of d² / sum of x²: noise power over signal power", "ratio")
+    sqnr_db: float | None = fact("-10 · log10(nmse): signal-to-quantization-noise ratio", "dB")
+    cosine: float | None = fact("Σxy / (|x|·|y|): cosine similarity of the flattened tensors", "ratio")
+    mean: float | None = fact("mean of d: the bias that quantization adds", "value")
+    std: float | None = fact("standard deviation of d", "value")
+    max: float | None = fact("largest |d|", "value")
+    rmse_over_scale: float | None = fact(
+        "√mse / scale of the tensor's quantizer; 1/√12 ≈ 0.289 is ideal rounding", "steps"
+    )
+    bias_over_std: float | None = fact("largest |mean of d| / std of d of any channel", "ratio")
+    worst_channel_sqnr_db: float | None = fact(
+        "lowest sqnr_db of a channel that carries at least 1e-4 of the largest channel's power; of weights, of any "
+        "that is not dead",
+        "dB",
+    )
+    worst_channel: int | None = fact("index of that channel")
+    lost_channels: int | None = fact("channels whose noise power exceeds half of their own power, however quiet")
+    median_channel_sqnr_db: float | None = fact("median sqnr_db of the channels that carry any signal", "dB")
+
+
+class DistributionFacts(Facts):
+    """Distribution of a float tensor over all samples of one data set."""
+
+    count: int | None = fact("finite elements seen")
+    samples: int | None = fact("samples seen")
+    nonfinite_count: int | None = fact("NaN and infinite elements seen; kept out of every other statistic")
+    min: float | None = fact("smallest finite value, exact", "value")
+    max: float | None = fact("largest finite value, exact", "value")
+    absmax: float | None = fact("largest magnitude, exact", "value")
+    mean: float | None = fact("mean", "value")
+    std: float | None = fact("population standard deviation", "value")
+    p0_01: float | None = fact("0.01 % quantile, within one histogram bin (6.3 % of its value)", "value")
+    p1: float | None = fact("1 % quantile, within one histogram bin", "value")
+    p50: float | None = fact("median, within one histogram bin", "value")
+    p99: float | None = fact("99 % quantile, within one histogram bin", "value")
+    p99_99: float | None = fact("99.99 % quantile, within one histogram bin", "value")
+    abs_p99_99: float | None = fact("99.99 % quantile of the magnitude, within one histogram bin", "value")
+    zscore_max: float | None = fact("largest |x - mean| / std", "σ")
+    tail_share: float | None = fact(
+        "share of elements in the upper half of the range of magnitudes: |x| > absmax / 2", "share"
+    )
+    tail_body_ratio: float | None = fact(
+        "elements between 1/16 and 1/2 of absmax / elements above 1/2 of it: the tail of a distribution has a body, a "
+        "few giants stand alone",
+        "ratio",
+    )
+    range_inflation_bits: float | None = fact("log2(absmax / abs_p99_99): bits that the rarest values cost", "bits")
+    zero_share: float | None = fact("share of exact zeros", "share")
+    negative_share: float | None = fact("share of elements < 0", "share")
+    channel_absmax_ratio: float | None = fact("largest channel absmax / median channel absmax", "ratio")
+    channel_rms_ratio: float | None = fact(
+        "largest √mean(x²) of a channel / median over the channels: large only where a channel is large throughout",
+        "ratio",
+    )
+    channel_shape_ratio: float | None = fact(
+        "channel_rms_ratio / channel_absmax_ratio: near 1 where the loudest channel is shaped like the others and only "
+        "larger, small where a few values make it loud",
+        "ratio",
+    )
+    absmax_over_median: float | None = fact(
+        "absmax / median of |x| over the values that are not 0, within one histogram bin", "ratio"
+    )
+    sample_range_ratio: float | None = fact(
+        "mean over samples of the sample's range width / range width of the whole set", "ratio"
+    )
+    range_growth: float | None = fact(
+        "1 - mean range width of two disjoint halves of the set / range width of the whole set", "ratio"
+    )
+    halves_disagreement: float | None = fact(
+        "difference of the range widths of two disjoint halves / range width of the whole set", "ratio"
+    )
+
+
+class ClippingFacts(Facts):
+    """The float tensor against the range that its quantizer can represent."""
+
+    share: float | None = fact("share of elements outside the quantizer's range by more than half a step", "share")
+    energy_share: float | None = fact("share of the rounding error's power that comes from clipped elements", "share")
+    overshoot: float | None = fact(
+        "how far the values reach beyond the quantizer's range / the range's width (0 = all covered)", "ratio"
+    )
+    utilisation: float | None = fact(
+        "width of the values' range inside the quantizer's range / width of the quantizer's range", "ratio"
+    )
+
+
+class TensorDataFacts(Facts):
+    """What one data set showed of one activation tensor."""
+
+    dataset: Role | None = fact("the data set these facts were measured on")
+    values: DistributionFacts = DistributionFacts()
+    rounding: ErrorFacts = ErrorFacts()
+    accumulated: ErrorFacts = ErrorFacts()
+    operator: ErrorFacts = ErrorFacts()
+    step: ErrorFacts = Field(
+        default=ErrorFacts(),
+        description="the deployed tensor against its float operator, both fed with what the deployed model computed "
+        "before them; a network input that it takes as floats reaches the float operator unrounded",
+    )
+    clipping: ClippingFacts = ClippingFacts()
+    predicted_best_gain_db: float | None = fact(
+        "sqnr_db of the best range found on the stored histogram (min-max, percentiles, least squares) minus that of "
+        "the range in force",
+        "dB",
+    )
+    predicted_best_low: float | None = fact("lower end of that range", "value")
+    predicted_best_high: float | None = fact("upper end of that range", "value")
+    amplification: float | None = fact(
+        "accumulated nmse of this tensor / largest accumulated nmse among the inputs of its operator", "ratio"
+    )
+    input_sqnr_db: float | None = fact("lowest accumulated sqnr_db among the inputs of its operator", "dB")
+    rounding_share: float | None = fact(
+        "rounding mse / accumulated mse: how much of the noise found here this tensor's own quantizer can have made; "
+        "the rest was carried in",
+        "ratio",
+    )
+
+
+class QuantizerFacts(Facts):
+    """The quantizer of one tensor: real = scale · (code - zero_point)."""
+
+    scale: float | None = fact("step between two codes (largest of all channels)", "value")
+    scale_min: float | None = fact("smallest step of all channels", "value")
+    zero_point: int | None = fact("code of 0.0 (first channel)")
+    bits: int | None = fact("bits of a code", "bits")
+    signed: bool | None = fact("codes are signed integers")
+    symmetric: bool | None = fact("0.0 is the middle code of the signed range or the lowest of the unsigned one")
+    granularity: Literal["per_tensor", "per_channel", "per_block"] | None = fact("how many scales there are")
+    axis: int | None = fact("channel axis of a per-channel quantizer")
+    low: float | None = fact("smallest representable value (per tensor)", "value")
+    high: float | None = fact("largest representable value (per tensor)", "value")
+    dynamic: bool | None = fact("the scale is computed at run time from the values themselves")
+    power_of_two: bool | None = fact("every scale is a power of two")
+
+
+class RecordedFacts(Facts):
+    """What a file of the toolchain records of one tensor: encodings, calibration table or cache."""
+
+    origin: str | None = fact("name of the file that says so")
+    method: str | None = fact("how the threshold was chosen, as SettingsFacts.calibration_method names it")
+    low: float | None = fact("smallest value that the recorded threshold covers", "value")
+    high: float | None = fact("largest value that the recorded threshold covers", "value")
+    scale: float | None = fact("recorded step between two codes", "value")
+    zero_point: int | None = fact("recorded code of 0.0")
+    bits: int | None = fact("recorded bits of a code", "bits")
+    symmetric: bool | None = fact("recorded as symmetric")
+    overshoot: float | None = fact(
+        "how far the values of the data that was given reach beyond the recorded threshold / its width (0 = all "
+        "covered); the larger of both data sets",
+        "ratio",
+    )
+    bulk_overshoot: float | None = fact(
+        "the same of 98 % of the values, those between their 1 % and 99 % quantiles: above 0, more than 1 % of them "
+        "lie beyond an end of the recorded threshold",
+        "ratio",
+    )
+    slack: float | None = fact(
+        "reach of the recorded threshold (largest magnitude it covers) / largest magnitude of the values of the data "
+        "that was given, of both sets",
+        "ratio",
+    )
+    deployed_ratio: float | None = fact(
+        "width of the recorded threshold / width of the deployed quantizer's range, or its inverse where that is "
+        "larger; 1 = the model holds what the file records",
+        "ratio",
+    )
+
+
+class TensorFacts(Facts):
+    """Scope ``tensor``: one activation, the input of the network included."""
+
+    name: str | None = fact("name in the quantized model")
+    float_name: str | None = fact("name of its twin in the float model")
+    producer: str | None = fact("operator type that produces it; 'Input' for a network input")
+    producer_name: str | None = fact("name of the producing layer")
+    consumers: tuple[str, ...] = Field(default=(), description="operator types that read it")
+    readers: tuple[str, ...] = Field(
+        default=(), description="names of the float nodes that compute with it, also behind operators that only move it"
+    )
+    channels: int | None = fact("channels measured; None where the channel axis is unknown")
+    is_half: bool | None = fact("the quantized model holds it as float16 numbers")
+    is_squared: bool | None = fact("an operator of the quantized model squares it: Pow by 2, or Mul with itself")
+    quantizer: QuantizerFacts = QuantizerFacts()
+    representative: TensorDataFacts = TensorDataFacts()
+    validation: TensorDataFacts = TensorDataFacts()
+    data: TensorDataFacts = Field(
+        default=TensorDataFacts(), description="facts on the validation set where it was given, else representative"
+    )
+    negative_levels: float | None = fact("|min| / scale: codes left for the negative values", "levels")
+    negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")
+    shift_excess: float | None = fact(
+        "|min| / (quantizer's reach · shift_negative_ratio of the settings), where the toolchain's shift of negative "
+        "values is on: above 1 it does nothing",
+        "ratio",
+    )
+    range_excess_bits: float | None = fact(
+        "log2(quantizer's reach / abs_p99_99 of the values): bits spent beyond 99.99 % of the values", "bits"
+    )
+    best_sqnr_db: float | None = fact(
+        "rounding sqnr_db that this tensor would have with the best range for its bits", "dB"
+    )
+    pattern: Pattern | None = fact(
+        "what the graph makes of it: swish (a product of two functions of one tensor, as Swish and GELU become in "
+        "pieces), softmax-input (a Softmax reads it, directly or through operators that only move values), none"
+    )
+    range_slack: float | None = fact("quantizer's reach (largest magnitude it represents) / absmax", "ratio")
+    asymmetry_waste: float | None = fact(
+        "1 - (max - min) / (2 · absmax), with 0.0 as a value: share of a symmetric range that the values leave empty",
+        "share",
+    )
+    zero_point_gain_db: float | None = fact(
+        "sqnr_db of the best range with a free zero point minus that of the best symmetric range; for symmetric "
+        "quantizers of either sign",
+        "dB",
+    )
+    sample_levels: float | None = fact("mean range width of a single sample / scale", "levels")
+    median_levels: float | None = fact(
+        "median of |x| over the values that are not 0 / scale: steps that a typical value spans", "levels"
+    )
+    unmasked_levels: float | None = fact(
+        "range width of the values above min / 2, taken with 0.0, / scale: codes left beside a huge negative mask",
+        "levels",
+    )
+    unmasked_sqnr_db: float | None = fact(
+        "sqnr_db of the values above min / 2 on the quantizer's grid, predicted from the histogram", "dB"
+    )
+    inner_sqnr_db: float | None = fact(
+        "pattern swish: sqnr_db of the product when the tensor and every step on the way to it are rounded to their "
+        "own grids, but not the product itself; from the histogram of the tensor it is a function of",
+        "dB",
+    )
+    inner_share: float | None = fact("pattern swish: that noise / accumulated mse of the product", "share")
+    clip_low: float | None = fact("lower bound of the Clip that ends this tensor in the float model", "value")
+    clip_high: float | None = fact("upper bound of that Clip; 6 for ReLU6", "value")
+    clip_lost: bool | None = fact(
+        "the float model clips this tensor, while in the quantized one neither a Clip nor the quantizer's range does"
+    )
+    recorded: RecordedFacts = RecordedFacts()
+
+
+class OperandFacts(Facts):
+    """Scope ``operand``: one measured input of a Concat or Add."""
+
+    layer: str | None = fact("name of the layer that joins the operands")
+    op_type: str | None = fact("Concat or Add")
+    index: int | None = fact("position among the operands")
+    tensor: str | None = fact("name of the operand's tensor in the float model")
+    width: float | None = fact("range width of the operand's values", "value")
+    range_ratio: float | None = fact("widest operand's range width / this operand's range width", "ratio")
+    levels: float | None = fact("this operand's range width / scale of the joint quantizer", "levels")
+    joint_sqnr_db: float | None = fact("sqnr_db of this operand's values on the joint quantizer's grid", "dB")
+    own_sqnr_db: float | None = fact("sqnr_db of this operand on a min-max grid of its own with as many bits", "dB")
+    joint_excess_bits: float | None = fact("range_excess_bits of the joint tensor", "bits")
+    joint_rounding_share: float | None = fact("rounding_share of the joint tensor", "share")

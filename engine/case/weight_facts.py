@@ -1,0 +1,207 @@
+"""Facts of the weights and the bias of one layer."""
+
+from typing import Literal
+
+from quantmedic.engine.case.fact_base import Facts, Role, fact
+from quantmedic.engine.case.tensor_facts import ErrorFacts, QuantizerFacts
+
+
+class WeightFacts(Facts):
+    """The weights of one layer, float values against the integers that replace them."""
+
+    name: str | None = fact("name of the float initializer")
+    channels: int | None = fact("output channels")
+    quantizer: QuantizerFacts = QuantizerFacts()
+    min: float | None = fact("smallest float weight", "value")
+    max: float | None = fact("largest float weight", "value")
+    mean: float | None = fact("mean of the float weights", "value")
+    std: float | None = fact("standard deviation of the float weights", "value")
+    stored_min: float | None = fact("smallest weight that the quantized model computes with, dequantized", "value")
+    stored_max: float | None = fact("largest weight that the quantized model computes with, dequantized", "value")
+    stored_mean: float | None = fact("mean of the weights that the quantized model computes with", "value")
+    stored_std: float | None = fact("standard deviation of the weights that the quantized model computes with", "value")
+    absmax_over_std: float | None = fact("absmax / std", "ratio")
+    channel_range_ratio: float | None = fact(
+        "widest / narrowest channel absmax; channels under 1e-6 of the widest are left out as dead", "ratio"
+    )
+    dead_channels: int | None = fact("channels with absmax < 1e-6 of the tensor's absmax")
+    rounding: ErrorFacts = ErrorFacts()
+    normalized_mse: float | None = fact(
+        "mean squared difference of float and stored weights after each were scaled to 0 … 1 by their own extremes, as "
+        "Intel Neural Compressor takes it: blind to a wrong scale or offset",
+        "ratio",
+    )
+    kurtosis: float | None = fact("mean of ((w - mean) / std)⁴ - 3: excess kurtosis, 0 for a Gaussian", "ratio")
+    outlier_ratio: float | None = fact(
+        "absmax / root mean square without the largest 1 % of the weights (at least one), of the output channel where "
+        "it is largest, with the median magnitude of each input channel divided out; channels of fewer than 8 weights "
+        "are not judged",
+        "ratio",
+    )
+    widest_outlier_ratio: float | None = fact(
+        "outlier_ratio of the widest channel: 1 to 6 where it is wide throughout, more where few weights make it so",
+        "ratio",
+    )
+    input_channel_range_ratio: float | None = fact(
+        "widest / narrowest absmax of the weights that meet one input channel; those under 1e-6 of the widest are left "
+        "out",
+        "ratio",
+    )
+    rounding_mean_steps: float | None = fact(
+        "mean of stored - float weight / scale, of each weight's own step: 0 for rounding to nearest, ±0.5 for "
+        "truncation",
+        "steps",
+    )
+    coarse_share: float | None = fact("share of the channels that are not dead whose rounding sqnr_db is < 10", "share")
+    erased_channels: int | None = fact("channels that are not dead in float and all zeros as stored")
+    misplaced_share: float | None = fact(
+        "share of weights stored more than 1.5 steps from the float weight, although the grid reaches that far: no "
+        "rounding explains them",
+        "share",
+    )
+    similarity: float | None = fact(
+        "cosine of stored and float weights, as they are or with the gains of output and input channels taken out "
+        "(rows and columns scaled to one norm in turn), whichever is larger",
+        "ratio",
+    )
+    found_as: Literal["same", "transposed", "reordered", "other"] | None = fact(
+        "what the stored weights are, told by cosines over 0.8: the float ones; the float ones with the first two axes "
+        "swapped; the float ones with the output channels in another order; something else"
+    )
+    output_axis: int | None = fact("axis of the output channels")
+    axis_gain_db: float | None = fact(
+        "sqnr_db of the weights with their scales along another axis, minus that in force, of the whole tensor or of "
+        "the worst channel, whichever gains more: the stored codes read along another axis of equal length, or, where "
+        "the scales do not lie along the output channels, a grid per output channel",
+        "dB",
+    )
+    predicted_per_channel_sqnr_db: float | None = fact(
+        "rounding sqnr_db of the float weights on a symmetric grid per output channel with the same bits", "dB"
+    )
+    predicted_best_sqnr_db: float | None = fact(
+        "rounding sqnr_db of the float weights at the granularity, symmetry and bits in force with the best range: 5 % "
+        "to 100 % of the full one in steps of 5 %, the least squared error of each scale",
+        "dB",
+    )
+    predicted_best_gain_db: float | None = fact(
+        "predicted_best_sqnr_db - rounding sqnr_db, where the stored weights are a rounding of the float ones", "dB"
+    )
+    predicted_best_channel_sqnr_db: float | None = fact(
+        "lowest sqnr_db of a channel that is not dead with the best range of each scale", "dB"
+    )
+    predicted_8bit_sqnr_db: float | None = fact(
+        "rounding sqnr_db with 8 bits over the full range, at the granularity and symmetry in force; where there are "
+        "fewer now",
+        "dB",
+    )
+    batch_norm_gain: float | None = fact(
+        "largest |γ| / √(variance + ε) of the batch normalization that was folded into the stored weights", "ratio"
+    )
+    batch_norm_gain_ratio: float | None = fact("batch_norm_gain / median of its channels", "ratio")
+    batch_norm_variance_ratio: float | None = fact(
+        "median variance of the channels / variance + ε of the channel with the largest gain", "ratio"
+    )
+    max_code: int | None = fact("largest |code - zero point| of the stored weights", "codes")
+    format: str | None = fact(
+        "how the codes are stored: gptq, awq, pack-quantized, int8, fp8, bitsandbytes, torchao …, or fake-quantized"
+    )
+    groups: int | None = fact("groups of weights that share a scale, over all output channels")
+    group_size: int | None = fact("weights of a group, of the largest where they differ")
+    dead_groups: int | None = fact(
+        "groups stored as one value, or with a scale that is 0 or no number, whose float weights differ and have at "
+        "least 1 % of the layer's root mean square"
+    )
+    dead_group: str | None = fact("the first of them: output channel / group")
+    worst_group_sqnr_db: float | None = fact(
+        "lowest rounding sqnr_db of a group whose root mean square is at least 1 % of the layer's", "dB"
+    )
+    worst_group: str | None = fact("that group: output channel / group")
+    outlier_groups: int | None = fact(
+        "groups whose range one weight takes: it is at least 8 times the root mean square of the others, and the scale "
+        "at least 2 times, so that most of the others become 0"
+    )
+    outlier_noise_share: float | None = fact("share of the layer's squared error that lies in these groups", "share")
+    group_outlier_ratio: float | None = fact(
+        "largest weight of a group / root mean square of the others, of the outlier group where it is most", "ratio"
+    )
+    widest_input_channel: int | None = fact("input channel with the largest weight")
+    clipped_share: float | None = fact(
+        "share of weights beyond the ends of their grid by more than half a step", "share"
+    )
+    end_share: float | None = fact("share of weights stored as the lowest or highest code", "share")
+    reading_gain_db: float | None = fact(
+        "rounding sqnr_db of the first 64 output channels with the codes read in the best other way that is known of "
+        "their format, minus that as declared",
+        "dB",
+    )
+    better_reading: str | None = fact("that other way: another order of codes, zero points, or groups")
+    input_gain_ratio: float | None = fact(
+        "largest / smallest gain of an input channel, stored over float weights, where gains of input and output "
+        "channels explain at least three quarters of the squared error (AWQ and SmoothQuant fold such gains in); every "
+        "other fact then holds the stored weights against the float ones with these gains. 1 where there are none. "
+        "Channels that rounding has erased look like small gains",
+        "ratio",
+    )
+    peers: int | None = fact("quantized layers with the same format, bits and granularity, itself included")
+    peer_gap_db: float | None = fact(
+        "median rounding sqnr_db of these layers minus its own; where there are at least 5", "dB"
+    )
+    peer_zscore: float | None = fact(
+        "0.6745 · peer_gap_db / median absolute deviation of their sqnr_db: the modified z-score of Iglewicz and "
+        "Hoaglin; at least 0.1 dB are taken as deviation",
+        "σ",
+    )
+
+
+class BiasFacts(Facts):
+    """The bias of one layer on its int32 grid of step s_x · s_w."""
+
+    max_code: float | None = fact("largest |float bias| / (s_x·s_w[c]): must stay below 2³¹ - 1", "codes")
+    max_code_per_channel: float | None = fact(
+        "the same if every channel c had a weight scale of its own: s_w[c] = channel absmax / (2^(bits-1) - 1)", "codes"
+    )
+    bits: int | None = fact("bits of the stored bias; 32, or 0 where it stays float", "bits")
+    max_error: float | None = fact("largest |stored bias - float bias|", "value")
+    max_error_steps: float | None = fact(
+        "largest |stored bias - float bias| / (s_x·s_w[c]): up to 0.5 for rounding to nearest", "steps"
+    )
+    overflowing_channels: int | None = fact("channels whose code is beyond or at the end of int32, or of int64")
+    overflowing_dead_channels: int | None = fact(
+        "those among them whose weights are dead (absmax < 1e-6 of the tensor's)"
+    )
+    rounding: ErrorFacts = ErrorFacts()
+
+
+class WeightErrorFacts(Facts):
+    """What the errors of the stored weights and bias, ΔW and Δb, do to the layer's output.
+
+    Computed from the statistics of the float input x, before the activation that follows. Zero padding counts as if x
+    went on beyond the border.
+    """
+
+    dataset: Role | None = fact("the data set that x comes from")
+    sqnr_db: float | None = fact(
+        "power of the float output / Σ over channels of Σ ΔW² · E[x²], the noise that rounding errors make whose signs "
+        "do not agree",
+        "dB",
+    )
+    worst_channel_sqnr_db: float | None = fact(
+        "lowest of that for one channel, among those with 1e-4 of the loudest channel's power", "dB"
+    )
+    noise_share: float | None = fact(
+        "that noise power / power of the accumulated error of the output: how much of it the weights can have made",
+        "share",
+    )
+    shift: float | None = fact(
+        "largest |Σ ΔW · E[x] + Δb| of an output channel: the constant that weights and bias add", "value"
+    )
+    shift_over_std: float | None = fact(
+        "largest constant of a channel / std of its accumulated error; as constant counts the smaller of "
+        "|Σ ΔW · E[x] + Δb| and the mean error measured, 0 where their signs differ",
+        "ratio",
+    )
+    shift_share: float | None = fact(
+        "Σ over channels of that constant squared / power of the accumulated error: what a corrected bias would take "
+        "away",
+        "share",
+    )
