@@ -230,7 +230,7 @@ def collected(arguments: argparse.Namespace, mode: str) -> Any:
     import quantmedic
     from quantmedic.collectors.measure import collect as from_onnx  # noqa: F401
     from quantmedic.collectors.measure.accumulate import kernels
-    from quantmedic.engine.case.records import SetStatistics
+    from quantmedic.engine.case.statistics import SetStatistics
 
     one = np.zeros(1, np.float32)
     kernels.observe(one.reshape(1, 1, 1), SetStatistics.empty([1]).tensor(0), np.zeros(1, np.int64))

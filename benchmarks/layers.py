@@ -31,21 +31,23 @@ from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.engine.case.facts import ROLES, BiasFacts, ErrorFacts, ModelFacts, QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import (
-    BUCKETS,
-    FEATURES,
-    SAMPLE_DTYPE,
-    SHOWN_BUCKETS,
     Case,
     CaseRecord,
     DatasetRecord,
     OperatorRecord,
     OutputRecord,
-    SetStatistics,
     TensorRecord,
-    TensorStatistics,
     WeightArrays,
 )
-from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, kept
+from quantmedic.engine.case.statistics import (
+    BUCKETS,
+    FEATURES,
+    SAMPLE_DTYPE,
+    SHOWN_BUCKETS,
+    SetStatistics,
+    TensorStatistics,
+)
+from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, places_to_keep
 
 Array = NDArray[Any]
 SEED = 7
@@ -271,7 +273,7 @@ def _thumbnails(samples: Array, drop: float) -> Thumbnails:
     """Colour pictures as large and as rich in detail as they can be."""
     table = np.zeros(len(samples), THUMBNAIL_DTYPE)
     table["hash"], table["deviation"], table["scale"] = samples["hash"], samples["deviation"], 1.0
-    table = table[kept(table)]
+    table = table[places_to_keep(table)]
     rng = np.random.default_rng(SEED)
     shades = np.add.outer(np.linspace(0, 1, SIDE), np.linspace(0, 2, SIDE))[..., np.newaxis] * (1.0, 0.7, 0.4)
     noise = rng.normal(0, 0.1, (len(table), SIDE, SIDE, 3))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic.fields import FieldInfo
 
+from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.text import escaped
 
@@ -185,9 +186,7 @@ def glossary() -> dict[str, FactInfo]:
 
 def field_info(field: FieldInfo) -> FactInfo:
     """Glossary entry of the field of a class of facts."""
-    extra = field.json_schema_extra
-    unit = extra.get("unit") if isinstance(extra, dict) else None
-    return FactInfo(field.description or "", unit if isinstance(unit, str) else None)
+    return FactInfo(field.description or "", declared_unit(field))
 
 
 def fact_info(path: str) -> FactInfo:

@@ -15,7 +15,14 @@ from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
 from quantmedic.collectors.measure.thumbnails import with_batch
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.case.comparison import Comparison
-from quantmedic.engine.case.records import BUCKETS, FEATURES, LATTICE_POINTS, SAMPLE_DTYPE, SetStatistics, union_lattice
+from quantmedic.engine.case.statistics import (
+    BUCKETS,
+    FEATURES,
+    LATTICE_POINTS,
+    SAMPLE_DTYPE,
+    SetStatistics,
+    union_lattice,
+)
 
 if os.environ.get("QUANTMEDIC_NO_JIT"):
     from quantmedic.collectors.measure import statistics_numpy as kernels

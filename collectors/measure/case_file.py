@@ -16,22 +16,17 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.histogram import BINS, StoredHistograms
-from quantmedic.engine.case.records import (
+from quantmedic.engine.case.records import CASE_SCHEMA, WEIGHT_BINS, WEIGHT_CHANNELS, Case, CaseRecord, WeightArrays
+from quantmedic.engine.case.statistics import (
     BUCKETS,
-    CASE_SCHEMA,
     ERROR_COLUMNS,
     ERROR_KINDS,
     FEATURES,
     ROW_COLUMNS,
     SAMPLE_DTYPE,
     SPATIAL,
-    WEIGHT_BINS,
-    WEIGHT_CHANNELS,
     WEIGHT_COLUMNS,
-    Case,
-    CaseRecord,
     SetStatistics,
-    WeightArrays,
 )
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 from quantmedic.engine.errors import CaseError

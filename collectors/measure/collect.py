@@ -23,14 +23,8 @@ from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_s
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
 from quantmedic.collectors.pair.weight_effects import fill_weight_errors
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
-from quantmedic.engine.case.records import (
-    EXTREME_SAMPLES,
-    Case,
-    CaseRecord,
-    DatasetRecord,
-    WeightArrays,
-    refuse_strangers,
-)
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, WeightArrays, refuse_strangers
+from quantmedic.engine.case.statistics import EXTREME_SAMPLES
 from quantmedic.engine.errors import CaseError
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_c
 from quantmedic.collectors.measure.spatial import is_image
 from quantmedic.collectors.measure.statistics_numpy import Deployed
 from quantmedic.collectors.pair.graph import Tap
-from quantmedic.engine.case.records import SetStatistics
+from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]

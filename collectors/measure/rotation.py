@@ -2,7 +2,7 @@
 
 from quantmedic.collectors.from_onnx.models import visible
 from quantmedic.collectors.measure.plan import Plan
-from quantmedic.engine.case.records import EXTREME_SAMPLES
+from quantmedic.engine.case.statistics import EXTREME_SAMPLES
 
 #: More parts gain little, for the sessions of each have to be built.
 MAX_PARTS = 8

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.records import SPATIAL
+from quantmedic.engine.case.statistics import SPATIAL
 
 Array = NDArray[Any]
 Sums = NDArray[np.float64]

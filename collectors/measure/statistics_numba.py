@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.measure.compiled_cache import compiled
 from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
 from quantmedic.engine.case.histogram import BINS, NONFINITE, SHIFT
-from quantmedic.engine.case.records import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
+from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
 
 Float32 = NDArray[np.float32]
 CHUNK = 1024
@@ -105,10 +105,11 @@ def observe(
     if deployed is not None and codes.dtype not in _KINDS:
         codes = deployed.values()
     kind = -1 if deployed is None else _KINDS[codes.dtype]
-    into.prepared = into.prepared or _Columns.of(into)
+    columns = into.prepared if isinstance(into.prepared, _Columns) else _Columns.of(into)
+    into.prepared = columns
     ends = np.empty((2, len(buckets)))
     shown = (codes.reshape(-1).view(np.uint8), kind, scale, zero)
-    _observe(x, buckets, ends, into.prepared, rounding or _NO_ROUNDING, shown)
+    _observe(x, buckets, ends, columns, rounding or _NO_ROUNDING, shown)
     return ends
 
 

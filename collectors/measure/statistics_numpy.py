@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.histogram import BINS, SHIFT
-from quantmedic.engine.case.records import ERROR_FIELDS, SHOWN_BUCKETS, TensorStatistics
+from quantmedic.engine.case.statistics import ERROR_FIELDS, SHOWN_BUCKETS, TensorStatistics
 
 Float32 = NDArray[np.float32]
 Ends = NDArray[np.float64]

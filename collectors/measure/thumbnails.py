@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, kept
+from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, places_to_keep
 
 Array = NDArray[Any]
 COPIED = ("hash", "deviation", "saturated", "nonfinite")
@@ -25,7 +25,7 @@ def with_batch(known: Thumbnails, rows: NDArray[np.void], x: Array, axis: int) -
     for column in COPIED:
         table[column] = rows[column]
     table, before = np.concatenate([known.table, table]), len(known.table)
-    places = kept(table)
+    places = places_to_keep(table)
     pixels = []
     for place in places:
         if place < before:

@@ -23,7 +23,8 @@ from quantmedic.collectors.pair.weight_grids import (
     rows_along,
 )
 from quantmedic.engine.case.facts import ErrorFacts, WeightFacts
-from quantmedic.engine.case.records import SetStatistics, WeightArrays
+from quantmedic.engine.case.records import WeightArrays
+from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.formulas.tensors import ALIVE, error_facts
 
 #: Fields of ``WeightFacts``; None where a number is not defined.

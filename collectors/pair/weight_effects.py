@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import is_comparable
 from quantmedic.collectors.pair.originals import bias_of, original_of, output_axis, weight_of
-from quantmedic.engine.case.records import CaseRecord, SetStatistics
+from quantmedic.engine.case.records import CaseRecord
+from quantmedic.engine.case.statistics import SetStatistics
 
 Floats = NDArray[np.float64]
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +68,7 @@ class Comparison:
     @property
     def whole(self) -> Floats:
         """The table's row for all columns of the output together."""
-        row = self.table[0]
+        row: Floats = self.table[0]
         for other in self.table[1:]:
             row = merge_rows(row, other)
         return row
@@ -140,7 +139,7 @@ def noise_ratio(found: Sequence[Comparison], against: Sequence[Comparison]) -> f
 
 def affine_facts(comparison: Comparison) -> AffineFacts:
     """Least-squares line y ≈ slope · x + offset through all pairs; empty where x or y does not vary."""
-    row: dict[str, Any] = dict(zip(FIELDS, comparison.whole.tolist(), strict=True))
+    row: dict[str, float] = dict(zip(FIELDS, comparison.whole.tolist(), strict=True))
     if row["count"] < 2 or row["m2_x"] <= 0 or row["m2_y"] <= 0:
         return AffineFacts()
     slope = row["cross"] / row["m2_x"]

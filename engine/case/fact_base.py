@@ -3,6 +3,7 @@
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 Role = Literal["representative", "validation"]
 Pattern = Literal["swish", "softmax-input", "none"]
@@ -13,6 +14,13 @@ ROLES: tuple[Role, ...] = get_args(Role)
 def fact(description: str, unit: str | None = None) -> Any:
     """Declare one measurable field; ``unit`` is None for counts, names and flags."""
     return Field(default=None, description=description, json_schema_extra={"unit": unit})
+
+
+def declared_unit(field: FieldInfo) -> str | None:
+    """Unit of a fact as it was declared; None for counts, names and flags."""
+    extra = field.json_schema_extra
+    unit = extra.get("unit") if isinstance(extra, dict) else None
+    return unit if isinstance(unit, str) else None
 
 
 class Facts(BaseModel):

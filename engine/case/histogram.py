@@ -7,18 +7,19 @@ their lower edge. Bins 0 and 2048 hold exact zeros (and denormals, which count a
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float64]
 BINS = 4096
 SHIFT = 20
 #: Bins from here on, of each sign, hold what is not finite.
 NONFINITE = 0x7F800000 >> SHIFT
 
 
-def _edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bin_edges() -> tuple[Floats, Floats]:
     half = np.arange(BINS // 2, dtype=np.uint32) << SHIFT
     with np.errstate(over="ignore", invalid="ignore"):
         near = half.view(np.float32).astype(np.float64)
@@ -29,7 +30,7 @@ def _edges() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return np.concatenate([near, -far]), np.concatenate([far, -near])
 
 
-LOW, HIGH = _edges()
+LOW, HIGH = _bin_edges()
 #: Finite bins from the most negative to the most positive value.
 ORDER = np.concatenate([np.arange(2048 + NONFINITE - 1, 2047, -1), np.arange(0, NONFINITE)])
 
@@ -81,15 +82,13 @@ class BinTable:
     Tensor ``t`` owns ``start[t]:start[t + 1]``, at least one bin. Results hold one entry or row per tensor.
     """
 
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    count: NDArray[np.float64]
+    low: Floats
+    high: Floats
+    count: Floats
     start: NDArray[np.int64]
 
     @classmethod
-    def of_many(
-        cls, counts: Sequence[NDArray[np.int64]], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
-    ) -> Self:
+    def of_many(cls, counts: Sequence[NDArray[np.int64]], minimum: Floats, maximum: Floats) -> Self:
         """Bins of ``[4096]`` count arrays, none of them empty, clipped to the exact extremes of each tensor."""
         ordered = np.empty((len(counts), 2 * NONFINITE), np.int64)
         for row, histogram in zip(ordered, counts, strict=True):
@@ -107,7 +106,7 @@ class BinTable:
         high[first] = low[first]
         return cls(low, high, count, start)
 
-    def on_points(self, points: Mapping[int, NDArray[np.float64]]) -> Self:
+    def on_points(self, points: Mapping[int, Floats]) -> Self:
         """The same values where some tensors are known to take few distinct ones: each bin's are shared out evenly.
 
         Args:
@@ -131,11 +130,13 @@ class BinTable:
         start = np.searchsorted(owners[order], np.arange(len(self.start)))
         return type(self)(bottom[order], top[order], counts[order], start)
 
-    def _within(self, k: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _within(self, k: int, values: Floats) -> Floats:
         """Which of some sorted values bin ``k`` may hold: one on an edge belongs to the bin farther from zero."""
-        inside = values[(values >= self.low[k]) & (values <= self.high[k])]
-        outer = self.high[k] if self.high[k] > 0 else self.low[k]
-        return inside[inside != outer] if len(inside) > 1 else inside
+        low, high = float(self.low[k]), float(self.high[k])
+        inside: Floats = values[(values >= low) & (values <= high)]
+        if len(inside) > 1:
+            inside = inside[inside != (high if high > 0 else low)]
+        return inside
 
     @cached_property
     def owner(self) -> NDArray[np.int64]:
@@ -143,9 +144,9 @@ class BinTable:
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
     @cached_property
-    def totals(self) -> NDArray[np.float64]:
+    def totals(self) -> Floats:
         """Number of values; a cut bin holds fractions of them."""
-        return np.round(self.summed(self.count))
+        return np.round(self.sum_by_tensor(self.count))
 
     @cached_property
     def narrow(self) -> NDArray[np.bool_]:
@@ -153,7 +154,7 @@ class BinTable:
         return self.high - self.low <= 1e-7 * np.maximum(np.abs(self.low), np.abs(self.high))
 
     @cached_property
-    def density(self) -> NDArray[np.float64]:
+    def density(self) -> Floats:
         """Values per unit of width; 0 in narrow bins."""
         return np.where(self.narrow, 0.0, self.count / np.where(self.narrow, 1.0, self.high - self.low))
 
@@ -165,20 +166,20 @@ class BinTable:
         return alone
 
     @property
-    def lowest(self) -> NDArray[np.float64]:
+    def lowest(self) -> Floats:
         """Lower end of the first bin."""
         return self.low[self.start[:-1]]
 
     @property
-    def highest(self) -> NDArray[np.float64]:
+    def highest(self) -> Floats:
         """Upper end of the last bin."""
         return self.high[self.start[1:] - 1]
 
-    def summed(self, values: NDArray[Any]) -> NDArray[Any]:
+    def sum_by_tensor(self, values: Floats) -> Floats:
         """Sums of one value per bin."""
         return np.add.reduceat(values, self.start[:-1])
 
-    def quantiles(self, shares: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    def quantiles(self, shares: Sequence[float] | Floats) -> Floats:
         """Values below which the given shares of all values lie, linear within a bin; shape ``[tensors, shares]``.
 
         ``shares`` are the same for all tensors, or a row for each.
@@ -189,7 +190,8 @@ class BinTable:
         found = np.searchsorted(cumulative, before + target)
         i = np.clip(found, self.start[:-1, None], self.start[1:, None] - 1)
         inside = (target - (cumulative[i] - before - self.count[i])) / self.count[i]
-        return self.low[i] + np.clip(inside, 0.0, 1.0) * (self.high[i] - self.low[i])
+        values: Floats = self.low[i] + np.clip(inside, 0.0, 1.0) * (self.high[i] - self.low[i])
+        return values
 
     def magnitudes(self) -> Self:
         """Bins of |x|, ascending; bins of either sign that cover the same magnitudes become one.
@@ -211,16 +213,16 @@ class BinTable:
         start = np.searchsorted(owner[new], np.arange(len(self.start)))
         return type(self)(bottom[new], top[new], np.add.reduceat(count[order], new), start)
 
-    def shares_above(self, limits: NDArray[np.float64]) -> NDArray[np.float64]:
+    def shares_above(self, limits: Floats) -> Floats:
         """Share of values above each tensor's limit; linear within a bin."""
         limit, width = limits[self.owner], self.high - self.low
         part = np.where(width > 0, (self.high - limit) / np.where(width > 0, width, 1.0), self.high > limit)
-        return self.summed(self.count * np.clip(part, 0.0, 1.0)) / self.totals
+        return self.sum_by_tensor(self.count * np.clip(part, 0.0, 1.0)) / self.totals
 
-    def powers(self) -> NDArray[np.float64]:
+    def powers(self) -> Floats:
         """Mean of x² with the values spread evenly over their bins."""
         squares = (self.low * self.low + self.low * self.high + self.high * self.high) / 3.0
-        return self.summed(self.count * squares) / self.totals
+        return self.sum_by_tensor(self.count * squares) / self.totals
 
 
 class Bins(BinTable):
@@ -251,7 +253,7 @@ class Bins(BinTable):
         """Value below which the share ``q`` of all values lies; linear within a bin."""
         return float(self.quantiles([q])[0, 0])
 
-    def repeated(self, times: int) -> BinTable:
+    def repeat(self, times: int) -> BinTable:
         """A table of so many equal tensors, to ask something different of each."""
         low, high, count = (np.tile(column, times) for column in (self.low, self.high, self.count))
         return BinTable(low, high, count, np.arange(times + 1) * len(self.low))

@@ -1,7 +1,7 @@
 """What was proven: remedies carried out on copies of the model, measured on samples that they were not fitted on."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,7 @@ class ProofRecord(Record):
         """The trial of a repair on a copy that held others already."""
         return next((t for t in self.trials if t.key == key and t.after == tuple(after)), None)
 
-    def added(self, key: str) -> TrialRecord | None:
+    def last_addition(self, key: str) -> TrialRecord | None:
         """The last trial of a repair on top of others."""
         return next((t for t in reversed(self.trials) if t.key == key and t.after and t.failed is None), None)
 
@@ -129,23 +129,23 @@ def gain_of(before: Floats, after: Floats, seed: int = 0) -> Gain:
         after: The same with the remedy.
         seed: Seed of the bootstrap.
     """
-    share = _share(before.sum(), after.sum())
+    share = _share_gone(before.sum(keepdims=True), after.sum(keepdims=True)).item()
     if len(before) < 2:
-        return Gain(_decibels(share), None, None, share, None, None)
+        return Gain(_gain_db(share), None, None, share, None, None)
     rng = np.random.default_rng(seed)
     rows = max(_BLOCK // len(before), 1)
     found = []
     for start in range(0, _RESAMPLES, rows):
         picks = rng.integers(0, len(before), (min(rows, _RESAMPLES - start), len(before)))
-        found.append(_share(before[picks].sum(axis=1), after[picks].sum(axis=1)))
+        found.append(_share_gone(before[picks].sum(axis=1), after[picks].sum(axis=1)))
     low, high = np.quantile(np.concatenate(found), [0.025, 0.975]).tolist()
-    return Gain(_decibels(share), _decibels(low), _decibels(high), share, low, high)
+    return Gain(_gain_db(share), _gain_db(low), _gain_db(high), share, low, high)
 
 
-def _share(before: Any, after: Any) -> Any:
-    """1 - after / before; nothing is gone of no noise."""
-    return np.where(before > 0, 1.0 - after / np.where(before > 0, before, 1.0), 0.0)[()]
+def _share_gone(before: Floats, after: Floats) -> Floats:
+    """1 - after / before; 0 where there was no noise before."""
+    return 1.0 - np.divide(after, before, out=np.ones_like(before), where=before > 0)
 
 
-def _decibels(share: float) -> float:
+def _gain_db(share: float) -> float:
     return -to_decibels(max(1.0 - share, NOISELESS))

@@ -1,7 +1,6 @@
-"""The case: everything measured of one pair of models, columnar, mergeable, independent of any framework."""
+"""The case: everything measured of one pair of models, mergeable, independent of any framework."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.facts import (
     BiasFacts,
     ModelFacts,
@@ -21,60 +19,24 @@ from quantmedic.engine.case.facts import (
     Role,
     WeightFacts,
 )
-from quantmedic.engine.case.histogram import BINS
 from quantmedic.engine.case.proof import ProofRecord
-from quantmedic.engine.case.thumbnails import Thumbnails
+from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.record import Record
 
 CASE_SCHEMA = 3
-#: ``mode`` in the run record of a case without data: models were read and not run.
+#: ``mode`` in the run record of a case without data: the models were read, but not run.
 STATIC = "static"
-#: The same, and the framework, of a case that nothing but files of a toolchain tell of.
+#: ``mode`` and framework of a case that was read from files of a toolchain alone.
 IMPORTED = "imported"
 #: Channels and bins that are kept of an operator's weights.
 WEIGHT_CHANNELS, WEIGHT_BINS = 256, 64
-#: Samples fall by content hash into this many buckets, so that halves of a set do not depend on its order.
-BUCKETS = 16
-#: Of samples with a bucket, those of the first so many are enough to show how deployed values are spread.
-SHOWN_BUCKETS = 4
-#: Columns of one kind of error: finite pairs, Σd, Σd², Σx·d, Σx².
-ERROR_FIELDS = ("count", "sum", "square", "cross", "power")
-ERROR_KINDS = ("rounding", "accumulated", "operator", "step")
-#: Distinct input values are kept per channel up to this number: an 8-bit image has at most 256.
-LATTICE_POINTS = 256
-#: Extremes of fewer samples are not judged where the data set holds more.
-EXTREME_SAMPLES = 32
-#: Sums over the images of a bucket: how many, variance, squared first and second differences of neighbouring pixels,
-#: and the variance and squared first differences that the same numbers have in the other layout.
-SPATIAL = ("images", "power", "first", "second", "other_power", "other_first")
-#: Features are projected to this many dimensions, so that their covariance stays small.
-FEATURES = 64
-
-SAMPLE_DTYPE = np.dtype(
-    [
-        ("hash", "u8"),
-        ("mean", "f4"),
-        ("deviation", "f4"),
-        ("saturated", "f4"),
-        ("nonfinite", "i4"),
-        ("bad_float", "i1"),
-        ("bad_quantized", "i1"),
-        ("label", "i4"),
-        ("class_float", "i4"),
-        ("class_quantized", "i4"),
-        ("margin", "f4"),
-        ("tie", "i1"),
-        ("metric_float", "f8"),
-        ("metric_quantized", "f8"),
-    ]
-)
 
 
 class GateStep(Record):
     """One operator on the way from a tensor to its product with itself, and the grid that its result is rounded to.
 
-    ``constants`` are its parameters; of Sub and Div, ``reverse`` tells that the constant comes first.
+    ``constants`` are its parameters; ``reverse`` means that the constant of a Sub or Div comes first.
     """
 
     op_type: str
@@ -201,7 +163,10 @@ class StageRecord(Record):
 
 
 class ImportRecord(Record):
-    """One file of a toolchain that a case was told by: what it is, what it told, and keys in it that are not known."""
+    """One file of a toolchain that a case was read from.
+
+    ``tells`` lists what was read from it, ``lacks`` what it could hold and does not, ``unknown`` its unknown keys.
+    """
 
     file: str
     format: str
@@ -241,239 +206,30 @@ class CaseRecord(Record):
     imports: tuple[ImportRecord, ...] = ()
 
     @classmethod
-    def of_files(cls, **told: Any) -> "CaseRecord":
-        """The record where no model was run: ``told`` is what files tell, and there are neither outputs nor data."""
-        nothing: dict[str, Any] = {
-            "tensors": (),
-            "operators": (),
-            "outputs": (),
-            "input_tensor": None,
-            "image_input": False,
-            "metric": None,
-            "metric_higher_is_better": None,
-            "unmatched": (),
-        }
-        return cls(**nothing | told)
-
-
-@dataclass
-class TensorStatistics:
-    """Views into the columns of one tensor; arrays are ``[channels]`` unless said otherwise.
-
-    ``prepared`` is for whoever fills them: the same views in the form that it needs, kept between batches.
-    """
-
-    count: NDArray[np.int64]
-    nonfinite: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
-    min: NDArray[np.float64]
-    max: NDArray[np.float64]
-    clipped: NDArray[np.int64]
-    clipped_energy: NDArray[np.float64]
-    errors: dict[str, dict[str, NDArray[Any]]]
-    histogram: NDArray[np.int64]
-    quantized_histogram: NDArray[np.int64]
-    bucket_min: NDArray[np.float64]
-    bucket_max: NDArray[np.float64]
-    prepared: Any = field(default=None, compare=False, repr=False)
-
-
-ROW_COLUMNS: Mapping[str, tuple[type, float]] = {
-    "count": (np.int64, 0),
-    "nonfinite": (np.int64, 0),
-    "mean": (np.float64, 0.0),
-    "m2": (np.float64, 0.0),
-    "min": (np.float64, np.inf),
-    "max": (np.float64, -np.inf),
-    "clipped": (np.int64, 0),
-    "clipped_energy": (np.float64, 0.0),
-}
-ERROR_COLUMNS: Mapping[str, type] = {
-    "count": np.int64,
-    "nonfinite": np.int64,
-    "sum": np.float64,
-    "square": np.float64,
-    "cross": np.float64,
-    "power": np.float64,
-    "max": np.float64,
-}
-#: What the error of the weights does to each channel of an operator's output: values of the input per channel, and as
-#: many times the mean and the mean square of the error that they predict. Filled when all data are read.
-WEIGHT_COLUMNS: Mapping[str, type] = {
-    "weights.count": np.int64,
-    "weights.sum": np.float64,
-    "weights.square": np.float64,
-}
-
-
-@dataclass
-class SetStatistics:
-    """All accumulators of one data set; merging two sets' equals one pass over both.
-
-    Per-channel columns are concatenated over the tensors: tensor ``t`` owns rows ``offsets[t]:offsets[t + 1]``.
-    ``feature_width`` is the width of the features before they are projected, 0 before any was seen. ``comparisons``
-    holds pairs of outputs by kind and position: ``output.0`` (float, quantized), ``reference.0`` (given, float),
-    ``device.0`` (quantized, given), ``stage.1.0`` (first stage, second) and ``step.2.0`` (second stage, third).
-    ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor. ``histograms`` count all
-    finite values of the float model; ``quantized_histograms`` those of the deployed model, dequantized, of the samples
-    in the first ``SHOWN_BUCKETS`` buckets, or of all where rows are no samples.
-    """
-
-    channels: NDArray[np.int64]
-    columns: dict[str, NDArray[Any]]
-    histograms: MutableMapping[int, NDArray[np.int64]]
-    bucket_min: NDArray[np.float64]
-    bucket_max: NDArray[np.float64]
-    samples: NDArray[Any]
-    lattice: list[NDArray[np.float32]]
-    feature_count: int
-    feature_sum: NDArray[np.float64]
-    feature_outer: NDArray[np.float64]
-    flipped_count: int
-    flipped_sum: NDArray[np.float64]
-    feature_width: int
-    codes: list[NDArray[np.bool_]]
-    tensor_samples: NDArray[np.int64]
-    sample_width: NDArray[np.float64]
-    sample_count: NDArray[np.int64]
-    spatial: NDArray[np.float64]
-    comparisons: dict[str, Comparison] = field(default_factory=dict)
-    quantized_histograms: MutableMapping[int, NDArray[np.int64]] = field(default_factory=dict)
-    thumbnails: Thumbnails = field(default_factory=Thumbnails)
-    offsets: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.offsets = np.concatenate([[0], np.cumsum(self.channels)]).astype(np.int64)
-
-    @classmethod
-    def empty(
-        cls, channels: Iterable[int], lattices: int = 0, codes: Iterable[tuple[int, int]] = ()
-    ) -> "SetStatistics":
-        """Zeroed accumulators for tensors with the given numbers of channels.
-
-        Args:
-            channels: Rows per tensor, in the order of the tensor table.
-            lattices: Channels of the first input whose distinct values are kept.
-            codes: (columns, codes) of every network output that ends on an integer grid.
-        """
-        counts = np.fromiter(channels, np.int64)
-        rows, tensors = int(counts.sum()), len(counts)
-        columns: dict[str, NDArray[Any]] = {
-            name: np.full(rows, start, dtype) for name, (dtype, start) in ROW_COLUMNS.items()
-        }
-        for kind in ERROR_KINDS:
-            columns |= {f"{kind}.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
-        columns |= {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    def of_files(
+        cls,
+        quantmedic_version: str,
+        model: ModelFacts,
+        operators: tuple[OperatorRecord, ...],
+        notices: tuple[str, ...],
+        run: dict[str, Any],
+        tensors: tuple[TensorRecord, ...] = (),
+    ) -> "CaseRecord":
+        """The record of a case that was read from files: no model was run, so there are neither outputs nor data."""
         return cls(
-            channels=counts,
-            columns=columns,
-            histograms={},
-            bucket_min=np.full((tensors, BUCKETS), np.inf),
-            bucket_max=np.full((tensors, BUCKETS), -np.inf),
-            samples=np.zeros(0, SAMPLE_DTYPE),
-            lattice=[np.zeros(0, np.float32) for _ in range(lattices)],
-            feature_count=0,
-            feature_sum=np.zeros(FEATURES),
-            feature_outer=np.zeros((FEATURES, FEATURES)),
-            flipped_count=0,
-            flipped_sum=np.zeros(FEATURES),
-            feature_width=0,
-            codes=[np.zeros(shape, np.bool_) for shape in codes],
-            tensor_samples=np.zeros(tensors, np.int64),
-            sample_width=np.zeros(tensors),
-            sample_count=np.zeros(tensors, np.int64),
-            spatial=np.zeros((BUCKETS, len(SPATIAL))),
+            quantmedic_version=quantmedic_version,
+            model=model,
+            tensors=tensors,
+            operators=operators,
+            outputs=(),
+            input_tensor=None,
+            image_input=False,
+            metric=None,
+            metric_higher_is_better=None,
+            unmatched=(),
+            notices=notices,
+            run=run,
         )
-
-    def tensor(self, index: int) -> TensorStatistics:
-        """Views of one tensor; writing to them changes the set."""
-        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        columns = {name: self.columns[name][rows] for name in ROW_COLUMNS}
-        errors = {kind: {n: self.columns[f"{kind}.{n}"][rows] for n in ERROR_COLUMNS} for kind in ERROR_KINDS}
-        for histograms in (self.histograms, self.quantized_histograms):
-            found = histograms.get(index)
-            # Of those that a file holds one gets a copy: it has to be set, to be counted into.
-            histograms[index] = np.zeros(BINS, np.int64) if found is None else found
-        return TensorStatistics(
-            **columns,
-            errors=errors,
-            histogram=self.histograms[index],
-            quantized_histogram=self.quantized_histograms[index],
-            bucket_min=self.bucket_min[index],
-            bucket_max=self.bucket_max[index],
-        )
-
-    def _shapes(self) -> tuple[Any, ...]:
-        return self.channels.tolist(), len(self.lattice), [codes.shape for codes in self.codes]
-
-    def merge(self, other: "SetStatistics") -> "SetStatistics":
-        """Statistics of both sets together: exact for counts, extremes and histograms.
-
-        Moments follow Chan, Golub and LeVeque (1979).
-
-        Raises:
-            CaseError: The sets were measured on different tensors, inputs or outputs.
-        """
-        if self._shapes() != other._shapes():
-            raise CaseError("the shards measured different tensors", help="merge only cases of the same two models")
-        if _kinds(self) != _kinds(other):
-            raise CaseError(
-                "the shards were compared with different outputs",
-                where=[f"one    {', '.join(_kinds(self)) or 'none'}", f"other  {', '.join(_kinds(other)) or 'none'}"],
-                help="give --reference-outputs, --device-outputs and --stage for all shards or for none",
-            )
-        a, b = self.columns, other.columns
-        total = a["count"] + b["count"]
-        share = np.divide(b["count"], total, out=np.zeros(len(total)), where=total > 0)
-        delta = b["mean"] - a["mean"]
-        columns = {name: a[name] + b[name] for name in a}
-        columns |= {
-            "mean": a["mean"] + delta * share,
-            "m2": a["m2"] + b["m2"] + delta * delta * a["count"] * share,
-            "min": np.minimum(a["min"], b["min"]),
-            "max": np.maximum(a["max"], b["max"]),
-        }
-        columns |= {f"{kind}.max": np.maximum(a[f"{kind}.max"], b[f"{kind}.max"]) for kind in ERROR_KINDS}
-        return SetStatistics(
-            channels=self.channels,
-            columns=columns,
-            histograms=_added(self.histograms, other.histograms),
-            bucket_min=np.minimum(self.bucket_min, other.bucket_min),
-            bucket_max=np.maximum(self.bucket_max, other.bucket_max),
-            samples=np.concatenate([self.samples, other.samples]),
-            lattice=[union_lattice(x, y) for x, y in zip(self.lattice, other.lattice, strict=True)],
-            feature_count=self.feature_count + other.feature_count,
-            feature_sum=self.feature_sum + other.feature_sum,
-            feature_outer=self.feature_outer + other.feature_outer,
-            flipped_count=self.flipped_count + other.flipped_count,
-            flipped_sum=self.flipped_sum + other.flipped_sum,
-            feature_width=self.feature_width or other.feature_width,
-            codes=[x | y for x, y in zip(self.codes, other.codes, strict=True)],
-            tensor_samples=self.tensor_samples + other.tensor_samples,
-            sample_width=self.sample_width + other.sample_width,
-            sample_count=self.sample_count + other.sample_count,
-            comparisons={key: mine.merge(other.comparisons[key]) for key, mine in self.comparisons.items()},
-            spatial=self.spatial + other.spatial,
-            quantized_histograms=_added(self.quantized_histograms, other.quantized_histograms),
-            thumbnails=self.thumbnails.merge(other.thumbnails),
-        )
-
-
-def _added(a: Mapping[int, NDArray[np.int64]], b: Mapping[int, NDArray[np.int64]]) -> dict[int, NDArray[np.int64]]:
-    """Histograms of both sets together."""
-    zero = np.zeros(BINS, np.int64)
-    return {i: a.get(i, zero) + b.get(i, zero) for i in sorted(a.keys() | b.keys())}
-
-
-def _kinds(statistics: SetStatistics) -> list[str]:
-    """What was compared, with the columns of each output."""
-    return sorted(f"{key}[{len(found.table)}]" for key, found in statistics.comparisons.items())
-
-
-def union_lattice(known: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Sorted distinct values of both, cut off one past the limit: longer means "no lattice"."""
-    return np.union1d(known, values).astype(np.float32)[: LATTICE_POINTS + 1]
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """Small versions of a few samples of a data set, so that a reader sees what the network was fed with."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ TYPICAL = 8
 THUMBNAIL_DTYPE = np.dtype(
     [("hash", "u8"), ("deviation", "f4"), ("saturated", "f4"), ("nonfinite", "i4"), ("scale", "f4")]
 )
-Table = NDArray[Any]
+Table = NDArray[np.void]
 
 
 @dataclass
@@ -30,12 +29,12 @@ class Thumbnails:
     def merge(self, other: "Thumbnails") -> "Thumbnails":
         """What one pass over both sets would have kept."""
         table, pixels = np.concatenate([self.table, other.table]), [*self.pixels, *other.pixels]
-        places = kept(table)
+        places = places_to_keep(table)
         return Thumbnails(table[places], [pixels[i] for i in places])
 
     def values(self, place: int) -> NDArray[np.float32]:
         """Values of one thumbnail, ``[height, width, channels]``."""
-        return self.pixels[place].astype(np.float32) * self.table["scale"][place]
+        return self.pixels[place].astype(np.float32) * np.float32(self.table["scale"][place])
 
     @property
     def typical(self) -> list[int]:
@@ -53,7 +52,7 @@ class Thumbnails:
         return _most_spoiled(self.table)
 
 
-def kept(table: Table) -> NDArray[np.int64]:
+def places_to_keep(table: Table) -> NDArray[np.int64]:
     """Which samples of a table are kept, by hash: the typical ones, the faintest and the most spoiled one.
 
     Keeping in steps and keeping at once give the same samples.

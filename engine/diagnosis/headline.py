@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.rules.evaluate import COMPARE
 
@@ -59,8 +60,7 @@ def unit_of(path: str) -> str | None:
     for scope in SCOPES:
         field = fact_paths(scope).get(path)
         if field is not None:
-            unit = (field.json_schema_extra or {}).get("unit")
-            return unit if isinstance(unit, str) else None
+            return declared_unit(field)
     return None
 
 

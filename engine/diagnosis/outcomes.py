@@ -99,7 +99,7 @@ def _outcome(
         alone=remedies.get(repair.kind),
         last=last_gain(repair, every, simulation, base) if simulation is not None else None,
         trial=trials.get(repair.kind),
-        added=proof.added(repair.key) if proof is not None else None,
+        added=proof.last_addition(repair.key) if proof is not None else None,
     )
 
 

@@ -18,7 +18,8 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
 )
 from quantmedic.engine.case.histogram import Bins
-from quantmedic.engine.case.records import LATTICE_POINTS, Case, SetStatistics, TensorStatistics
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics, TensorStatistics
 from quantmedic.engine.formulas.images import image_facts, image_relation
 from quantmedic.engine.formulas.paired import drop_interval, mean_interval
 

@@ -25,7 +25,8 @@ from quantmedic.engine.case.facts import (
     WeightErrorFacts,
     WeightFacts,
 )
-from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, OperatorRecord
+from quantmedic.engine.case.records import Case, OperatorRecord
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE
 from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_told, reported_facts

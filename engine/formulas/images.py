@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from quantmedic.engine.case.histogram import Bins
-from quantmedic.engine.case.records import SPATIAL, Case, SetStatistics
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.tensors import ratio
 
 Sums = NDArray[np.float64]

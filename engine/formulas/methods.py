@@ -53,7 +53,7 @@ def kl_threshold(bins: Bins) -> float:
     if top <= 0:
         return 0.0
     edges = np.linspace(0.0, top, KL_BINS + 1)
-    many = Bins(magnitudes.low, magnitudes.high, magnitudes.count, magnitudes.start).repeated(KL_BINS + 1)
+    many = Bins(magnitudes.low, magnitudes.high, magnitudes.count, magnitudes.start).repeat(KL_BINS + 1)
     above = many.shares_above(edges)
     above[0] = 1.0
     counts = np.maximum(above[:-1] - above[1:], 0.0)

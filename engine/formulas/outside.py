@@ -7,7 +7,8 @@ from typing import Any
 
 from quantmedic.engine.case.comparison import Comparison, comparison_facts, noise_ratio
 from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, StageFacts
-from quantmedic.engine.case.records import Case, SetStatistics
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SetStatistics
 
 
 def outside_facts(case: Case) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import QuantizerFacts, Role, WeightFacts
 from quantmedic.engine.case.histogram import BINS, HIGH, LOW, ORDER, BinTable
-from quantmedic.engine.case.records import Case, SetStatistics, WeightArrays
+from quantmedic.engine.case.records import Case, WeightArrays
+from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.formulas.tensors import AUDIBLE, bin_tables, seen_tensors
 

@@ -43,7 +43,7 @@ def display_histogram(case: Case, tensor: TensorFacts) -> Histogram | None:
     if bins is None or bins.high[-1] <= bins.low[0]:
         return None
     edges = np.linspace(bins.low[0], bins.high[-1], DISPLAY_BINS + 1)
-    below = bins.total * (1.0 - bins.repeated(len(edges)).shares_above(edges))
+    below = bins.total * (1.0 - bins.repeat(len(edges)).shares_above(edges))
     below[0] = 0.0
     counts = np.diff(np.round(below)).astype(int)
     return Histogram(

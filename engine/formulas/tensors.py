@@ -23,15 +23,8 @@ from quantmedic.engine.case.facts import (
     WeightErrorFacts,
 )
 from quantmedic.engine.case.histogram import Bins, BinTable
-from quantmedic.engine.case.records import (
-    ERROR_KINDS,
-    EXTREME_SAMPLES,
-    LATTICE_POINTS,
-    Case,
-    OperatorRecord,
-    SetStatistics,
-    TensorRecord,
-)
+from quantmedic.engine.case.records import Case, OperatorRecord, TensorRecord
+from quantmedic.engine.case.statistics import ERROR_KINDS, EXTREME_SAMPLES, LATTICE_POINTS, SetStatistics
 from quantmedic.engine.decibels import sqnr_of_nmse, to_decibels
 from quantmedic.engine.formulas.self_gating import product_error
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, predict_sqnr, predict_sqnrs
@@ -419,7 +412,7 @@ def _shape(bins: BinTable) -> dict[str, Floats]:
     top = magnitudes.highest
     quantiles = bins.quantiles(list(_QUANTILES.values()))
     tail = magnitudes.shares_above(top / 2)
-    zeros = bins.summed(np.where((bins.low == 0) & (bins.high == 0), bins.count, 0.0)) / bins.totals
+    zeros = bins.sum_by_tensor(np.where((bins.low == 0) & (bins.high == 0), bins.count, 0.0)) / bins.totals
     return {
         **dict(zip(_QUANTILES, quantiles.T, strict=True)),
         "abs_p50": magnitudes.quantiles(zeros[:, None] + (1 - zeros[:, None]) / 2)[:, 0],
@@ -429,7 +422,7 @@ def _shape(bins: BinTable) -> dict[str, Floats]:
             tail > 0, magnitudes.shares_above(top / 16) / np.maximum(tail, np.finfo(np.float64).tiny) - 1, np.nan
         ),
         "zero_share": zeros,
-        "negative_share": bins.summed(np.where(bins.low < 0, bins.count, 0.0)) / bins.totals,
+        "negative_share": bins.sum_by_tensor(np.where(bins.low < 0, bins.count, 0.0)) / bins.totals,
     }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import yaml
 
+from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import fact_paths
 from quantmedic.engine.rules.evaluate import limit_of
 from quantmedic.engine.rules.examples import page_examples
@@ -211,8 +212,7 @@ def _domain_of(info: Any) -> Domain:
     if all(part is bool or get_origin(part) is Literal for part in types):
         choices = [value for part in types for value in ((True, False) if part is bool else get_args(part))]
         return Domain(allowed=frozenset(choices))
-    unit = (info.json_schema_extra or {}).get("unit")
-    if unit == "share":
+    if declared_unit(info) == "share":
         return Domain(low=0.0, high=1.0)
     return Domain(whole=types == [int], nan=float in types)
 

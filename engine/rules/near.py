@@ -13,6 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import CaseFacts, Facts, LayerFacts, Scope, fact_paths
 from quantmedic.engine.rules.evaluate import COMPARE, holds, limit_of
 from quantmedic.engine.rules.rule import Any_, Condition, Not, Rule, RuleBase
@@ -203,6 +204,4 @@ def _is_measure(path: str, scope: Scope) -> bool:
 
 
 def _unit(path: str, scope: Scope) -> str | None:
-    extra = _fields(scope)[path].json_schema_extra
-    unit = extra.get("unit") if isinstance(extra, dict) else None
-    return unit if isinstance(unit, str) else None
+    return declared_unit(_fields(scope)[path])

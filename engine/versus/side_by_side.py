@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, MetricFacts, ModelFacts, Role, TensorFacts, fact_paths
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.causes import CauseReport
@@ -383,7 +384,7 @@ def _fact_changes(
         old, new = (look_up(path, model, model) for model in (before, after))
         known = [value is not None for value in (old, new)]
         if (all(known) and differs(old, new)) if only_changed else any(known):
-            unit = (field.json_schema_extra or {}).get("unit")
+            unit = declared_unit(field)
             found.append(FactChange(fact=path, unit=unit, before=old, after=new))
     return tuple(found)
 

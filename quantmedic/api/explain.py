@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from quantmedic.api.diagnose import load_manuals, load_rulebase
+from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.errors import QuantmedicError
 
@@ -26,7 +27,7 @@ def explanation(code: str, rule_folders: Iterable[Path] = ()) -> str:
     facts = {path: (scope, field) for scope in SCOPES for path, field in fact_paths(scope).items()}
     if wanted in facts:
         scope, field = facts[wanted]
-        unit = (field.json_schema_extra or {}).get("unit")
+        unit = declared_unit(field)
         return f"# {wanted}\n\n{field.description}\n\nScope: {scope}. Unit: {unit or 'none'}.\n"
     names = [
         *(rule.id for rule in base.rules),

@@ -18,7 +18,8 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 import quantmedic
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.facts import ErrorFacts, Facts, TensorDataFacts
-from quantmedic.engine.case.records import ERROR_KINDS, Case, SetStatistics
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import ERROR_KINDS, SetStatistics
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 

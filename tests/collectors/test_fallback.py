@@ -16,12 +16,12 @@ import quantmedic
 from quantmedic.collectors.measure import statistics_numba as kernels
 from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.demo import patient
-from quantmedic.engine.case.records import (
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import (
     BUCKETS,
     ERROR_COLUMNS,
     ERROR_KINDS,
     LATTICE_POINTS,
-    Case,
     SetStatistics,
     TensorStatistics,
 )
@@ -315,7 +315,7 @@ import hashlib
 import numpy as np
 from quantmedic.collectors.measure import statistics_numba as kernels
 from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
-from quantmedic.engine.case.records import SetStatistics
+from quantmedic.engine.case.statistics import SetStatistics
 
 x = np.random.default_rng(0).standard_normal((4, 8, 777)).astype(np.float32)
 one, statistics = np.ones(8, np.float32), SetStatistics.empty([8])

@@ -48,15 +48,8 @@ from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
-from quantmedic.engine.case.records import (
-    SHOWN_BUCKETS,
-    WEIGHT_BINS,
-    WEIGHT_CHANNELS,
-    Case,
-    OperatorRecord,
-    SetStatistics,
-    WeightArrays,
-)
+from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, Case, OperatorRecord, WeightArrays
+from quantmedic.engine.case.statistics import SHOWN_BUCKETS, SetStatistics
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.derive import derive

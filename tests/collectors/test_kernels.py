@@ -16,7 +16,7 @@ from quantmedic.collectors.measure import statistics_numba as kernels
 from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.collectors.measure.accumulate import as_rows
 from quantmedic.engine.case.histogram import BINS, LOW
-from quantmedic.engine.case.records import (
+from quantmedic.engine.case.statistics import (
     BUCKETS,
     ERROR_COLUMNS,
     ROW_COLUMNS,

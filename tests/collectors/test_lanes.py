@@ -13,7 +13,8 @@ from builders.onnx_models import branch_net, conv_net, every_tensor, images, qdq
 import quantmedic
 from quantmedic.collectors.measure.lanes import Lane, LaneClosed, side_by_side
 from quantmedic.demo import patient
-from quantmedic.engine.case.records import ERROR_KINDS, Case
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import ERROR_KINDS
 
 THREADS = (1, 2, 3, 4, 8)
 STATIONS = 4

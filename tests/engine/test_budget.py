@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OutputFacts, QuantizerFacts
-from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, OutputRecord, SetStatistics
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OutputRecord
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.datasets import metric_facts

@@ -13,7 +13,8 @@ from quantmedic.collectors.measure import statistics_numba as kernels
 from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
-from quantmedic.engine.case.records import (
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord
+from quantmedic.engine.case.statistics import (
     BUCKETS,
     ERROR_COLUMNS,
     ERROR_KINDS,
@@ -21,11 +22,7 @@ from quantmedic.engine.case.records import (
     LATTICE_POINTS,
     ROW_COLUMNS,
     SAMPLE_DTYPE,
-    Case,
-    CaseRecord,
-    DatasetRecord,
     SetStatistics,
-    TensorRecord,
     union_lattice,
 )
 from quantmedic.engine.errors import CaseError

@@ -20,17 +20,8 @@ from quantmedic.engine.case.facts import (
     TensorDataFacts,
     TensorFacts,
 )
-from quantmedic.engine.case.records import (
-    BUCKETS,
-    FEATURES,
-    SAMPLE_DTYPE,
-    Case,
-    CaseRecord,
-    DatasetRecord,
-    SetStatistics,
-    TensorRecord,
-    union_lattice,
-)
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord
+from quantmedic.engine.case.statistics import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
 from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
 
 few = examples(20)

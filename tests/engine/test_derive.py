@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 
 from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.engine.case.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
-from quantmedic.engine.case.records import (
-    BUCKETS,
-    SAMPLE_DTYPE,
-    Case,
-    CaseRecord,
-    DatasetRecord,
-    OperatorRecord,
-    OutputRecord,
-    SetStatistics,
-    TensorRecord,
-)
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, OutputRecord, TensorRecord
+from quantmedic.engine.case.statistics import BUCKETS, SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.formulas.change import Targets

@@ -13,7 +13,8 @@ from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.collectors.measure.accumulate import buckets_of, sample_rows
 from quantmedic.collectors.measure.spatial import MEASURED_ROWS, is_image, spatial_sums
 from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
-from quantmedic.engine.case.records import BUCKETS, SPATIAL, Case, CaseRecord, SetStatistics, TensorRecord
+from quantmedic.engine.case.records import Case, CaseRecord, TensorRecord
+from quantmedic.engine.case.statistics import BUCKETS, SPATIAL, SetStatistics
 from quantmedic.engine.formulas.images import image_facts, image_relation
 
 Array = np.ndarray[Any, Any]

@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.engine.case.facts import BiasFacts, ModelFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
-from quantmedic.engine.case.records import (
-    BUCKETS,
-    SAMPLE_DTYPE,
-    Case,
-    CaseRecord,
-    DatasetRecord,
-    OperatorRecord,
-    SetStatistics,
-    TensorRecord,
-    WeightArrays,
-)
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, TensorRecord, WeightArrays
+from quantmedic.engine.case.statistics import BUCKETS, SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread

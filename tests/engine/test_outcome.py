@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import MetricFacts, OutputFacts
-from quantmedic.engine.case.records import SAMPLE_DTYPE
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE
 from quantmedic.engine.formulas.paired import drop_interval, independent_difference
 from quantmedic.engine.versus.outcome import MetricChange, answer, direction_of, metric_change, output_changes
 

@@ -87,4 +87,4 @@ def test_the_chain_is_told_as_one_share():
     assert [row.trial.after for row in proof.chain] == [(), ("a",)]
     assert [row.trial.key for row in proof.trials] == ["a", "b"]
     assert proof.explained == pytest.approx(0.99)
-    assert record.added("b") == trials[2]
+    assert record.last_addition("b") == trials[2]

@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.case.thumbnails import THUMBNAIL_DTYPE, TYPICAL, Thumbnails, kept
+from quantmedic.engine.case.thumbnails import THUMBNAIL_DTYPE, TYPICAL, Thumbnails, places_to_keep
 
 
 def thumbnails(rows: list[tuple[int, float, float, int]]) -> Thumbnails:
     """A set that kept what these samples would leave; the pixels tell which sample they are of."""
     table = np.array([(*row, 1.0) for row in rows], THUMBNAIL_DTYPE)
-    places = kept(table)
+    places = places_to_keep(table)
     pixels = [np.full((1, 1, 1), table["hash"][i], np.float16) for i in places]
     return Thumbnails(table[places], pixels)
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from quantmedic.engine.case.facts import CaseFacts
-from quantmedic.engine.case.records import SAMPLE_DTYPE, Case, CaseRecord, DatasetRecord, SetStatistics
+from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
