@@ -6,6 +6,7 @@ runs everything. The marker expression in ``addopts`` (``pyproject.toml``) decid
 property tests.
 """
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +45,8 @@ def is_inner_loop(config: pytest.Config) -> bool:
 
 def is_thorough(path: Path) -> bool:
     """Whether the marker stands for a whole file."""
-    return path.suffix == ".py" and "\npytestmark = pytest.mark.thorough" in path.read_text(encoding="utf-8")
+    marker = r"^pytestmark = \[?\s*pytest\.mark\.thorough"
+    return path.suffix == ".py" and re.search(marker, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,8 @@ from zoo.patient import healthy
 from zoo.quantizing import run
 from zoo.score import place, render
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):

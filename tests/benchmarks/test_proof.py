@@ -8,6 +8,8 @@ from zoo.cases import Built, Spec
 from zoo.proof import Proved, metric_share, noise_share, render_proofs
 from zoo.quantizing import Standing
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):

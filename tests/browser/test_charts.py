@@ -14,6 +14,8 @@ from layers import build
 import quantmedic
 from quantmedic.demo import patient
 
+pytestmark = pytest.mark.thorough
+
 SIX = [f"{metric}-{role}" for role in ("representative", "validation") for metric in ("mse", "cosine", "sqnr_db")]
 READY = "document.querySelectorAll('.plot-card .uplot').length"
 

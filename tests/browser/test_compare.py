@@ -10,6 +10,8 @@ from builders.comparisons import compared, facts, judged, layer, pair, table
 
 from quantmedic.reports.terminal.compare import comparison_files
 
+pytestmark = pytest.mark.thorough
+
 HOSTILE = ("</script>", "<script>alert(1)</script>", "{{7*7}}", "\"'><img src=x onerror=alert(1)>", "]]>", "x" * 10_000)
 Opener = Callable[..., Any]
 

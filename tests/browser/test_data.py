@@ -10,6 +10,8 @@ import pytest
 import quantmedic
 from quantmedic.engine.case.facts import KernelFacts
 
+pytestmark = pytest.mark.thorough
+
 
 def test_samples_of_both_sets_are_pictures_with_words(opened: Callable[..., Any], demo: Path) -> None:
     page = opened(demo, "#data")

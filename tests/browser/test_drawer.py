@@ -15,6 +15,8 @@ from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, WeightArrays
 from quantmedic.reports.page.packing import pack_counts, pack_levels, pack_reals
 
+pytestmark = pytest.mark.thorough
+
 Opened = Callable[..., Any]
 HOSTILE = (
     "</script><script>alert(1)</script>",

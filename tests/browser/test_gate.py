@@ -9,6 +9,8 @@ from builders.gates import regression
 
 import quantmedic
 
+pytestmark = pytest.mark.thorough
+
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
 

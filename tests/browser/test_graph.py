@@ -10,6 +10,8 @@ import pytest
 
 from quantmedic.reports.page.html import packed_program
 
+pytestmark = pytest.mark.thorough
+
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 #: Boxes that are placed at once, and those that are shown at first, besides the way to the worst layer.
 MOST, FIRST, TOGETHER = 300, 40, 40

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 NAMES = (
     "</script><script>document.title='owned'</script>",
     "<img src=x onerror=\"document.title='owned'\">",

@@ -10,6 +10,8 @@ import pytest
 
 import quantmedic
 
+pytestmark = pytest.mark.thorough
+
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.parametrize(("layers", "channels", "limit"), [(53, None, 500_000), (1000, None, 3_000_000)])
 def test_the_page_stays_small(

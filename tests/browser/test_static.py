@@ -4,8 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import quantmedic
 from quantmedic.demo import patient
+
+pytestmark = pytest.mark.thorough
 
 
 def test_the_page_works_without_data(opened: Callable[..., Any], report: Callable[[Any], Path]) -> None:

@@ -15,6 +15,8 @@ import quantmedic
 from quantmedic.engine.case.records import Case
 from quantmedic.reports.terminal.show import layer_table
 
+pytestmark = pytest.mark.thorough
+
 SQNR = "output.validation.accumulated.sqnr_db"
 MSE = "output.validation.accumulated.mse"
 ROWS = ".layers-scroll tbody tr[data-position]"

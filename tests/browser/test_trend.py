@@ -12,6 +12,8 @@ from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.reports.terminal.trend import trend_files
 from quantmedic.reports.write import write_report
 
+pytestmark = pytest.mark.thorough
+
 HOSTILE = ("</script>", "<script>alert(1)</script>", "{{7*7}}", "\"'><img src=x onerror=alert(1)>", "]]>", "x" * 10_000)
 Opener = Callable[..., Any]
 

@@ -23,6 +23,8 @@ from quantmedic.engine.case.statistics import ERROR_KINDS, SetStatistics
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 X = images(40)
 #: Integer kernels, fake quantizers, hooks, exported programs, quantized weights only, and grids made at run time.
 TORCH = ("fx", "fx qat", "eager", "pt2e", "int4 weights", "int8 dynamic")

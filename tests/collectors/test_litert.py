@@ -31,6 +31,8 @@ from quantmedic.collectors.from_litert.session import Session, takes_batches
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 DATA = Path(__file__).parent / "data" / "litert"
 PAIR = DATA / "image_example1.float32.tflite", DATA / "image_example1.tflite"
 MODES = {"int8": "int8", "int16": "int16x8", "dynamic": "dynamic", "weights": "weight-only", "float16": "float16"}

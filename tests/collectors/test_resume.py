@@ -28,6 +28,8 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError
 
+pytestmark = pytest.mark.thorough
+
 X = images(42)
 LABELS = np.arange(42) % 5
 RULES = quantmedic.load_rulebase()

@@ -39,6 +39,8 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 X = images(100)
 RULES = quantmedic.load_rulebase()
 NETS = {

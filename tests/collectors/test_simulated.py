@@ -34,6 +34,8 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rule import RuleBase
 
+pytestmark = pytest.mark.thorough
+
 Images = NDArray[np.float32]
 #: Samples of the validation set: all of them are simulated.
 SAMPLES = 96

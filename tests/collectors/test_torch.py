@@ -51,6 +51,8 @@ from quantmedic.engine.formulas.simulate import Grid  # noqa: E402
 from quantmedic.engine.rules.remedy_kinds import change_of  # noqa: E402
 from quantmedic.trials.edit import edit  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 LAYERS = {
     "conv": ["conv1", "bn1", "relu", "conv2", "add", "silu", "cat", "mean", "fc"],
     "dense": ["0", "1", "2"],

@@ -34,6 +34,8 @@ from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import QuantmedicError  # noqa: E402
 from quantmedic.engine.formulas.derive import derive  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 X = rows()
 NET = made(Many)
 ROUNDED = rounded(NET, X)

@@ -16,6 +16,8 @@ import quantmedic  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
 from quantmedic.engine.errors import DataError, QuantmedicError  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 X = rows()
 LABELS = torch.arange(24) % 3
 NET = made(Many)

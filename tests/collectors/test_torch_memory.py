@@ -16,6 +16,8 @@ from quantmedic.api.opening import open_pair
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.engine.errors import ModelError
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 24
 
 

@@ -12,6 +12,8 @@ import quantmedic
 from quantmedic.engine.case.facts import LayerFacts
 from quantmedic.engine.formulas.derive import derive
 
+pytestmark = pytest.mark.thorough
+
 SIDE, CHANNELS = 8, 6
 
 

@@ -23,7 +23,10 @@ WORKFLOW = yaml.safe_load((ROOT / "examples" / "ci" / "github-workflow.yml").rea
 RUNNER_VARIABLES = ("GITHUB_", "RUNNER_", "INPUT_", "CI")
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 
-pytestmark = pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs bash")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(shutil.which("bash") is None or os.name == "nt", reason="needs bash"),
+]
 
 
 @dataclass

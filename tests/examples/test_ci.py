@@ -15,6 +15,8 @@ import yaml
 
 from quantmedic.engine.gate.policy import Policy
 
+pytestmark = pytest.mark.thorough
+
 ROOT = Path(__file__).resolve().parents[2]
 CI = ROOT / "examples" / "ci"
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

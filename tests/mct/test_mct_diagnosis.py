@@ -19,6 +19,8 @@ from quantmedic.engine.formulas.derive import derive  # noqa: E402
 from quantmedic.engine.rules.evaluate import Finding  # noqa: E402
 from quantmedic.engine.rules.rule import Rule  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 BASE = load_rulebase()
 
 

@@ -10,6 +10,8 @@ mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/r
 
 from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_mct_log, stale  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 HOLDER = "_activation_holder_quantizer"
 
 

@@ -10,6 +10,8 @@ from quantmedic.collectors.from_settings.mct_settings import read_core_config  #
 from quantmedic.engine.case.facts import SearchFacts  # noqa: E402
 from quantmedic.engine.errors import DataError  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 
 def config(mixed: dict | None = None, **options):
     return mct.core.CoreConfig(

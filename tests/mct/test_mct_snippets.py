@@ -14,6 +14,8 @@ from quantmedic.api.diagnose import load_rulebase  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
 from quantmedic.engine.rules.options import write  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 BASE = load_rulebase()
 IMPORTS = next(tool for tool in BASE.toolchains if tool.name == "Sony MCT").imports
 SNIPPETS = [

@@ -20,6 +20,8 @@ from model_compression_toolkit import xquant as original  # noqa: E402
 from quantmedic import xquant  # noqa: E402
 from quantmedic.reports.xquant import HEADS  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
 LOGGER = "Model Compression Toolkit"
 MEASURES = {"mse", "cs", "sqnr"}
 GRAPHS = {f"quant_loss_{metric}_{suffix}.png" for metric in MEASURES for suffix in ("repr", "val")}

@@ -16,6 +16,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantiz
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
 MAGIKA_SAMPLES = 24
 

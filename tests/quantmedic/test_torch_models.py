@@ -11,6 +11,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import quantmedic
 
+pytestmark = pytest.mark.thorough
+
 MODULE = '''
 import warnings
 

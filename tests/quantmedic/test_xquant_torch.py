@@ -12,6 +12,8 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports import xquant as words
 from quantmedic.xquant import XQuantConfig, xquant_report_troubleshoot_pytorch_experimental
 
+pytestmark = pytest.mark.thorough
+
 torch = pytest.importorskip("torch")
 
 
