@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Present, Withheld
@@ -72,7 +72,7 @@ def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] 
 
     It has the snippets that name no layer or tensor, or but nodes.
     """
-    fields: dict[str, Any] = dict.fromkeys(NAME_FIELDS, ()) | dict.fromkeys(("layers", "nodes", "around"), nodes)
+    fields: dict[str, object] = dict.fromkeys(NAME_FIELDS, ()) | dict.fromkeys(("layers", "nodes", "around"), nodes)
     return Advice(
         id=remedy.id,
         title=remedy.title,
@@ -221,7 +221,7 @@ def _facts_in_words(used: Iterable[Condition], view: Facts, facts: CaseFacts) ->
     return ", ".join(f"{fact} is {_fact_text(value)}" for fact, value in values.items()) or "the model has it"
 
 
-def _fact_text(value: Any) -> str:
+def _fact_text(value: object) -> str:
     if value is None:
         return "not set"
     if isinstance(value, bool):
@@ -277,7 +277,7 @@ def _writers(tensor: TensorFacts, index: _Index) -> list[LayerFacts]:
 
 def _snippet_fields(
     remedy: Remedy, layers: list[LayerFacts], tensors: list[TensorFacts], views: list[Facts], index: _Index
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """What snippets of the remedy are filled with; an empty list or None: nothing to fill in."""
     feeders = [index.layers[name] for layer in layers for name in layer.feeders if name in index.layers]
     nodes = [name for layer in layers for name in _nodes(layer)]
@@ -315,7 +315,7 @@ def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
     }
 
 
-def _snippet_value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> Any:
+def _snippet_value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> object:
     """The largest of a number, rounded up; the different texts; or several facts of every subject under its name."""
     if isinstance(given, str):
         values = [value for view in views if (value := look_up(given, view, facts.model)) is not None]
@@ -352,7 +352,7 @@ def _tensor_names(tensors: Iterable[TensorFacts]) -> list[str]:
     return list(dict.fromkeys(tensor.float_name for tensor in tensors if tensor.float_name))
 
 
-def _fits(snippet: Snippet, fields: Mapping[str, Any]) -> bool:
+def _fits(snippet: Snippet, fields: Mapping[str, object]) -> bool:
     """All that it asks for is there, and it is not meant for the whole model only."""
     if snippet.whole and (fields["layers"] or fields["tensors"]):
         return False
@@ -362,7 +362,7 @@ def _fits(snippet: Snippet, fields: Mapping[str, Any]) -> bool:
 def _present_values(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:
     rows = []
     for path in remedy.now:
-        values: dict[Any, list[str]] = {}
+        values: dict[object, list[str]] = {}
         for view in views:
             value = look_up(path, view, index.facts.model)
             if value is not None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts, MetricFacts, ModelFacts, TensorFacts
 from quantmedic.engine.case.proof import ProofRecord
@@ -37,7 +36,7 @@ class Provenance:
     version: str
     warnings: tuple[str, ...] = ()
     imports: tuple[ImportRecord, ...] = ()
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, object] = field(default_factory=dict)
 
 
 @uncollected

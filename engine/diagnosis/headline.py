@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
@@ -36,21 +36,21 @@ class Headline:
         return "worse" if (after > before) is (self.comparison in UPWARD) else "better"
 
 
-def headline_of(fact: str, comparison: str, value: Any, threshold: Any) -> Headline | None:
+def headline_of(fact: str, comparison: str, value: object, threshold: object) -> Headline | None:
     """Evidence as a headline; None where it says not which values are worse, or compares no numbers."""
     if comparison not in (*UPWARD, *DOWNWARD) or not is_number(value) or not is_number(threshold):
         return None
     return Headline(fact, unit_of(fact), comparison, float(value), float(threshold))
 
 
-def is_beyond(value: Any, comparison: str | None, threshold: Any) -> bool:
+def is_beyond(value: object, comparison: str | None, threshold: object) -> bool:
     """A value still meets the condition that the headline fact is compared by."""
     if comparison not in (*UPWARD, *DOWNWARD) or not is_number(value) or not is_number(threshold):
         return False
     return bool(COMPARE[comparison](value, threshold))
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """An integer or real number, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -1,7 +1,7 @@
 """What the remedies of each suspected cause recover: simulated, and measured where they were carried out."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quantmedic.engine.case.proof import ProofRecord, TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
@@ -121,7 +121,7 @@ def with_recoveries(cause: CauseReport, outcome: Outcome, base: RuleBase) -> Cau
     )
 
 
-def _predicted_gains(outcome: Outcome) -> dict[str, Any]:
+def _predicted_gains(outcome: Outcome) -> dict[str, float | bool | None]:
     alone = outcome.alone
     if alone is None:
         return {}
@@ -134,7 +134,7 @@ def _predicted_gains(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _measured_gains(outcome: Outcome) -> dict[str, Any]:
+def _measured_gains(outcome: Outcome) -> dict[str, float | bool | None]:
     trial = outcome.trial
     if trial is None or trial.failed is not None:
         return {}

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quantmedic.engine.case.facts import FLOAT_ALONE
 from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
@@ -12,7 +12,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Configuration, Prescription, Step, TrialRow
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet
-from quantmedic.engine.rules.options import WIDTH, Form, Language, merge, write
+from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, merge, write
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rule import Mark, RuleBase, Snippet
 from quantmedic.engine.rules.toolchain import Toolchain, choose
@@ -128,7 +128,7 @@ class _Part(NamedTuple):
     """One snippet, and what it is filled with."""
 
     snippet: Snippet
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     origin: str
 
 
@@ -193,7 +193,7 @@ def _merged_configurations(
 ) -> tuple[Configuration, ...]:
     """Code of all remedies, then each form once with the options of all of them."""
     code: list[str] = []
-    merged: dict[str, Any] = {}
+    merged: dict[str, Options] = {}
     forms: dict[str, Form] = {}
     for choice, found, step in zip(choices, parts, steps, strict=True):
         if found:

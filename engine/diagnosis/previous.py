@@ -4,9 +4,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, Role, TensorFacts
+from quantmedic.engine.case.facts import CaseFacts, DatasetFacts, Facts, LayerFacts, MetricFacts, Role, TensorFacts
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
@@ -129,12 +129,24 @@ def _bears_on(tried: Tried, cause: CauseReport) -> bool:
 
 def _effect(past: PreviousCase, facts: CaseFacts, base: RuleBase) -> Effect:
     then, now = past.facts.model, facts.model
-    gain = _sqnr_gain(then.output_sqnr_db, now.output_sqnr_db) if past.same_data else None
+    gain = level_gain(then.output_sqnr_db, now.output_sqnr_db) if past.same_data else None
     same_metric = then.metric.name == now.metric.name and now.metric.drop is not None and then.metric.drop is not None
-    drops: dict[str, Any] = {}
-    shrank: bool | None = None
-    if same_metric:
-        drops = {
+    gained = None if gain is None else gain >= base.threshold("previous_effect_db")
+    shrank = _has_shrunk(then.metric, now.metric) if same_metric else None
+    verdicts = [verdict for verdict in (gained, shrank) if verdict is not None]
+    effect = Effect(
+        same_data=past.same_data,
+        sqnr_before=then.output_sqnr_db,
+        sqnr=now.output_sqnr_db,
+        gain_db=gain,
+        agreement_before=then.output_agreement,
+        agreement=now.output_agreement,
+        helped=any(verdicts) if verdicts else None,
+    )
+    if not same_metric:
+        return effect
+    return effect.model_copy(
+        update={
             "metric": now.metric.name,
             "drop_before": then.metric.drop,
             "drop_before_low": then.metric.drop_low,
@@ -143,26 +155,19 @@ def _effect(past: PreviousCase, facts: CaseFacts, base: RuleBase) -> Effect:
             "drop_low": now.metric.drop_low,
             "drop_high": now.metric.drop_high,
         }
-        low = then.metric.drop_low
-        shrank = low is not None and now.metric.drop is not None and now.metric.drop < low
-    gained = None if gain is None else gain >= base.threshold("previous_effect_db")
-    told = [verdict for verdict in (gained, shrank) if verdict is not None]
-    return Effect(
-        same_data=past.same_data,
-        sqnr_before=then.output_sqnr_db,
-        sqnr=now.output_sqnr_db,
-        gain_db=gain,
-        agreement_before=then.output_agreement,
-        agreement=now.output_agreement,
-        helped=any(told) if told else None,
-        **drops,
     )
 
 
-def _sqnr_gain(then: float | None, now: float | None) -> float | None:
-    if then is None or now is None or math.isnan(then) or math.isnan(now):
+def _has_shrunk(before: MetricFacts, after: MetricFacts) -> bool:
+    """The drop fell below its earlier interval."""
+    return before.drop_low is not None and after.drop is not None and after.drop < before.drop_low
+
+
+def level_gain(before: float | None, after: float | None) -> float | None:
+    """after - before of two levels in dB; 0 where both are infinite, None where one is missing."""
+    if before is None or after is None or math.isnan(before) or math.isnan(after):
         return None
-    return 0.0 if then == now else now - then
+    return 0.0 if before == after else after - before
 
 
 # --- What changed ----------------------------------------------------------------------------------------------------
@@ -187,7 +192,7 @@ def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
 
 
 def _differences(
-    of: str, then: Mapping[str, _V], now: Mapping[str, _V], settings: Callable[[_V], dict[str, Any]]
+    of: str, then: Mapping[str, _V], now: Mapping[str, _V], settings: Callable[[_V], dict[str, object]]
 ) -> Iterable[Changed]:
     found: dict[str, list[SettingChange]] = {}
     for name, view in then.items():
@@ -208,7 +213,7 @@ def _differences(
 _KINDS = ("weights", "weight granularity", "weight symmetry", "quantizer", "bits", "symmetry", "signedness")
 
 
-def _layer_settings(layer: LayerFacts) -> dict[str, Any]:
+def _layer_settings(layer: LayerFacts) -> dict[str, object]:
     """Settings of a layer, most telling first; what is not known is left out."""
     quantizer = layer.weight.quantizer
     settings = {
@@ -222,10 +227,10 @@ def _layer_settings(layer: LayerFacts) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _tensor_settings(tensor: TensorFacts) -> dict[str, Any]:
+def _tensor_settings(tensor: TensorFacts) -> dict[str, object]:
     quantizer = tensor.quantizer
     kind = "dynamic" if quantizer.dynamic else "none" if quantizer.scale is None else "static"
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "quantizer": kind,
         "bits": quantizer.bits,
         "symmetry": quantizer.symmetric,
@@ -236,7 +241,7 @@ def _tensor_settings(tensor: TensorFacts) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _data_settings(dataset: DatasetFacts) -> dict[str, Any]:
+def _data_settings(dataset: DatasetFacts) -> dict[str, object]:
     settings = {
         "samples": dataset.samples,
         "channel means": dataset.mean,
@@ -250,7 +255,7 @@ def _precision(bits: int | None) -> str:
     return f"{bits} bit" if bits else "float"
 
 
-def differs(before: Any, after: Any) -> bool:
+def differs(before: object, after: object) -> bool:
     """Values of a setting are not the same; numbers by more than 1 % of the largest beside them."""
     if before is None or after is None:
         return (before is None) is not (after is None)
@@ -263,7 +268,7 @@ def differs(before: Any, after: Any) -> bool:
     return any(abs(a - b) > SAME * largest for a, b in zip(old, new, strict=True))
 
 
-def _as_numbers(value: Any) -> tuple[float, ...] | None:
+def _as_numbers(value: object) -> tuple[float, ...] | None:
     values = value if isinstance(value, tuple) else (value,)
     return values if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values) else None
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.causes import CauseReport, Explained
@@ -39,7 +38,7 @@ def rank(
     weight = GLOBAL_WEIGHT_LARGE_DROP if size == "large" else GLOBAL_WEIGHT
     widespread = share is not None and share > base.threshold("degrade_layer_ratio")
 
-    def key(item: tuple[CauseReport, Suspect]) -> tuple[Any, ...]:
+    def key(item: tuple[CauseReport, Suspect]) -> tuple[bool | float | tuple[str, ...], ...]:
         cause, suspect = item
         rules = [f.rule for f in suspect.findings]
         serious = cause.severity in ("high", "medium")

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
@@ -11,7 +10,7 @@ from quantmedic.engine.rules.rule import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
 
 
-def render_snippet(code: str, fields: Mapping[str, Any], origin: str) -> str:
+def render_snippet(code: str, fields: Mapping[str, object], origin: str) -> str:
     """Fill the fields of a snippet with names and values; ``{{`` and ``}}`` are braces.
 
     Any other brace stays as it is, so that a snippet of a user's rule cannot read attributes.
@@ -36,7 +35,7 @@ def render_snippet(code: str, fields: Mapping[str, Any], origin: str) -> str:
     return FIELD.sub(fill, "\n".join(lines))
 
 
-def _expand_line(line: str, fields: Mapping[str, Any], origin: str) -> Iterator[str]:
+def _expand_line(line: str, fields: Mapping[str, object], origin: str) -> Iterator[str]:
     """A line that asks for one name at a time stands once for each; what it says beside that is filled in later."""
     names = {field: kind for field, kind in EACH_FIELDS.items() if field in FIELD.findall(line)}
     if not names:
@@ -48,18 +47,19 @@ def _expand_line(line: str, fields: Mapping[str, Any], origin: str) -> Iterator[
         yield line.replace(f"{{{field}}}", literal_braces)
 
 
-def _require_names(field: str, fields: Mapping[str, Any], origin: str) -> Any:
-    """A list of names that must not be empty."""
-    if not fields.get(field):
-        raise RuleError(
-            f"a snippet names {NAME_FIELDS[field]}, and there are none",
-            where=origin,
-            help="advise this remedy only for causes that name layers or tensors",
-        )
-    return fields[field]
+def _require_names(field: str, fields: Mapping[str, object], origin: str) -> tuple[str, ...]:
+    """The names of a field, of which there must be one."""
+    names = fields.get(field)
+    if isinstance(names, tuple | list) and names:
+        return tuple(names)
+    raise RuleError(
+        f"a snippet names {NAME_FIELDS[field]}, and there are none",
+        where=origin,
+        help="advise this remedy only for causes that name layers or tensors",
+    )
 
 
-def filled_options(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> dict[str, Options]:
+def filled_options(snippet: Snippet, fields: Mapping[str, object], origin: str) -> dict[str, Options]:
     """Options of a snippet by the form that takes them, with names and values.
 
     Raises:
@@ -77,7 +77,7 @@ def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
     return [_snippet_text(snippet, advice.fields, origin) for snippet in advice.snippets]
 
 
-def _snippet_text(snippet: Snippet, fields: Mapping[str, Any], origin: str) -> str:
+def _snippet_text(snippet: Snippet, fields: Mapping[str, object], origin: str) -> str:
     code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
     filled = filled_options(snippet, fields, origin)
     return "\n".join([*code, *(write(form, snippet.forms[form], options) for form, options in filled.items())])

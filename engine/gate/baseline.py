@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -91,7 +91,7 @@ def render_baseline(baseline: Baseline) -> str:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def _json_lines(key: str, entries: Sequence[Any]) -> str:
+def _json_lines(key: str, entries: Sequence[object]) -> str:
     if not entries:
         return f" {json.dumps(key)}: []"
     return f" {json.dumps(key)}: [\n" + ",\n".join(f"  {json.dumps(entry)}" for entry in entries) + "\n ]"

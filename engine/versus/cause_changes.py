@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -36,8 +36,8 @@ class SubjectChange(Contract):
     subject: str = Field(description="its name in the second case, else in the first")
     before_name: str | None = Field(default=None, description="its name in the first case, where that is another")
     status: Status
-    before: Any = Field(default=None, description="value of the cause's headline fact before")
-    after: Any = Field(default=None, description="the same after")
+    before: int | float | None = Field(default=None, description="value of the cause's headline fact before")
+    after: int | float | None = Field(default=None, description="the same after")
 
 
 class CauseChange(Contract):
@@ -51,9 +51,11 @@ class CauseChange(Contract):
     fact: str | None = Field(description="headline fact: the first of its evidence that is compared with a number")
     unit: str | None = Field(default=None, description="unit of that fact")
     comparison: str | None = Field(default=None, description="operator that it is compared with")
-    threshold: Any = Field(default=None, description="threshold in force")
-    before: Any = Field(default=None, description="worst value of that fact on the subjects below, before")
-    after: Any = Field(default=None, description="the same after")
+    threshold: int | float | None = Field(default=None, description="threshold in force")
+    before: int | float | None = Field(
+        default=None, description="worst value of that fact on the subjects below, before"
+    )
+    after: int | float | None = Field(default=None, description="the same after")
     found_before: int = Field(description="subjects that it was found on before")
     found_after: int = Field(description="the same after")
     subjects: tuple[SubjectChange, ...] = Field(description="these subjects, what got worse first")

@@ -1,8 +1,7 @@
 """What became of the network's accuracy between two cases, and the one word for it."""
 
-import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +10,14 @@ from pydantic import Field
 from quantmedic.engine.case.facts import MetricFacts, OutputFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.previous import level_gain
 from quantmedic.engine.formulas.paired import drop_interval, independent_difference
 from quantmedic.engine.record import Contract
 
 #: The comparison in one word; ``answer`` says when which is chosen.
 Word = Literal["healed", "broken", "better", "worse", "mixed", "unchanged", "undecided", "not-comparable"]
+#: Rows of ``SAMPLE_DTYPE``.
+Samples = NDArray[np.void]
 Direction = Literal["better", "worse", "same"]
 #: Metrics are paired where the samples in both cases are at least this share of the smaller set.
 PAIRED_SHARE = 0.5
@@ -97,14 +99,14 @@ def _metric_change(name: str, gain: float, low: float, high: float, *, paired: b
     return MetricChange(name=name, **ends, paired=paired, samples=samples, direction=direction)
 
 
-def _pair_samples(then: NDArray[Any], now: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pair_samples(then: Samples, now: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The metric of both quantized models on samples of the same content and label, repetitions one by one."""
     old, new = (_metric_by_sample(samples) for samples in (then, now))
     shared = [key for key in old if key in new]  # in the order of the keys, whatever that of the samples
     return tuple(np.array([rows[key] for key in shared], np.float64) for rows in (old, new))  # type: ignore[return-value]
 
 
-def _metric_by_sample(samples: NDArray[Any]) -> dict[tuple[int, int, int], float]:
+def _metric_by_sample(samples: Samples) -> dict[tuple[int, int, int], float]:
     """Metric of the quantized model by content, label and repetition."""
     found: dict[tuple[int, int, int], float] = {}
     seen: dict[tuple[int, int], int] = {}
@@ -139,13 +141,6 @@ def output_changes(
         direction = _direction(gain, margin_db) if same_data and gain is not None else None
         found.append(OutputChange(name=new.name, before=levels[0], after=levels[1], gain_db=gain, direction=direction))
     return tuple(found)
-
-
-def level_gain(before: float | None, after: float | None) -> float | None:
-    """after - before of two levels in dB; 0 where both are infinite, None where one is missing."""
-    if before is None or after is None or math.isnan(before) or math.isnan(after):
-        return None
-    return 0.0 if before == after else after - before
 
 
 def _direction(gain: float, margin: float) -> Direction:

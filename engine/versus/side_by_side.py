@@ -14,7 +14,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, Verdict
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
-from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs, previous_case
+from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs, level_gain, previous_case
 from quantmedic.engine.formulas.matching import How, Matching, match_layers, new_names, renamer
 from quantmedic.engine.garbage import uncollected
 from quantmedic.engine.record import Contract
@@ -29,7 +29,6 @@ from quantmedic.engine.versus.outcome import (
     answer,
     direction_of,
     is_same_metric,
-    level_gain,
     metric_change,
     output_changes,
 )
@@ -280,7 +279,7 @@ def _side(judged: Judged) -> Side:
     )
 
 
-def _run_text(value: Any) -> str | None:
+def _run_text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
@@ -389,7 +388,7 @@ def _fact_changes(
     return tuple(found)
 
 
-def _option_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[SettingChange, ...]:
+def _option_changes(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[SettingChange, ...]:
     old, new = _flat(before), _flat(after)
     return tuple(
         SettingChange(subject=key, before=old[key], after=new[key])
@@ -398,9 +397,9 @@ def _option_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tupl
     )
 
 
-def _flat(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flat(run: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Entries of a run that are options, nested ones by their path."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for key, value in run.items():
         if key in _FILES:
             continue
