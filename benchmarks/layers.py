@@ -321,25 +321,25 @@ def measure(path: Path) -> dict[str, float]:
         return result
 
     def modules() -> Any:
-        from quantmedic.api.diagnose import diagnose as api
+        from quantmedic.api import cases, judging, report, rulebase
         from quantmedic.collectors.measure import case_file
         from quantmedic.engine.formulas.derive import derive
         from quantmedic.reports import manual, markdown, write
         from quantmedic.reports.machines import json
         from quantmedic.reports.page.data import html
 
-        return api, derive, (case_file, html, json, manual, markdown, write)
+        return (cases, judging, report, rulebase), derive, (case_file, html, json, manual, markdown, write)
 
-    api, derive, _ = timed("imports", modules)
-    base = timed("rules", api.load_rulebase)
-    case = timed("load", lambda: api.load_case(path))
+    (cases, judging, report, rulebase), derive, _ = timed("imports", modules)
+    base = timed("rules", rulebase.load_rulebase)
+    case = timed("load", lambda: cases.load_case(path))
     times["loaded MiB"] = _peak()
-    diagnosis = timed("judge", lambda: api.judge(case, base))
+    diagnosis = timed("judge", lambda: judging.judge(case, base))
     with tempfile.TemporaryDirectory() as folder:
-        timed("report", lambda: api.write_report(diagnosis, folder, rules=base))
+        timed("report", lambda: report.write_report(diagnosis, folder, rules=base))
         times["peak MiB"] = _peak()
-        for kind in api.FORMATS:
-            timed(kind, lambda kind=kind: api.write_report(diagnosis, folder, formats=[kind], rules=base))
+        for kind in report.FORMATS:
+            timed(kind, lambda kind=kind: report.write_report(diagnosis, folder, formats=[kind], rules=base))
         for name in ("index.html", "report.md", "report.json"):
             times[f"{name} MiB"] = (Path(folder) / name).stat().st_size / 2**20
     timed("derive", lambda: derive(case, base))

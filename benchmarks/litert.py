@@ -93,7 +93,7 @@ def work_plain(arguments: argparse.Namespace) -> Any:
 
 
 def work_collect(arguments: argparse.Namespace) -> Any:
-    import quantmedic.api.diagnose
+    import quantmedic.api.collect
     import quantmedic.collectors.from_litert.open
     import quantmedic.collectors.from_litert.view
     import quantmedic.collectors.measure.collect

@@ -22,7 +22,8 @@ import layers
 from playwright.sync_api import sync_playwright
 
 import quantmedic
-from quantmedic.api.diagnose import FORMATS, load_manuals
+from quantmedic.api.report import FORMATS
+from quantmedic.api.rulebase import load_manuals
 from quantmedic.reports.write import write_report
 
 SIZES = (53, 1000, 10_000)

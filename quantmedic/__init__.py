@@ -9,36 +9,27 @@
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from quantmedic.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from quantmedic.api.cases import load_case, save_case
     from quantmedic.api.checks import check
+    from quantmedic.api.collect import collect
     from quantmedic.api.comparisons import compare, write_comparison
     from quantmedic.api.debugging import debugger
-    from quantmedic.api.diagnose import (
-        collect,
-        diagnose,
-        inspect,
-        judge,
-        load_case,
-        load_rulebase,
-        save_case,
-        write_report,
-    )
+    from quantmedic.api.diagnose import diagnose
     from quantmedic.api.failed import collect_failed
     from quantmedic.api.fallbacks import fallback
     from quantmedic.api.imports import import_files
+    from quantmedic.api.judging import inspect, judge
+    from quantmedic.api.report import write_report
+    from quantmedic.api.rulebase import load_rulebase
     from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
     from quantmedic.store.histories import load_history, write_trend
-
-try:
-    __version__ = _version("quantmedic")
-except PackageNotFoundError:  # a checkout that was never installed
-    __version__ = "0+unknown"
 
 __all__ = [
     "__version__",
@@ -67,29 +58,36 @@ __all__ = [
     "write_trend",
 ]
 
-
-#: The module of each name that is not in ``api.diagnose``.
+#: The module of each public name.
 _HOMES = {
     "check": "api.checks",
+    "collect": "api.collect",
     "collect_failed": "api.failed",
     "collect_static": "api.static",
     "collect_weights": "api.weights",
     "compare": "api.comparisons",
     "compare_weights": "api.weights",
     "debugger": "api.debugging",
+    "diagnose": "api.diagnose",
     "fallback": "api.fallbacks",
     "import_files": "api.imports",
+    "inspect": "api.judging",
+    "judge": "api.judging",
+    "load_case": "api.cases",
     "load_history": "store.histories",
+    "load_rulebase": "api.rulebase",
     "load_sensitivity": "api.sensitivities",
+    "save_case": "api.cases",
     "sensitivity": "api.sensitivities",
     "write_comparison": "api.comparisons",
+    "write_report": "api.report",
     "write_sensitivity": "api.sensitivities",
     "write_trend": "store.histories",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    return getattr(import_module(f"quantmedic.{_HOMES.get(name, 'api.diagnose')}"), name)
+    return getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)

@@ -17,7 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantmedic.api.diagnose import collect, judge, load_rulebase, write_report
+from quantmedic.api.collect import collect
+from quantmedic.api.judging import judge
+from quantmedic.api.report import write_report
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.thresholds import translate
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case

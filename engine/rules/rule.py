@@ -356,7 +356,7 @@ class RuleBase(Data):
         """A fact is measured on samples: its hint names the option that passes them."""
         return asks_for_data(self.hint(path))
 
-    def with_thresholds(self, values: Mapping[str, float], origin: str) -> "RuleBase":
+    def with_thresholds(self, values: Mapping[str, object], origin: str) -> "RuleBase":
         """Replace thresholds by the user's; ``origin`` is shown as their source.
 
         Raises:

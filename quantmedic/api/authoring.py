@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from quantmedic.api.diagnose import load_rulebase, rule_folder
+from quantmedic.api.rulebase import load_rulebase, rule_folder
 from quantmedic.engine.case.facts import Scope, fact_paths
 from quantmedic.engine.errors import OutputError, RuleError
 from quantmedic.engine.rules.examples import Example, Outcome, Reason, page_examples, run_example
@@ -239,11 +239,12 @@ def _reason(reason: Reason) -> str:
         return f"{condition.fact} is {'' if reason.value is not None else 'not '}known"
     sign = COMPARISONS[condition.op]
     if condition.op == "is" and reason.holds:
-        return f"{condition.fact} {sign} {_value(reason.value)}"
-    return f"{condition.fact} {_value(reason.value)}{'' if reason.holds else ', not'} {sign} {_value(reason.limit)}"
+        return f"{condition.fact} {sign} {_value_text(reason.value)}"
+    negation = "" if reason.holds else ", not"
+    return f"{condition.fact} {_value_text(reason.value)}{negation} {sign} {_value_text(reason.limit)}"
 
 
-def _value(value: Any) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return number(value, 4) if isinstance(value, int | float) else str(value)

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api.diagnose import judge, load_case, load_rulebase, opened_under
+from quantmedic.api.cases import load_case
+from quantmedic.api.judging import inspect_under, judge
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
@@ -19,6 +21,7 @@ from quantmedic.engine.gate.check import Circumstances, gone_findings, run_gate
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.reports.write import place
 from quantmedic.store.policies import apply_policy, load_policy, policy_folders
 
 #: What annotations point at where there is no policy file.
@@ -65,7 +68,7 @@ def check(
     """
     file = policy if isinstance(policy, PolicyFile) else load_policy(Path(policy)) if policy else PolicyFile()
     base = rules or rules_of(file)
-    opened = _opened(case, base)
+    opened = _inspect(case, base)
     diagnosis = judge(opened, base, previous=previous, toolchain=toolchain)
     known = baseline if isinstance(baseline, OpenBaseline) else open_baseline(baseline, file, base)
     shown = relative(file.path) if file.path is not None else None
@@ -125,7 +128,7 @@ def open_baseline(source: Case | str | Path | None, policy: PolicyFile, base: Ru
 
 def case_baseline(case: Case | Inspection | str | Path, rules: RuleBase | None = None) -> Baseline:
     """All findings of a case, as ``baseline write`` keeps them."""
-    opened = _opened(case, rules or load_rulebase())
+    opened = _inspect(case, rules or load_rulebase())
     return baseline_of(opened.facts, evaluate(opened.base, opened.facts))
 
 
@@ -160,8 +163,6 @@ def write_baseline(baseline: Baseline, path: str | Path) -> None:
     Raises:
         OutputError: The file cannot be written.
     """
-    from quantmedic.reports.write import place
-
     target = Path(path)
     place({target.name: render_baseline(baseline).encode()}, target.parent)
 
@@ -177,7 +178,7 @@ class Pruned:
 
 def prune(baseline: Baseline, case: Case | str | Path, rules: RuleBase | None = None) -> Pruned:
     """Remove findings that a case no longer has; those that it could not judge stay, and nothing is added."""
-    opened = _opened(case, rules or load_rulebase())
+    opened = _inspect(case, rules or load_rulebase())
     renamed = baseline.renamer_for(opened.facts.layers)
     gone, not_judged = gone_findings(baseline, renamed, evaluate(opened.base, opened.facts))
     return Pruned(baseline.without(gone), len(gone), len(not_judged))
@@ -192,5 +193,5 @@ def relative(path: Path) -> str:
     return "../" * len(here.relative_to(absolute.parent).parts) + path.name if above else path.name
 
 
-def _opened(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:
-    return opened_under(load_case(case) if isinstance(case, str | Path) else case, base)
+def _inspect(case: Case | Inspection | str | Path, base: RuleBase) -> Inspection:
+    return inspect_under(load_case(case) if isinstance(case, str | Path) else case, base)

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import quantmedic
-from quantmedic.api.diagnose import judge, load_case, load_rulebase
+from quantmedic.api.cases import load_case
+from quantmedic.api.judging import judge
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
-
-if TYPE_CHECKING:
-    from quantmedic.reports.write import Written
+from quantmedic.reports.terminal.compare import comparison_files
+from quantmedic.reports.write import Written, place
+from quantmedic.version import VERSION
 
 FORMATS = ("html", "markdown", "json")
 
@@ -41,25 +41,22 @@ def compare(
         CaseError: A file cannot be read.
     """
     base = rules or load_rulebase()
-    first, second = (_judged(case, base) for case in (before, after))
-    return side_by_side(first, second, base, version=quantmedic.__version__)
+    first, second = (_judge(case, base) for case in (before, after))
+    return side_by_side(first, second, base, version=VERSION)
 
 
 def write_comparison(
     comparison: ComparisonReport, folder: str | Path, *, formats: Sequence[str] = FORMATS
-) -> "list[Written]":
+) -> list[Written]:
     """Write ``compare.html``, ``compare.md`` and ``compare.json``, each whole or not at all.
 
     Raises:
         OutputError: The folder cannot be written.
         QuantmedicError: A format is unknown.
     """
-    from quantmedic.reports.terminal.compare import comparison_files
-    from quantmedic.reports.write import place
-
     return place(comparison_files(comparison, formats), Path(folder))
 
 
-def _judged(case: Case | str | Path, base: RuleBase) -> Judged:
+def _judge(case: Case | str | Path, base: RuleBase) -> Judged:
     opened = case if isinstance(case, Case) else load_case(case)
     return Judged(opened, derive(opened, base), judge(opened, base))

@@ -2,31 +2,35 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from quantmedic.api.diagnose import load_rulebase
 from quantmedic.api.opening import open_pair
+from quantmedic.api.options import DataSource, ModelSource
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.measure.debugger import debug, open_metrics
+from quantmedic.collectors.measure.host import available_threads
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.debugger import DebuggerRecord
+from quantmedic.reports.terminal.debugger import render_csv
+from quantmedic.reports.write import Written, place
 
-if TYPE_CHECKING:
-    from quantmedic.reports.write import Written
-
+#: ``module:function``, or the function itself, which returns one number.
+MetricSource = str | Callable[..., float]
 #: Threshold above which the error of a layer, in steps, is more than rounding.
 _SUSPECT = "clip_rmse_over_scale"
 
 
 def debugger(
-    float_model: Any,
-    quantized_model: Any,
+    float_model: ModelSource,
+    quantized_model: ModelSource,
     *,
-    data: Any = None,
-    layer_metrics: Mapping[str, str | Callable[..., Any]] | None = None,
-    pair_metrics: Mapping[str, str | Callable[..., Any]] | None = None,
-    output_metrics: Mapping[str, str | Callable[..., Any]] | None = None,
-    preprocessing: Any = None,
+    data: DataSource | None = None,
+    layer_metrics: Mapping[str, MetricSource] | None = None,
+    pair_metrics: Mapping[str, MetricSource] | None = None,
+    output_metrics: Mapping[str, MetricSource] | None = None,
+    preprocessing: Preprocessing | None = None,
     samples: int | None = None,
     threads: int | None = None,
     progress: Progress = no_progress,
@@ -56,13 +60,10 @@ def debugger(
         ModelError: A model cannot be read, the two do not belong together, nothing is quantized, or they are torch
             modules, whose operators are not run by themselves.
     """
-    from quantmedic.collectors.measure.debugger import debug, open_metrics
-    from quantmedic.collectors.measure.host import available_threads
-
     if data is None:
         raise DataError("no data was given", help="pass samples with --data")
     metrics = open_metrics(layer_metrics or {}, pair_metrics or {}, output_metrics or {})
-    prepared: dict[Role, Any] = {} if preprocessing is None else {"validation": preprocessing}
+    prepared: dict[Role, Preprocessing] = {} if preprocessing is None else {"validation": preprocessing}
     models, datasets = open_pair(float_model, quantized_model, {"validation": data}, preprocessing=prepared)
     return debug(
         models,
@@ -75,15 +76,12 @@ def debugger(
     )
 
 
-def write_layers(record: DebuggerRecord, path: str | Path) -> "Written":
+def write_layers(record: DebuggerRecord, path: str | Path) -> Written:
     """Write the table as CSV with the columns of LiteRT's debugger, whole or not at all.
 
     Raises:
         OutputError: The file cannot be written.
     """
-    from quantmedic.reports.terminal.debugger import render_csv
-    from quantmedic.reports.write import place
-
     target = Path(path)
     (written,) = place({target.name: render_csv(record).encode()}, target.parent)
     return written

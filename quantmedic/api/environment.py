@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
+from quantmedic.collectors.measure import accumulate
 from quantmedic.collectors.measure.host import has_vnni
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
@@ -45,7 +46,5 @@ def _vnni() -> str:
 
 
 def _kernels() -> str:
-    from quantmedic.collectors.measure import accumulate
-
     compiled = accumulate.kernels.__name__.endswith("kernels")
     return "compiled by numba" if compiled else "numpy (slower): numba cannot be used here"

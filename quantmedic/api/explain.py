@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from quantmedic.api.diagnose import load_manuals, load_rulebase
+from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.errors import QuantmedicError

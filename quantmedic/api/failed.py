@@ -3,21 +3,32 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import quantmedic
-from quantmedic.api.diagnose import load_rulebase
-from quantmedic.api.opening import made
+from quantmedic.api.opening import model_of
+from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.toolchain import read_mct
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.engine.case.facts import FLOAT_ALONE, FailureFacts, Role
+from quantmedic.collectors.from_onnx.float_model import FloatModel, read_float, read_module
+from quantmedic.collectors.from_onnx.record import sha256_of
+from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
+from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS
+from quantmedic.engine.case.facts import (
+    FLOAT_ALONE,
+    FailureFacts,
+    FloatFacts,
+    ModelFacts,
+    Role,
+    SearchFacts,
+    SettingsFacts,
+)
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.rules.rule import RuleBase
-
-if TYPE_CHECKING:
-    from quantmedic.collectors.data.inputs import InputSpec
-    from quantmedic.collectors.data.preprocessing import Preprocessing
-    from quantmedic.collectors.from_onnx.float_model import FloatModel
+from quantmedic.version import VERSION
 
 #: ``mode`` in the run record of such a case.
 FAILED = "failed"
@@ -27,14 +38,14 @@ _BATCH = 16
 
 
 def collect_failed(
-    float_model: Any,
+    float_model: ModelSource,
     *,
     toolchain_logs: Sequence[str | Path] = (),
-    representative: Any = None,
+    representative: DataSource | None = None,
     rules: RuleBase | None = None,
-    preprocessing: Mapping[Role, Any] | None = None,
+    preprocessing: Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
-    core_config: Any = None,
+    core_config: object | None = None,
     mct_log: str | Path | None = None,
     progress: Progress = no_progress,
 ) -> Case:
@@ -48,7 +59,7 @@ def collect_failed(
             returns one. One that cannot be read is said in a notice: the log tells without it.
         toolchain_logs: What the toolchain printed, as text files; needed.
         representative: The data that it was to be calibrated with, see ``diagnose``: all of it is read, so that a
-            missing or broken file is found.
+            missing or broken file is logged.
         rules: Rules whose ``logs.yaml`` tells how toolchains word things; the built-in ones by default.
         preprocessing: ``Preprocessing`` per role, see ``collect``.
         samples: At most this many samples are read.
@@ -60,30 +71,26 @@ def collect_failed(
         DataError: No log was given, or one cannot be read, or it is no ``CoreConfig``.
         ModelError: A folder was given as the float model.
     """
-    from quantmedic.collectors.from_onnx.record import sha256_of
-    from quantmedic.collectors.from_settings.mct_settings import read_told
-    from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
-
-    told = read_told(None, core_config, mct_log) if core_config is not None or mct_log is not None else None
-    logs = [*toolchain_logs, *(told.logs if told is not None else ())]
+    mct = read_mct(None, ToolchainOptions(mct_log=mct_log, core_config=core_config))
+    logs = [*toolchain_logs, *(mct.logs if mct is not None else ())]
     if not logs:
         raise DataError(
             "there is neither a quantized model nor a log",
             help="give the quantized model as QUANT; if quantization failed, what the tool printed with --log FILE",
         )
-    found = read_log_facts(logs, (rules or load_rulebase()).logs)
-    model = _opened(float_model)
-    notices = [*model.notices, *([told.notice] if told is not None and told.notice else [])]
-    failure, heard = _with_data(found.failure, model, representative, preprocessing or {}, samples, progress)
-    settings = found.settings if told is None else found.settings.model_copy(update=_known(told.settings))
-    search = found.search if told is None else found.search.model_copy(update=_known(told.search))
+    logged = read_log_facts(logs, (rules or load_rulebase()).logs)
+    model = _open_float(float_model)
+    notices = [*model.notices, *([mct.notice] if mct is not None and mct.notice else [])]
+    failure, data_notices = _with_data(logged.failure, model, representative, preprocessing or {}, samples, progress)
+    settings = logged.settings if mct is None else logged.settings.model_copy(update=_known_values(mct.settings))
+    search = logged.search if mct is None else logged.search.model_copy(update=_known_values(mct.search))
     facts = {"framework": FLOAT_ALONE, "failure": failure, "search": search, "settings": settings}
     if not failure.failed:
         notices.append(NO_FAILURE)
     record = CaseRecord.of_files(
-        quantmedic_version=quantmedic.__version__,
+        quantmedic_version=VERSION,
         model=model.facts.model_copy(update=facts),
-        notices=tuple(dict.fromkeys((*notices, *heard))),
+        notices=tuple(dict.fromkeys((*notices, *data_notices))),
         run={
             "mode": FAILED,
             "float_model": model.facts.name,
@@ -94,31 +101,26 @@ def collect_failed(
     return Case(record, {})
 
 
-def _opened(float_model: Any) -> "FloatModel":
+def _open_float(float_model: ModelSource) -> FloatModel:
     """The float model, whatever it was given as; what the user's function complains about is no error here."""
-    from quantmedic.collectors.from_onnx.float_model import FloatModel, read_float, read_module
-    from quantmedic.engine.case.facts import FloatFacts, ModelFacts
-
     try:
-        model = made(float_model)
+        model = model_of(float_model)
     except QuantmedicError as error:
-        told = "; ".join([error.message, *error.where])
-        named = ModelFacts(name=str(float_model), float_model=FloatFacts(problem=told))
-        return FloatModel(named, notices=(f"{float_model} was not read: {told}",))
+        problem = "; ".join([error.message, *error.where])
+        facts = ModelFacts(name=str(float_model), float_model=FloatFacts(problem=problem))
+        return FloatModel(facts, notices=(f"{float_model} was not read: {problem}",))
     return read_float(Path(model)) if isinstance(model, str | Path) else read_module(model)
 
 
 def _with_data(
     failure: FailureFacts,
-    model: "FloatModel",
-    representative: Any,
-    preprocessing: Mapping[Role, Any],
+    model: FloatModel,
+    representative: DataSource | None,
+    preprocessing: Mapping[Role, Preprocessing],
     samples: int | None,
     progress: Progress,
 ) -> tuple[FailureFacts, list[str]]:
     """The failure with what reading all calibration data shows, and notices."""
-    from quantmedic.collectors.data.datasets import open_dataset
-
     if representative is None:
         return failure, []
     if not model.inputs:
@@ -138,11 +140,8 @@ def _with_data(
     return failure.model_copy(update={"data_samples": done}), list(data.notices) if declared else []
 
 
-def _any_fit(inputs: "Sequence[InputSpec]") -> "Preprocessing":
+def _any_fit(inputs: Sequence[InputSpec]) -> Preprocessing:
     """What makes whole pictures fit where nothing is declared: here they are opened, not judged."""
-    from quantmedic.collectors.data.preprocessing import Preprocessing
-    from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS
-
     shape = inputs[0].shape
     if len(shape) != 4:
         return Preprocessing(scale=1.0)
@@ -150,7 +149,7 @@ def _any_fit(inputs: "Sequence[InputSpec]") -> "Preprocessing":
     return Preprocessing(scale=1.0, resize=(height, width) if height and width else None)
 
 
-def _without_folder(text: str, given: Any) -> str:
+def _without_folder(text: str, given: DataSource) -> str:
     """A complaint about a path as reports show it, which name no folders above it."""
     if not isinstance(given, str | Path):
         return text
@@ -158,5 +157,5 @@ def _without_folder(text: str, given: Any) -> str:
     return text if above == Path(".") else text.replace(f"{above}{os.sep}", "")
 
 
-def _known(facts: Any) -> dict[str, Any]:
-    return {} if facts is None else facts.model_dump(exclude_none=True)
+def _known_values(facts: SettingsFacts | SearchFacts) -> dict[str, object]:
+    return facts.model_dump(exclude_none=True)

@@ -2,29 +2,64 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from quantmedic.api.opening import open_validation
+from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
+from quantmedic.trials.fallback import FallbackTrial
 
 #: Metrics that are shares: their drop is given in points.
 SHARES = ("top1", "top5")
 
 
+@dataclass(frozen=True)
+class GoalOptions:
+    """What the search has to reach: exactly one of the two."""
+
+    max_drop: float | None = None
+    min_sqnr_db: float | None = None
+
+    def check(self) -> None:
+        """Refuse no goal, two goals, and a goal that no model can reach.
+
+        Raises:
+            DataError: Says what to give.
+        """
+        given = {"--max-drop": self.max_drop, "--min-sqnr": self.min_sqnr_db}
+        where = ", ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
+        example = "give --max-drop 1.0 (points of the metric) or --min-sqnr 30 (dB)"
+        if (self.max_drop is None) == (self.min_sqnr_db is None):
+            raise DataError("exactly one goal is needed", where=where or "none is given", help=example)
+        finite = all(math.isfinite(value) for value in given.values() if value is not None)
+        if not finite or (self.max_drop or 0) < 0:
+            raise DataError("no model can reach this goal", where=where, help=example)
+
+    def of_metric(self, metric: str | None) -> Goal:
+        """The goal in the metric's own unit; None is the agreement with the float model's class."""
+        if self.max_drop is None:
+            assert self.min_sqnr_db is not None
+            return Goal(kind="sqnr", limit=self.min_sqnr_db)
+        # The agreement is a share too.
+        is_share = metric is None or metric in SHARES
+        return Goal(kind="drop", limit=self.max_drop / 100 if is_share else self.max_drop)
+
+
 def fallback(
-    float_model: Any,
-    quantized_model: Any,
+    float_model: ModelSource,
+    quantized_model: ModelSource,
     *,
-    validation: Any = None,
+    validation: DataSource | None = None,
     labels: str | Path | None = None,
     metric: str | None = None,
     metric_direction: str | None = None,
     metric_output: str | None = None,
-    preprocessing: Mapping[Role, Any] | None = None,
+    preprocessing: Mapping[Role, Preprocessing] | None = None,
     max_drop: float | None = None,
     min_sqnr_db: float | None = None,
     samples: int | None = None,
@@ -62,50 +97,42 @@ def fallback(
         DataError: The data do not fit the model, none were given, or there is not exactly one goal.
         ModelError: A model cannot be read or simulated, no layer is quantized, or the two do not belong together.
     """
-    from quantmedic.trials.fallback import FallbackTrial
-
-    _check_goal(max_drop, min_sqnr_db)
-    opened = open_validation(
-        float_model,
-        quantized_model,
-        validation,
+    data = DataOptions(
+        validation=validation,
         labels=labels,
+        samples=samples,
+        preprocessing=preprocessing or {},
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
-        preprocessing=preprocessing,
-        threads=threads,
-        seed=seed,
     )
+    measuring = MeasuringOptions(threads=threads, seed=seed)
+    goal = GoalOptions(max_drop, min_sqnr_db)
+    return search_fallback(float_model, quantized_model, data, measuring, goal, progress=progress)
+
+
+def search_fallback(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    goal: GoalOptions,
+    *,
+    progress: Progress = no_progress,
+) -> FallbackRecord:
+    """``fallback`` with its options in groups; see there."""
+    goal.check()
+    opened = open_validation(float_model, quantized_model, data, measuring)
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
         trial = FallbackTrial(
             opened.models.editable(),
             opened.dataset,
             opened.case,
-            _goal(max_drop, min_sqnr_db, name),
+            goal.of_metric(name),
             metric=opened.metric,
-            samples=samples,
+            samples=data.samples,
             threads=opened.threads,
-            seed=seed,
+            seed=measuring.seed,
         )
         return trial.search(lambda found: progress("evaluations", found.evaluations, None))
-
-
-def _check_goal(max_drop: float | None, min_sqnr_db: float | None) -> None:
-    given = {"--max-drop": max_drop, "--min-sqnr": min_sqnr_db}
-    where = ", ".join(f"{option} {value:g}" for option, value in given.items() if value is not None)
-    example = "give --max-drop 1.0 (points of the metric) or --min-sqnr 30 (dB)"
-    if (max_drop is None) == (min_sqnr_db is None):
-        raise DataError("exactly one goal is needed", where=where or "none is given", help=example)
-    if not all(math.isfinite(value) for value in given.values() if value is not None) or (max_drop or 0) < 0:
-        raise DataError("no model can reach this goal", where=where, help=example)
-
-
-def _goal(max_drop: float | None, min_sqnr_db: float | None, metric: str | None) -> Goal:
-    if max_drop is None:
-        assert min_sqnr_db is not None
-        return Goal(kind="sqnr", limit=min_sqnr_db)
-    # A metric that is not known is the agreement, which is a share too.
-    is_share = metric is None or metric in SHARES
-    return Goal(kind="drop", limit=max_drop / 100 if is_share else max_drop)

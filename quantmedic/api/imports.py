@@ -3,14 +3,12 @@
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import quantmedic
+from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
+from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
-
-if TYPE_CHECKING:
-    from quantmedic.collectors.from_settings.merge import Source
+from quantmedic.version import VERSION
 
 
 def import_files(*paths: str | Path) -> Case:
@@ -30,9 +28,6 @@ def import_files(*paths: str | Path) -> Case:
         DataError: A file cannot be read, is damaged or of no known kind; or there is nothing to import.
         CaseError: The case cannot be read.
     """
-    from quantmedic.collectors.from_settings.merge import imported_case
-    from quantmedic.collectors.measure.case_file import read_case
-
     given = [Path(path) for path in paths]
     cases = [path for path in given if is_case(path)]
     files = [path for path in given if path not in cases]
@@ -46,25 +41,21 @@ def import_files(*paths: str | Path) -> Case:
         raise DataError("no file of a toolchain was given", help="name its configuration, log, table or encodings")
     sources = read_sources(files)
     if not cases:
-        return imported_case(sources, quantmedic.__version__)
+        return imported_case(sources, VERSION)
     return with_files(read_case(cases[0]), sources)
 
 
-def read_sources(paths: Sequence[str | Path]) -> "list[Source]":
+def read_sources(paths: Sequence[str | Path]) -> list[Source]:
     """The files read, each checked.
 
     Raises:
         DataError: One cannot be read, is damaged or of no known kind.
     """
-    from quantmedic.collectors.from_settings.merge import read_source
-
     return [read_source(Path(path)) for path in paths]
 
 
-def with_files(case: Case, sources: "Sequence[Source]") -> Case:
+def with_files(case: Case, sources: Sequence[Source]) -> Case:
     """The case with what the files tell; as it is where there are none."""
-    from quantmedic.collectors.from_settings.merge import with_sources
-
     return with_sources(case, sources) if sources else case
 
 

@@ -3,17 +3,20 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-import quantmedic
+from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.collectors.data.datasets import Dataset, open_dataset
+from quantmedic.collectors.data.functions import FUNCTION, import_function
+from quantmedic.collectors.data.metrics import Metric, load_metric
+from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.from_onnx.models import Models, open_models
+from quantmedic.collectors.measure.collect import collect
+from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.observer import Options
 from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
-
-if TYPE_CHECKING:
-    from quantmedic.collectors.data.datasets import Dataset
-    from quantmedic.collectors.data.metrics import Metric
-    from quantmedic.collectors.from_onnx.models import Models
-    from quantmedic.engine.case.records import Case
+from quantmedic.version import VERSION
 
 #: Samples from which is told what can be quantized.
 LOOKED_AT = 16
@@ -25,25 +28,15 @@ LITERT_IDENTIFIER, LITERT_SUFFIXES = b"TFL3", (".tflite", ".lite")
 class Opened:
     """Two models, the validation data, and a case of a few of its samples."""
 
-    models: "Models"
-    dataset: "Dataset"
-    metric: "Metric | None"
-    case: "Case"
+    models: Models
+    dataset: Dataset
+    metric: Metric | None
+    case: Case
     threads: int
 
 
 def open_validation(
-    float_model: Any,
-    quantized_model: Any,
-    validation: Any,
-    *,
-    labels: str | Path | None,
-    metric: str | None,
-    metric_direction: str | None,
-    metric_output: str | None,
-    preprocessing: Mapping[Role, Any] | None,
-    threads: int | None,
-    seed: int,
+    float_model: ModelSource, quantized_model: ModelSource, data: DataOptions, measuring: MeasuringOptions
 ) -> Opened:
     """Open what ``sensitivity`` and ``fallback`` need; see there.
 
@@ -51,52 +44,47 @@ def open_validation(
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    from quantmedic.collectors.data.metrics import load_metric
-    from quantmedic.collectors.measure.collect import collect
-    from quantmedic.collectors.measure.host import available_threads
-    from quantmedic.collectors.measure.observer import Options
-
-    if validation is None:
+    if data.validation is None:
         raise DataError("no data was given", help="pass the evaluation data with --validation")
     models, datasets = open_pair(
-        float_model, quantized_model, {"validation": validation}, preprocessing=preprocessing or {}, labels=labels
+        float_model,
+        quantized_model,
+        {"validation": data.validation},
+        preprocessing=data.preprocessing,
+        labels=data.labels,
     )
     dataset = datasets["validation"]
-    name = metric or default_metric([dataset])
-    measure = load_metric(name, metric_direction, output=metric_output) if name else None
-    used = threads or available_threads()
-    looked = Options(samples=max(LOOKED_AT, dataset.unit), threads=used, seed=seed)
+    name = data.metric or default_metric([dataset])
+    metric = load_metric(name, data.metric_direction, output=data.metric_output) if name else None
+    threads = measuring.threads or available_threads()
+    options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
     with models.as_deployed():
-        case = collect(models, {"validation": dataset}, options=looked, version=quantmedic.__version__, metric=measure)
-    return Opened(models, dataset, measure, case, used)
+        case = collect(models, {"validation": dataset}, options=options, version=VERSION, metric=metric)
+    return Opened(models, dataset, metric, case, threads)
 
 
 def open_pair(
-    float_model: Any,
-    quantized_model: Any,
-    given: Mapping[Role, Any],
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    given: Mapping[Role, DataSource],
     *,
-    preprocessing: Mapping[Role, Any],
-    labels: Any = None,
+    preprocessing: Mapping[Role, Preprocessing],
+    labels: str | Path | None = None,
     mapping: Mapping[str, str] | None = None,
-) -> "tuple[Models, dict[Role, Dataset]]":
+) -> tuple[Models, dict[Role, Dataset]]:
     """Open two models, whatever their framework, and the data that they are given.
 
     Raises:
         DataError: A data set does not fit the models.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    from quantmedic.collectors.data.datasets import open_dataset
-    from quantmedic.collectors.data.preprocessing import Preprocessing
-
-    float_model, quantized_model = (made(model) for model in (float_model, quantized_model))
-    paths = [isinstance(model, str | Path) for model in (float_model, quantized_model)]
-    if not any(paths):
+    float_model, quantized_model = model_of(float_model), model_of(quantized_model)
+    if not isinstance(float_model, str | Path) and not isinstance(quantized_model, str | Path):
         return _open_modules(float_model, quantized_model, given, preprocessing, labels, mapping)
-    if not all(paths):
+    if not isinstance(float_model, str | Path) or not isinstance(quantized_model, str | Path):
         raise ModelError(
             "one model is a file, the other is not",
-            where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
+            where=[f"float     {_source_name(float_model)}", f"quantized {_source_name(quantized_model)}"],
             help="give two files, or two torch modules",
         )
     if mapping:
@@ -116,20 +104,20 @@ def open_pair(
     return models, datasets
 
 
-def open_files(float_model: Any, quantized_model: Any) -> "Models":
+def open_files(float_model: ModelSource, quantized_model: ModelSource) -> Models:
     """Open two ONNX or LiteRT files, given by path or by ``module:function``, without data.
 
     Raises:
         ModelError: One is no file or cannot be read, or the two do not belong together.
     """
-    opened = made(float_model), made(quantized_model)
-    if not all(isinstance(model, str | Path) for model in opened):
+    float_model, quantized_model = model_of(float_model), model_of(quantized_model)
+    if not isinstance(float_model, str | Path) or not isinstance(quantized_model, str | Path):
         raise ModelError(
             "torch modules cannot be judged without data: what they compute is found out by running them",
-            where=[f"float     {_kind(opened[0])}", f"quantized {_kind(opened[1])}"],
+            where=[f"float     {_source_name(float_model)}", f"quantized {_source_name(quantized_model)}"],
             help="leave --static out and pass the calibration data with --representative",
         )
-    return _open_paths(Path(opened[0]), Path(opened[1]))
+    return _open_paths(Path(float_model), Path(quantized_model))
 
 
 def is_litert(path: Path) -> bool:
@@ -143,18 +131,17 @@ def is_litert(path: Path) -> bool:
         return False
 
 
-def _open_paths(float_path: Path, quantized_path: Path) -> "Models":
+def _open_paths(float_path: Path, quantized_path: Path) -> Models:
     """Open two files of one kind; neither is run."""
     paths = (float_path, quantized_path)
     # A file that is missing is to be named by who reads the other one.
     kinds = [is_litert(path) for path in paths if path.exists()] or [is_litert(path) for path in paths]
     if all(kinds):
+        # LiteRT is an optional package.
         from quantmedic.collectors.from_litert.open import open_litert
 
         return open_litert(float_path, quantized_path)
     if not any(kinds):
-        from quantmedic.collectors.from_onnx.models import open_models
-
         return open_models(float_path, quantized_path)
     names = ["LiteRT" if kind else "ONNX" for kind in kinds]
     raise ModelError(
@@ -164,45 +151,49 @@ def _open_paths(float_path: Path, quantized_path: Path) -> "Models":
     )
 
 
-def made(model: Any) -> Any:
-    """What ``module:function`` returns, where a model is given so; else the model as it is."""
-    from quantmedic.collectors.data.functions import FUNCTION, import_function
-
-    if not isinstance(model, str | Path) or not FUNCTION.fullmatch(str(model)) or Path(model).exists():
-        return model
+def model_of(source: ModelSource) -> ModelSource:
+    """The model that ``module:function`` returns, if the source has that form; any other source as it is."""
+    if not isinstance(source, str | Path) or not FUNCTION.fullmatch(str(source)) or Path(source).exists():
+        return source
     try:
-        return import_function(str(model), "model")()
+        return import_function(str(source), "model")()
     except QuantmedicError:
         raise
     except Exception as error:
         raise ModelError(
             "the function that makes the model failed",
-            where=[str(model), f"cause  {type(error).__name__}: {error}"],
+            where=[str(source), f"cause  {type(error).__name__}: {error}"],
             help="it is called without arguments and returns a torch module, or the path of an ONNX or LiteRT file",
         ) from error
 
 
 def _open_modules(
-    float_model: Any, quantized_model: Any, given: Any, preprocessing: Any, labels: Any, mapping: Any
-) -> "tuple[Models, dict[Role, Dataset]]":
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    given: Mapping[Role, DataSource],
+    preprocessing: Mapping[Role, Preprocessing],
+    labels: str | Path | None,
+    mapping: Mapping[str, str] | None,
+) -> tuple[Models, dict[Role, Dataset]]:
     try:
+        # Torch is an optional package.
         from quantmedic.collectors.from_torch.open import open_torch
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "torch":
             raise
         raise ModelError(
             "these models are neither files nor can torch be imported",
-            where=[f"float     {_kind(float_model)}", f"quantized {_kind(quantized_model)}"],
+            where=[f"float     {_source_name(float_model)}", f"quantized {_source_name(quantized_model)}"],
             help="give paths of ONNX or LiteRT files, or install torch for torch modules: pip install torch",
         ) from error
     return open_torch(float_model, quantized_model, given, preprocessing=preprocessing, labels=labels, mapping=mapping)
 
 
-def _kind(model: Any) -> str:
+def _source_name(model: ModelSource) -> str:
     return str(model) if isinstance(model, str | Path) else type(model).__name__
 
 
-def default_metric(datasets: Iterable[Any]) -> str | None:
+def default_metric(datasets: Iterable[Dataset]) -> str | None:
     """top1 where the labels are class numbers; labels of other kinds need a metric that the user names."""
     for dataset in datasets:
         if dataset.labelled:

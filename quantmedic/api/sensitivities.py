@@ -3,15 +3,19 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from quantmedic.api.opening import open_validation
+from quantmedic.api.options import CheckpointOptions, DataOptions, DataSource, MeasuringOptions, ModelSource
+from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
+from quantmedic.reports.terminal.sensitivity import render_json, sensitivity_files
+from quantmedic.reports.write import place
+from quantmedic.trials.sensitivity import Experiment
 
 #: Samples that every run reads unless the user wants more: enough to rank layers by noise, few enough to wait for.
 SAMPLES = 64
@@ -30,15 +34,15 @@ class SensitivityInterrupted(KeyboardInterrupt):
 
 
 def sensitivity(
-    float_model: Any,
-    quantized_model: Any,
+    float_model: ModelSource,
+    quantized_model: ModelSource,
     *,
-    validation: Any = None,
+    validation: DataSource | None = None,
     labels: str | Path | None = None,
     metric: str | None = None,
     metric_direction: str | None = None,
     metric_output: str | None = None,
-    preprocessing: Mapping[Role, Any] | None = None,
+    preprocessing: Mapping[Role, Preprocessing] | None = None,
     modes: Sequence[Mode] = MODES,
     samples: int | None = None,
     batch_size: int | None = None,
@@ -78,49 +82,74 @@ def sensitivity(
         CaseError: The record to resume was begun with other models, data or options.
         SensitivityInterrupted: Ctrl-C; its ``record`` is what was measured.
     """
-    from quantmedic.trials.sensitivity import Experiment
-
-    _check_modes(modes)
-    before = load_sensitivity(checkpoint) if resume and checkpoint is not None and Path(checkpoint).exists() else None
-    opened = open_validation(
-        float_model,
-        quantized_model,
-        validation,
+    data = DataOptions(
+        validation=validation,
         labels=labels,
+        samples=samples,
+        preprocessing=preprocessing or {},
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
-        preprocessing=preprocessing,
-        threads=threads,
-        seed=seed,
     )
+    measuring = MeasuringOptions(batch_size=batch_size, threads=threads, seed=seed)
+    saving = CheckpointOptions(checkpoint, resume)
+    return measure_sensitivity(float_model, quantized_model, data, measuring, saving, modes=modes, progress=progress)
+
+
+def measure_sensitivity(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    saving: CheckpointOptions,
+    *,
+    modes: Sequence[Mode] = MODES,
+    progress: Progress = no_progress,
+) -> SensitivityRecord:
+    """``sensitivity`` with its options in groups; see there."""
+    _check_modes(modes)
+    before = _unfinished_record(saving)
+    opened = open_validation(float_model, quantized_model, data, measuring)
     with opened.models.as_deployed():
         experiment = Experiment(
             opened.models,
             opened.dataset,
             opened.case,
             modes=tuple(mode for mode in MODES if mode in modes),
-            samples=samples or SAMPLES,
-            batch_size=batch_size or BATCH_SIZE,
+            samples=data.samples or SAMPLES,
+            batch_size=measuring.batch_size or BATCH_SIZE,
             threads=opened.threads,
-            seed=seed,
+            seed=measuring.seed,
             metric=opened.metric,
         )
         record = experiment.start if before is None else resume_sensitivity(before, experiment.start)
-        saved = time.monotonic()
-        try:
-            for mode, unit in record.missing:
-                record = record.add_run(mode, unit, experiment.run(mode, unit))
-                progress(mode, unit + 1, len(record.units))
-                if checkpoint is not None and time.monotonic() - saved > CHECKPOINT_SECONDS:
-                    _save(record, Path(checkpoint))
-                    saved = time.monotonic()
-        except KeyboardInterrupt:
-            raise SensitivityInterrupted(record) from None
-        finally:
-            if checkpoint is not None:
-                _save(record, Path(checkpoint))
-        return record
+        return _run_missing(experiment, record, saving, progress)
+
+
+def _run_missing(
+    experiment: Experiment, record: SensitivityRecord, saving: CheckpointOptions, progress: Progress
+) -> SensitivityRecord:
+    """Run what the record lacks, and keep it in the checkpoint on the way."""
+    last_save = time.monotonic()
+    try:
+        for mode, unit in record.missing:
+            record = record.add_run(mode, unit, experiment.run(mode, unit))
+            progress(mode, unit + 1, len(record.units))
+            if time.monotonic() - last_save > CHECKPOINT_SECONDS:
+                _save_checkpoint(record, saving)
+                last_save = time.monotonic()
+    except KeyboardInterrupt:
+        raise SensitivityInterrupted(record) from None
+    finally:
+        _save_checkpoint(record, saving)
+    return record
+
+
+def _unfinished_record(saving: CheckpointOptions) -> SensitivityRecord | None:
+    """The record to continue, if there is one."""
+    if not saving.resume or saving.checkpoint is None or not Path(saving.checkpoint).exists():
+        return None
+    return load_sensitivity(saving.checkpoint)
 
 
 def load_sensitivity(path: str | Path) -> SensitivityRecord:
@@ -151,17 +180,13 @@ def write_sensitivity(record: SensitivityRecord, folder: str | Path) -> list[tup
     Raises:
         OutputError: The folder cannot be written.
     """
-    from quantmedic.reports.terminal.sensitivity import sensitivity_files
-    from quantmedic.reports.write import place
-
     return [(file.path, file.size) for file in place(sensitivity_files(record), Path(folder))]
 
 
-def _save(record: SensitivityRecord, path: Path) -> None:
-    from quantmedic.reports.terminal.sensitivity import render_json
-    from quantmedic.reports.write import place
-
-    place({path.name: render_json(record).encode()}, path.parent)
+def _save_checkpoint(record: SensitivityRecord, saving: CheckpointOptions) -> None:
+    if saving.checkpoint is not None:
+        path = Path(saving.checkpoint)
+        place({path.name: render_json(record).encode()}, path.parent)
 
 
 def _check_modes(modes: Sequence[str]) -> None:

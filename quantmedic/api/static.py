@@ -3,26 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import quantmedic
-from quantmedic.api.diagnose import noted, toolchain_facts
+from quantmedic.api.cases import with_notice
 from quantmedic.api.imports import read_sources, with_files
 from quantmedic.api.opening import open_files
+from quantmedic.api.options import ModelSource, ToolchainOptions
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.toolchain import toolchain_facts
 from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.measure.collect import Extras
+from quantmedic.collectors.measure.static import collect
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.version import VERSION
 
 
 def collect_static(
-    float_model: Any,
-    quantized_model: Any,
+    float_model: ModelSource,
+    quantized_model: ModelSource,
     *,
     rules: RuleBase | None = None,
     threads: int | None = None,
     toolchain_logs: Sequence[str | Path] = (),
-    core_config: Any = None,
+    core_config: object | None = None,
     mct_log: str | Path | None = None,
     settings_files: Sequence[str | Path] = (),
     progress: Progress = no_progress,
@@ -48,22 +52,34 @@ def collect_static(
             run to be known.
         DataError: A log cannot be read, or it is no ``CoreConfig``.
     """
-    from quantmedic.collectors.measure.collect import Extras
-    from quantmedic.collectors.measure.static import collect
+    toolchain = ToolchainOptions(toolchain_logs, mct_log, settings_files, core_config)
+    return collect_static_pair(float_model, quantized_model, toolchain, rules=rules, threads=threads, progress=progress)
 
-    sources = read_sources(settings_files)
-    told = toolchain_facts(None, rules, toolchain_logs, core_config=core_config, mct_log=mct_log)
-    if any(_is_checkpoint(model) for model in (float_model, quantized_model)):
-        case = collect_weights(float_model, quantized_model, threads=threads, progress=progress)
+
+def collect_static_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    toolchain: ToolchainOptions,
+    *,
+    rules: RuleBase | None = None,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> Case:
+    """``collect_static`` with its options in groups; see there."""
+    sources = read_sources(toolchain.settings_files)
+    printed = toolchain_facts(None, rules or load_rulebase(), toolchain)
+    paths = [Path(model) for model in (float_model, quantized_model) if isinstance(model, str | Path)]
+    if len(paths) == 2 and any(map(_is_checkpoint, paths)):
+        case = collect_weights(*paths, threads=threads, progress=progress)
     else:
         progress("static", 0, None)
         models = open_files(float_model, quantized_model)
-        case = collect(models, version=quantmedic.__version__, threads=threads)
-    extras = Extras(search=told.search, settings=told.settings)
+        case = collect(models, version=VERSION, threads=threads)
+    extras = Extras(search=printed.search, settings=printed.settings)
     case = with_files(replace(case, record=extras.added_to(case.record)), sources)
-    return case if told.notice is None else noted(case, told.notice)
+    return case if printed.notice is None else with_notice(case, printed.notice)
 
 
-def _is_checkpoint(model: Any) -> bool:
+def _is_checkpoint(path: Path) -> bool:
     """A ``.safetensors`` file, or a folder."""
-    return isinstance(model, str | Path) and (Path(model).suffix == ".safetensors" or Path(model).is_dir())
+    return path.suffix == ".safetensors" or path.is_dir()

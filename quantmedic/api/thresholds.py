@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+import yaml
 
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import RuleError
@@ -43,12 +44,12 @@ def apply_thresholds(base: RuleBase, file: Path | None, options: Sequence[str]) 
         if not isinstance(values, dict):
             raise RuleError("a threshold file holds one mapping of names to numbers", where=str(file))
         base = base.with_thresholds(translate(values), str(file.name))
-    return base.with_thresholds(translate(dict(_option(text) for text in options)), "command line")
+    return base.with_thresholds(translate(dict(_parse_threshold(text) for text in options)), "command line")
 
 
-def translate(values: Mapping[str, Any]) -> dict[str, Any]:
+def translate(values: Mapping[str, object]) -> dict[str, object]:
     """Our threshold names for a mapping that may use XQuant's."""
-    translated: dict[str, Any] = {}
+    translated: dict[str, object] = {}
     for name, value in values.items():
         if name == "threshold_quantize_error":
             translated |= _quantize_errors(value)
@@ -57,7 +58,7 @@ def translate(values: Mapping[str, Any]) -> dict[str, Any]:
     return translated
 
 
-def _quantize_errors(value: Any) -> dict[str, float]:
+def _quantize_errors(value: object) -> dict[str, float]:
     if not isinstance(value, Mapping):
         raise RuleError("threshold_quantize_error is a mapping with the keys mse, cs, sqnr", where=repr(value))
     translated: dict[str, float] = {}
@@ -70,9 +71,7 @@ def _quantize_errors(value: Any) -> dict[str, float]:
     return translated
 
 
-def _option(text: str) -> tuple[str, Any]:
-    import yaml
-
+def _parse_threshold(text: str) -> tuple[str, object]:
     name, equals, value = text.partition("=")
     if not equals:
         raise RuleError(f"a threshold is NAME=VALUE, not {text!r}", where="--threshold")

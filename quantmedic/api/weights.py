@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import quantmedic
-from quantmedic.api.diagnose import FORMATS, judge, load_rulebase, write_report
+from quantmedic.api.judging import judge
+from quantmedic.api.report import FORMATS, write_report
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.version import VERSION
 
 
 def compare_weights(
@@ -63,8 +66,6 @@ def collect_weights(
     Raises:
         ModelError: A checkpoint cannot be read, or they do not belong together.
     """
-    from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
-
     return collect_checkpoints(
-        Path(float_weights), Path(quantized_weights), version=quantmedic.__version__, threads=threads, progress=progress
+        Path(float_weights), Path(quantized_weights), version=VERSION, threads=threads, progress=progress
     )

@@ -225,7 +225,7 @@ def _show(diagnosis: "Diagnosis", form: str, quiet: bool, verbose: bool, rules: 
 
 
 def _printed(diagnosis: "Diagnosis", form: str, rules: Any) -> str:
-    from quantmedic.api.diagnose import load_manuals
+    from quantmedic.api.rulebase import load_manuals
     from quantmedic.reports.machines.comment import render_comment
     from quantmedic.reports.machines.json import render_json
     from quantmedic.reports.machines.junit import render_junit

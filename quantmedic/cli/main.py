@@ -400,7 +400,7 @@ def show(case: Path, limit: int, layer: str | None, data_sets: bool, csv_file: s
       quantmedic show report/quantmedic.case --table all --csv layers.csv
     """
     from quantmedic import load_case
-    from quantmedic.api.diagnose import inspect
+    from quantmedic.api.judging import inspect
     from quantmedic.reports.terminal import show as tables
     from quantmedic.reports.terminal.console import terminal_text
 

@@ -243,7 +243,7 @@ def parse_trials(options: dict[str, Any]) -> dict[str, Any]:
     wanted, budget, fixed = options.pop("prove"), options.pop("budget"), options.pop("write_fixed", None)
     if budget is not None and not wanted and fixed is None:
         raise click.UsageError("--budget is the time for --prove, which is missing")
-    from quantmedic.api.diagnose import DEFAULT_BUDGET
+    from quantmedic.api.options import DEFAULT_BUDGET
 
     return {"prove": budget or DEFAULT_BUDGET if wanted or fixed is not None else None, "write_fixed": fixed}
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from builders import onnx_models
 
-from quantmedic.api.diagnose import collect, load_rulebase
+from quantmedic import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.formulas.derive import derive
 

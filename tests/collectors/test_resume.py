@@ -189,14 +189,14 @@ def test_more_threads_than_lanes_change_no_bit(wholes, name, tmp_path):
 def test_every_checkpoint_is_a_case_to_go_on_from(wholes, name, tmp_path, monkeypatch):
     """What is on the disk when the process is killed: the pass goes on from there to the same end."""
     scene, path = wholes(name)
-    save, kept = quantmedic.api.diagnose.save_case, []
+    save, kept = quantmedic.api.collect.save_case, []
 
     def keep(case: Case, target: Path) -> None:
         save(case, target)
         kept.append(shutil.copy(target, tmp_path / f"{len(kept)}.case"))
 
     monkeypatch.setattr(from_onnx, "CHECKPOINT_SECONDS", 0.0)  # after every batch
-    monkeypatch.setattr(quantmedic.api.diagnose, "save_case", keep)
+    monkeypatch.setattr(quantmedic.api.collect, "save_case", keep)
     case = scene.collect(checkpoint=tmp_path / "c.case")
     monkeypatch.undo()
     assert_identical(case, path, tmp_path)
@@ -502,7 +502,7 @@ def test_ctrl_c_while_remedies_are_simulated_keeps_all_that_was_measured(tmp_pat
 def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c, tmp_path, monkeypatch):
     """Nothing on the disk is as good as something consistent."""
     scene, _ = wholes("one set")
-    read, save, calls = onnx_view.View.read, quantmedic.api.diagnose.save_case, []
+    read, save, calls = onnx_view.View.read, quantmedic.api.collect.save_case, []
 
     def slow_read(view: Any, batch: Any) -> Any:
         calls.append(None)
@@ -519,7 +519,7 @@ def test_a_second_ctrl_c_does_not_write_a_case_that_still_changes(wholes, ctrl_c
         save(case, path)
 
     monkeypatch.setattr(onnx_view.View, "read", slow_read)
-    monkeypatch.setattr(quantmedic.api.diagnose, "save_case", slow_save)
+    monkeypatch.setattr(quantmedic.api.collect, "save_case", slow_save)
     with pytest.raises(KeyboardInterrupt):
         scene.collect(checkpoint=tmp_path / "c.case")
     time.sleep(0.8)

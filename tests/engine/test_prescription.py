@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quantmedic.api.diagnose import load_manuals, load_rulebase
+from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
 from quantmedic.engine.contract.causes import CauseReport

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.formulas import change
 from quantmedic.engine.rules.remedy_kinds import (
     BOUNDS,

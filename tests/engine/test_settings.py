@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.remedies import Advice, Withheld
 from quantmedic.engine.diagnosis.advice import advise

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import ModelFacts, SettingsFacts
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.toolchain import choose, named

@@ -11,7 +11,7 @@ mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/r
 from model_compression_toolkit.logger import Logger  # noqa: E402
 
 import quantmedic  # noqa: E402
-from quantmedic.api.diagnose import judge, load_case, load_rulebase, save_case  # noqa: E402
+from quantmedic import judge, load_case, load_rulebase, save_case  # noqa: E402
 from quantmedic.collectors.from_settings.mct_log import read_mct_log  # noqa: E402
 from quantmedic.engine.diagnosis.advice import advise  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import render_snippets  # noqa: E402

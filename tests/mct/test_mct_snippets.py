@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
 
-from quantmedic.api.diagnose import load_rulebase  # noqa: E402
+from quantmedic.api.rulebase import load_rulebase  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
 from quantmedic.engine.rules.options import write  # noqa: E402
 

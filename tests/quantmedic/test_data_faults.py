@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
 
 import quantmedic
-from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.demo import patient
 from quantmedic.engine.contract.diagnosis import Diagnosis
 

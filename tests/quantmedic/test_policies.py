@@ -15,7 +15,7 @@ from builders.toml_styles import Writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.errors import PolicyError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
 from quantmedic.store.policies import LARGEST, apply_policy, find_policy, load_policy, policy_folders

@@ -339,7 +339,7 @@ def test_in_a_graph_worse_is_up_and_the_degraded_are_circled(judged: Diagnosis) 
 
 def test_histograms_are_called_as_their_layers(judged: Diagnosis, case: Case) -> None:
     facts = derive(case, quantmedic.load_rulebase())
-    shown = next(h for tensor in facts.tensors if (h := quantmedic.api.diagnose.display_histogram(case, tensor)))
+    shown = next(h for tensor in facts.tensors if (h := quantmedic.api.judging.display_histogram(case, tensor)))
     names = ("conv1", "../conv1", "..\\conv1", "层", "conv1")
     histograms = tuple(shown.model_copy(update={"layer": name}) for name in names)
     found = words.outlier_graphs(judged.model_copy(update={"histograms": histograms}))

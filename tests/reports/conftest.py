@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders.gates import hostile_check, regression
 
-from quantmedic.api.diagnose import load_rulebase
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import (
     CaseFacts,
     ClippingFacts,

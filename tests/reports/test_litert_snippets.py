@@ -9,7 +9,7 @@ import pytest
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_quantizer import quantizer, recipe
 
-from quantmedic.api.diagnose import collect, load_rulebase
+from quantmedic import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prescription import complete_code

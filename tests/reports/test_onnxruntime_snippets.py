@@ -13,7 +13,7 @@ from builders import onnx_models
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from quantmedic.api.diagnose import collect, judge, load_rulebase
+from quantmedic import collect, judge, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from builders.gates import accepted, regression, unmeasured
 
-from quantmedic.api.diagnose import load_manuals, load_rulebase
+from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.contract.check import CheckReport, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError

@@ -1,0 +1,365 @@
+"""Two models measured on data: every tensor, once."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from quantmedic.api.cases import load_case, save_case, with_notice
+from quantmedic.api.imports import read_sources, with_files
+from quantmedic.api.opening import default_metric, open_pair
+from quantmedic.api.options import (
+    CheckpointOptions,
+    CollectOptions,
+    DataOptions,
+    DataSource,
+    MeasuringMode,
+    MeasuringOptions,
+    ModelSource,
+    OutputSource,
+    ProofOptions,
+    ReferenceOptions,
+    Stages,
+    ToolchainOptions,
+)
+from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.api.toolchain import toolchain_facts
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import load_metric
+from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.from_onnx.file import save_model
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.collect import Extras, Interrupted
+from quantmedic.collectors.measure.collect import collect as measure
+from quantmedic.collectors.measure.given_outputs import OPTIONS, References
+from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.stages import Stage, open_stages
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError, QuantmedicError
+from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.version import VERSION
+
+
+def collect(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    *,
+    representative: DataSource | None = None,
+    validation: DataSource | None = None,
+    rules: RuleBase | None = None,
+    labels: str | Path | None = None,
+    metric: str | None = None,
+    metric_direction: str | None = None,
+    metric_output: str | None = None,
+    preprocessing: Mapping[Role, Preprocessing] | None = None,
+    samples: int | None = None,
+    batch_size: int | None = None,
+    mode: MeasuringMode = "exact",
+    threads: int | None = None,
+    operator_error: bool = False,
+    step_error: bool = False,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: Progress = no_progress,
+    reference_outputs: OutputSource | None = None,
+    device_outputs: OutputSource | None = None,
+    expected_float_metric: float | None = None,
+    stages: Stages = (),
+    toolchain_logs: Sequence[str | Path] = (),
+    prove: float | None = None,
+    write_fixed: str | Path | None = None,
+    mapping: Mapping[str, str] | None = None,
+    memory: int | None = None,
+    core_config: object | None = None,
+    mct_log: str | Path | None = None,
+    settings_files: Sequence[str | Path] = (),
+    thumbnails: bool = True,
+    profile: bool = False,
+) -> Case:
+    """Run both models over the data and measure every tensor, once.
+
+    Where the quantized model is harmed, the remedies of what the rules suspect are simulated on some samples, so that
+    the case tells what each of them recovers.
+
+    Args:
+        float_model: See ``diagnose``.
+        quantized_model: See ``diagnose``; neither model is changed.
+        representative: See ``diagnose``.
+        validation: See ``diagnose``.
+        rules: Rules that decide which remedies are simulated, and whose ``logs.yaml`` tells how toolchains word things;
+            the built-in ones by default.
+        labels: Labels of the validation data, where they are not part of it.
+        metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
+        metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
+        metric_output: Output that a built-in metric reads; the first by default.
+        preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
+        samples: At most this many samples of each set.
+        batch_size: Samples per run; as many as suit the processor's cache by default.
+        mode: ``exact`` measures every tensor on every sample; ``fast`` exposes a part of the tensors at a time and
+            measures each on a random slice of at least 32 samples, at little more than the cost of inference.
+        threads: Processor threads to use; all cores by default.
+        operator_error: Also measure each quantized operator on float inputs, which costs one more run.
+        step_error: Also measure each quantized operator against the float one where both are fed with what the deployed
+            model computed before them, as LiteRT's QuantizationDebugger does; costs one more run.
+        seed: Seed of the intervals that are bootstrapped over samples.
+        checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
+        resume: Go on with the unfinished case in ``checkpoint``, if there is one.
+        progress: Called with the data set's role, the samples done and their number where known.
+        reference_outputs: Outputs of the training framework's model on the validation data, in their order: ``.npz``,
+            ``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.
+        device_outputs: Outputs of the device on the validation data, in the same forms.
+        expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
+        stages: Models between float and quantized in the order of the toolchain, by name.
+        toolchain_logs: What the toolchain printed, as text files.
+        prove: Seconds for carrying out the remedies of what is suspected on copies of the quantized model: what they
+            recover there is measured, on samples that they were not fitted on. None tries nothing.
+        write_fixed: Where to write the quantized model with all proven remedies; implies ``prove``.
+        mapping: Of torch modules, float layers with their quantized counterparts by name, where structure and names
+            leave open what belongs together.
+        memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
+            fit, and both modules run once for each such group.
+        core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
+        mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
+            missing or belongs to another model is said in a notice.
+        settings_files: What the toolchain was told or left behind, in any of the formats that ``import_files`` reads:
+            settings, recorded thresholds and reported figures, matched by name.
+        thumbnails: Keep small versions of a few samples where they are images, for reports to show.
+        profile: Also measure how long a run of each model takes, and each operator of a quantized ONNX model. Times
+            differ from run to run, so two cases of one input are no longer equal.
+
+    Raises:
+        OutputError: The repaired model cannot be written there.
+        DataError: A data set does not fit the model, or none was given.
+        ModelError: A model cannot be read, or the two do not belong together.
+        CaseError: The case to resume was measured with other models, data or options.
+        collectors.from_onnx.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
+    """
+    options = CollectOptions(
+        data=DataOptions(
+            representative=representative,
+            validation=validation,
+            labels=labels,
+            samples=samples,
+            preprocessing=preprocessing or {},
+            metric=metric,
+            metric_direction=metric_direction,
+            metric_output=metric_output,
+        ),
+        measuring=MeasuringOptions(
+            mode=mode,
+            batch_size=batch_size,
+            threads=threads,
+            seed=seed,
+            memory=memory,
+            operator_error=operator_error,
+            step_error=step_error,
+            thumbnails=thumbnails,
+            profile=profile,
+        ),
+        references=ReferenceOptions(
+            reference_outputs=reference_outputs,
+            device_outputs=device_outputs,
+            expected_float_metric=expected_float_metric,
+            stages=stages,
+        ),
+        toolchain=ToolchainOptions(
+            toolchain_logs=toolchain_logs, mct_log=mct_log, settings_files=settings_files, core_config=core_config
+        ),
+        proof=ProofOptions(prove=prove, write_fixed=write_fixed),
+        saving=CheckpointOptions(checkpoint=checkpoint, resume=resume),
+        mapping=mapping,
+    )
+    return collect_pair(float_model, quantized_model, options, rules=rules, progress=progress)
+
+
+def collect_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    *,
+    rules: RuleBase | None = None,
+    progress: Progress = no_progress,
+) -> Case:
+    """``collect`` with its options in groups; see there."""
+    data, measuring, proof = options.data, options.measuring, options.proof
+    if not data.sources:
+        raise DataError(
+            "no data was given",
+            help="pass the calibration data with --representative, the evaluation data with --validation, or both",
+        )
+    if proof.write_fixed is not None:
+        require_writable_repair(Path(proof.write_fixed), (float_model, quantized_model))
+    base = rules or load_rulebase()
+    models, datasets = open_pair(
+        float_model,
+        quantized_model,
+        data.sources,
+        preprocessing=data.preprocessing,
+        labels=data.labels,
+        mapping=options.mapping,
+    )
+    with models.as_deployed():
+        metric = data.metric or default_metric(datasets.values())
+    extras = _open_references(models, datasets, data.samples, options.references)
+    printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
+    sources = read_sources(options.toolchain.settings_files)
+    extras = replace(
+        extras,
+        search=printed.search,
+        settings=printed.settings,
+        stages=_open_stages(options.references.stages, models),
+        expected_float_metric=_expected_metric(options.references.expected_float_metric, metric, datasets.values()),
+    )
+    measurement = Measurement(
+        models=models,
+        datasets=datasets,
+        metric=load_metric(metric, data.metric_direction, output=data.metric_output) if metric else None,
+        options=_observer_options(data, measuring),
+        base=base,
+        progress=progress,
+    )
+    if measuring.memory is not None:
+        models.bound(measuring.memory // measurement.options.lanes)
+    with models.as_deployed():
+        case = _measure(measurement, extras, options.saving)
+        case = with_files(_with_preprocessing(case, data.preprocessing), sources)
+        if printed.notice is not None:
+            case = with_notice(case, printed.notice)
+        try:
+            if measuring.profile:
+                case = _with_latency(case, measurement)
+            case = simulate_remedies(case, measurement)
+        except KeyboardInterrupt:
+            # All samples are measured: what is lost is only what remedies recover.
+            _save_checkpoint(case, options.saving)
+            raise Interrupted(case) from None
+        if proof.budget is None:
+            return case
+        return _write_repair(prove_remedies(case, measurement, proof.budget), proof.write_fixed)
+
+
+def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options:
+    return Options(
+        samples=data.samples,
+        batch_size=measuring.batch_size,
+        threads=measuring.threads or available_threads(),
+        operator_error=measuring.operator_error,
+        seed=measuring.seed,
+        mode=measuring.mode,
+        thumbnails=measuring.thumbnails,
+        step_error=measuring.step_error,
+    )
+
+
+def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions) -> Case:
+    return measure(
+        measurement.models,
+        measurement.datasets,
+        options=measurement.options,
+        version=VERSION,
+        metric=measurement.metric,
+        progress=measurement.progress,
+        resume=_unfinished_case(saving),
+        checkpoint=lambda case: _save_checkpoint(case, saving),
+        extras=extras,
+    )
+
+
+def _unfinished_case(saving: CheckpointOptions) -> Case | None:
+    """The case to continue, if there is one."""
+    if not saving.resume or saving.checkpoint is None or not Path(saving.checkpoint).exists():
+        return None
+    return load_case(saving.checkpoint)
+
+
+def _save_checkpoint(case: Case, saving: CheckpointOptions) -> None:
+    if saving.checkpoint is not None:
+        save_case(case, saving.checkpoint)
+
+
+def _write_repair(proof: Proof, path: str | Path | None) -> Case:
+    """The case of the trials; the repaired model is written to ``path``."""
+    if path is None:
+        return proof.case
+    if proof.fixed is None:
+        return with_notice(proof.case, f"no remedy was proven, so {Path(path).name} was not written")
+    save_model(proof.fixed, Path(path))
+    return proof.case
+
+
+def _open_references(
+    models: Models, datasets: Mapping[Role, Dataset], samples: int | None, references: ReferenceOptions
+) -> Extras:
+    """Outputs that were computed elsewhere, opened."""
+    sources = {"reference": references.reference_outputs, "device": references.device_outputs}
+    given = {kind: source for kind, source in sources.items() if source is not None}
+    validation = datasets.get("validation")
+    if not given:
+        return Extras()
+    if validation is None:
+        raise DataError(
+            "outputs were given without the inputs that they belong to",
+            where=", ".join(OPTIONS[kind] for kind in given),
+            help="pass these inputs with --validation",
+        )
+    return Extras({kind: References(s, kind, models, validation.samples, samples) for kind, s in given.items()})
+
+
+def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
+    pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
+    return open_stages(pairs, models.float_graph) if pairs else ()
+
+
+def _expected_metric(value: float | None, metric: str | None, datasets: Iterable[Dataset]) -> float | None:
+    """The float metric that the user expects, shares as a share."""
+    if value is None:
+        return None
+    if metric is None or not any(dataset.labelled for dataset in datasets):
+        raise DataError(
+            "the expected float metric cannot be compared: none is measured",
+            where=f"--expected-float-metric {value:g}",
+            help="pass --labels (or labels in the .npz of --validation) and --metric",
+        )
+    share = value / 100 if metric in ("top1", "top5") and value > 1 else value
+    if not math.isfinite(value) or (metric in ("top1", "top5") and not 0 <= share <= 1):
+        raise DataError(
+            f"the expected float metric is not a valid {metric}",
+            where=f"--expected-float-metric {value:g}",
+            help="give a share such as 0.76, or percent such as 76.1",
+        )
+    return share
+
+
+def _with_preprocessing(case: Case, preprocessing: Mapping[Role, Preprocessing]) -> Case:
+    """The case with what was declared for the data that were read."""
+    declared = {
+        # As a case file gives it back, which knows lists and no tuples.
+        role: {k: list(v) if isinstance(v, tuple) else v for k, v in vars(preprocessing[role]).items() if v is not None}
+        for role in case.record.datasets
+        if role in preprocessing
+    }
+    run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
+    return replace(case, record=case.record.model_copy(update={"run": run}))
+
+
+def _with_latency(case: Case, measurement: Measurement) -> Case:
+    """The case with the time of one run of both models on their first sample, and of each operator."""
+    measurement.progress("latency", 0, None)
+    dataset = measurement.datasets[main_role(case)]
+    try:
+        latency = measurement.models.profile(next(dataset.batches(1)), measurement.options.threads)
+    except QuantmedicError as error:
+        return with_notice(case, f"latency was not measured: {error.message}")
+    times = latency.times or {}
+    record = case.record
+    changes = {
+        "model": record.model.model_copy(update={**latency.facts, "kernels": latency.kernels}),
+        "operators": tuple(op.model_copy(update={"time_ms": times.get(op.index)}) for op in record.operators),
+    }
+    return replace(case, record=record.model_copy(update=changes))

@@ -1,0 +1,116 @@
+"""A measured case, judged: neither models nor data are needed."""
+
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
+from quantmedic.engine.diagnosis.inspection import Inspection
+from quantmedic.engine.diagnosis.prescription import prescribe
+from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
+from quantmedic.engine.diagnosis.repair import facts_after
+from quantmedic.engine.diagnosis.suspects import repairs_of
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.tensor_histogram import display_histogram
+from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.toolchain import named
+from quantmedic.version import VERSION
+
+
+def judge(
+    case: Case | Inspection,
+    rules: RuleBase | None = None,
+    *,
+    previous: Case | None = None,
+    toolchain: str | None = None,
+) -> Diagnosis:
+    """Judge a measured case; needs neither models nor data.
+
+    Args:
+        case: What was measured; opened by ``inspect``, its facts are not derived once more.
+        rules: Rules and thresholds; the built-in ones by default.
+        previous: The case before a remedy was applied, of the same float model.
+        toolchain: See ``diagnose``.
+
+    Raises:
+        CaseError: The previous case is of another float model.
+        RuleError: No toolchain has that name.
+    """
+    base = rules or load_rulebase()
+    check_toolchain(toolchain, base)
+    opened = inspect_under(case, base)
+    case, facts = opened.case, opened.facts
+    if previous is not None:
+        refuse_other_float(previous.record, case.record)
+    diagnosis = make_diagnosis(
+        base,
+        facts,
+        repairs=lambda findings: repairs_of(findings, base, case, facts),
+        repair=lambda change, outcome: facts_after(case, facts, base, change, outcome),
+        simulation=case.record.simulation,
+        proof=case.record.proof,
+        provenance=Provenance(
+            version=VERSION,
+            warnings=tuple(_warnings(case)),
+            imports=case.record.imports,
+            run=_run_record(case),
+        ),
+        histogram=lambda tensor: display_histogram(case, tensor),
+        previous=_compare_previous(previous, case, base) if previous is not None else None,
+    )
+    return prescribe(diagnosis, base, toolchain)
+
+
+def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:
+    """A case opened for looking: facts of every layer, distributions, channels, the graph."""
+    base = rules or load_rulebase()
+    return Inspection(case, derive(case, base), base)
+
+
+def inspect_under(case: Case | Inspection, base: RuleBase) -> Inspection:
+    """The case opened under these rules, whose thresholds its facts depend on."""
+    if isinstance(case, Case):
+        return inspect(case, base)
+    return case if case.base is base else inspect(case.case, base)
+
+
+def check_toolchain(asked: str | None, base: RuleBase) -> None:
+    """Refuse an unknown name before anything is measured."""
+    if asked is not None:
+        named(asked, base.toolchains)
+
+
+def _compare_previous(previous: Case, case: Case, base: RuleBase) -> PreviousCase:
+    """The previous case, judged by the rules in force now."""
+    return previous_case(previous, case, derive(previous, base), judge(previous, base).causes)
+
+
+def _warnings(case: Case) -> list[str]:
+    record = case.record
+    warnings = list(record.notices)
+    if record.unmatched:
+        shown = ", ".join(record.unmatched[:5])
+        more = f" and {len(record.unmatched) - 5} more" if len(record.unmatched) > 5 else ""
+        warnings.append(
+            f"{len(record.unmatched)} operators have no twin in the float model and are not measured: {shown}{more}"
+        )
+    warnings += [
+        f"the {role} data was not read to its end: {d.seen} samples"
+        for role, d in record.datasets.items()
+        if not d.complete
+    ]
+    return warnings
+
+
+def _run_record(case: Case) -> dict[str, object]:
+    """How the case was measured, for the report."""
+    record = case.record
+    data = {
+        role: {
+            "origin": d.origin,
+            "samples": d.seen,
+            "labelled": d.labelled,
+            "samples_sha256": case.samples_sha256(role),
+        }
+        for role, d in record.datasets.items()
+    }
+    return {**record.run, "metric": record.metric, "data": data, "unmatched": list(record.unmatched)}

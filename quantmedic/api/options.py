@@ -1,0 +1,169 @@
+"""Option groups: what a user may set for a run. The public functions and the command line share them.
+
+Nothing here is slow to import, so that the command line can build the groups before it loads a runtime.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from quantmedic.collectors.data.progress import Progress
+from quantmedic.engine.case.facts import Role
+
+if TYPE_CHECKING:
+    from quantmedic.collectors.data.preprocessing import Preprocessing
+
+#: Path of a model file, ``module:function`` that returns a model, or a ``torch.nn.Module``.
+ModelSource = object
+#: Path of an ``.npz`` file or a folder, ``module:function``, an array, a mapping of input names to arrays, or batches.
+DataSource = object
+#: Path of an ``.npz`` or ``.npy`` file, an array, or a mapping of output names to arrays.
+OutputSource = object
+#: How much of each tensor is measured.
+MeasuringMode = Literal["exact", "fast"]
+#: Models on the way from float to quantized by name, in the order of the toolchain.
+Stages = Mapping[str, str | Path] | Sequence[tuple[str, str | Path]]
+#: Seconds for trials of remedies.
+DEFAULT_BUDGET = 60.0
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The data that both models are run on, and the metric that their outputs are judged by."""
+
+    representative: DataSource | None = None
+    validation: DataSource | None = None
+    labels: str | Path | None = None
+    samples: int | None = None
+    preprocessing: "Mapping[Role, Preprocessing]" = field(default_factory=dict)
+    metric: str | None = None
+    metric_direction: str | None = None
+    metric_output: str | None = None
+
+    @property
+    def sources(self) -> dict[Role, DataSource]:
+        """The data sets that were given, by role."""
+        sources: dict[Role, DataSource] = {}
+        if self.representative is not None:
+            sources["representative"] = self.representative
+        if self.validation is not None:
+            sources["validation"] = self.validation
+        return sources
+
+
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """How models are run and what is measured."""
+
+    mode: MeasuringMode = "exact"
+    batch_size: int | None = None
+    threads: int | None = None
+    seed: int = 0
+    memory: int | None = None
+    operator_error: bool = False
+    step_error: bool = False
+    thumbnails: bool = True
+    profile: bool = False
+
+
+@dataclass(frozen=True)
+class ReferenceOptions:
+    """What is known from elsewhere: outputs of the training framework and the device, models in between."""
+
+    reference_outputs: OutputSource | None = None
+    device_outputs: OutputSource | None = None
+    expected_float_metric: float | None = None
+    stages: Stages = ()
+
+
+@dataclass(frozen=True)
+class ToolchainOptions:
+    """What the toolchain was configured with and what it printed."""
+
+    toolchain_logs: Sequence[str | Path] = ()
+    mct_log: str | Path | None = None
+    settings_files: Sequence[str | Path] = ()
+    core_config: object | None = None
+
+
+@dataclass(frozen=True)
+class ProofOptions:
+    """Trials of remedies on copies of the quantized model; ``prove`` is their time in seconds."""
+
+    prove: float | None = None
+    write_fixed: str | Path | None = None
+
+    @property
+    def budget(self) -> float | None:
+        """Seconds for the trials; None where none are wanted."""
+        if self.prove is None and self.write_fixed is not None:
+            return DEFAULT_BUDGET
+        return self.prove
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """The file that unfinished work is kept in, and whether to continue from it."""
+
+    checkpoint: str | Path | None = None
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """The user's rules and thresholds, and which rules are judged."""
+
+    folders: Sequence[str | Path] = ()
+    select: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    thresholds: Sequence[str] = ()
+    threshold_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """All groups of one measurement."""
+
+    data: DataOptions = DataOptions()
+    measuring: MeasuringOptions = MeasuringOptions()
+    references: ReferenceOptions = ReferenceOptions()
+    toolchain: ToolchainOptions = ToolchainOptions()
+    proof: ProofOptions = ProofOptions()
+    saving: CheckpointOptions = CheckpointOptions()
+    #: Of torch modules: float layers with their quantized counterparts by name.
+    mapping: Mapping[str, str] | None = None
+
+
+class CollectArguments(TypedDict, total=False):
+    """The keyword arguments that ``diagnose`` passes to ``collect``."""
+
+    labels: str | Path | None
+    metric: str | None
+    metric_direction: str | None
+    metric_output: str | None
+    preprocessing: "Mapping[Role, Preprocessing] | None"
+    samples: int | None
+    batch_size: int | None
+    mode: MeasuringMode
+    threads: int | None
+    operator_error: bool
+    step_error: bool
+    seed: int
+    checkpoint: str | Path | None
+    resume: bool
+    progress: Progress
+    reference_outputs: OutputSource | None
+    device_outputs: OutputSource | None
+    expected_float_metric: float | None
+    stages: Stages
+    toolchain_logs: Sequence[str | Path]
+    prove: float | None
+    write_fixed: str | Path | None
+    mapping: Mapping[str, str] | None
+    memory: int | None
+    core_config: object | None
+    mct_log: str | Path | None
+    settings_files: Sequence[str | Path]
+    thumbnails: bool
+    profile: bool

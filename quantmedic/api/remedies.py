@@ -1,0 +1,132 @@
+"""What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quantmedic.api.cases import with_notice
+from quantmedic.api.judging import judge
+from quantmedic.api.opening import is_litert
+from quantmedic.api.options import ModelSource
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.data.progress import Progress
+from quantmedic.collectors.from_onnx.file import require_writable
+from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.simulation import Simulation
+from quantmedic.engine.case.facts import CaseFacts, Role
+from quantmedic.engine.case.records import Case, RunRecord
+from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repairs_of, simulate, suspects_of
+from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
+from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.rules.evaluate import evaluate
+from quantmedic.engine.rules.remedy_kinds import HALVES
+from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.trials.prove import prove
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Two opened models with their data, and how they are measured and judged."""
+
+    models: Models
+    datasets: Mapping[Role, Dataset]
+    metric: Metric | None
+    options: Options
+    base: RuleBase
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A case with its trials, and the model with all proven remedies."""
+
+    case: Case
+    fixed: Any = None  # in the form of its front end, which also writes it
+
+
+def simulate_remedies(case: Case, measurement: Measurement) -> Case:
+    """The case with simulated runs of the remedies of what is suspected; a healthy model needs none."""
+    facts = derive(case, measurement.base)
+    if not facts.model.harmed:
+        return case
+    suspects = _suspects(case, facts, measurement.base)
+    role = main_role(case)
+    done = 0
+    try:
+        simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
+
+        def run(change: Change) -> RunRecord:
+            nonlocal done
+            done += 1
+            measurement.progress("remedies", done, None)
+            return simulation.run(change)
+
+        runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
+    except QuantmedicError as error:
+        return with_notice(case, f"what remedies recover was not simulated: {error.message}")
+    return replace(case, record=case.record.model_copy(update={"simulation": runs}))
+
+
+def prove_remedies(case: Case, measurement: Measurement, budget: float) -> Proof:
+    """What remedies recover on copies of the quantized model, in ``budget`` seconds; a healthy model needs none."""
+    base = measurement.base
+    facts = derive(case, base)
+    if not facts.model.harmed:
+        return Proof(with_notice(case, "no remedy was tried: the outputs of both models agree"))
+    ranked = [cause.cause for cause in judge(case, base).causes]
+    suspects = [suspect for suspect in _suspects(case, facts, base) if suspect.cause in ranked]
+    suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
+    try:
+        copies = measurement.models.editable()
+        proven = prove(
+            copies,
+            case,
+            base,
+            suspects,
+            measurement.datasets,
+            options=measurement.options,
+            metric=measurement.metric,
+            budget=budget,
+            progress=measurement.progress,
+        )
+    except QuantmedicError as error:
+        reason = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
+        return Proof(with_notice(case, f"no remedy was tried: {reason}"))
+    record = case.record.model_copy(update={"proof": proven.record, "notices": (*case.record.notices, *copies.notices)})
+    return Proof(replace(case, record=record), proven.fixed)
+
+
+def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:
+    return suspects_of(evaluate(base, facts), lambda findings: repairs_of(findings, base, case, facts))
+
+
+def require_writable_repair(path: Path, models: Iterable[ModelSource]) -> None:
+    """Refuse a place for the repaired model before anything is measured.
+
+    Raises:
+        DataError: Models of this kind are not repaired.
+        OutputError: The file cannot be written, or it is one of the user's models.
+    """
+    paths = []
+    for model in models:
+        if not isinstance(model, str | Path):
+            raise DataError(
+                "a repaired torch module is not written",
+                where=str(path),
+                help="leave write_fixed out: the report's prescription holds the configuration to quantize again with",
+            )
+        paths.append(Path(model))
+    if any(is_litert(model) for model in paths):
+        raise DataError(
+            "a repaired LiteRT model is not written",
+            where=str(path),
+            help="leave --write-fixed out: the report's prescription holds the configuration to quantize again with",
+        )
+    if path.resolve() in [model.resolve() for model in paths]:
+        raise OutputError("the repaired model would replace one of yours", where=str(path), help="name another file")
+    require_writable(path)

@@ -1,0 +1,45 @@
+"""The rules in force and their manual pages: the built-in ones, and the user's beside them."""
+
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+
+from quantmedic.engine.rules.rule import RuleBase, load_rules
+
+
+def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:
+    """The built-in rules, and those of the user's folders beside them.
+
+    Raises:
+        RuleError: A rule cannot be used; names file, line and the nearest known name.
+    """
+    return load_rules([rule_folder(), *(Path(folder) for folder in folders)])
+
+
+def rule_folder() -> Path:
+    """Folder of the built-in rules."""
+    return _data_folder("rules")
+
+
+def load_manuals(rules: RuleBase) -> dict[str, str]:
+    """Manual pages by rule id, general pages as ``general/NAME``; a user's page lies beside its rule.
+
+    A rule without a page gets a short one from its own words.
+    """
+    folder = _data_folder("manuals")
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
+    pages |= {
+        f"general/{path.stem}": path.read_text(encoding="utf-8") for path in sorted((folder / "general").glob("*.md"))
+    }
+    for rule in rules.rules:
+        beside = rule.path.with_suffix(".md") if rule.path is not None else None
+        if beside is not None and beside.is_file():
+            pages[rule.id] = beside.read_text(encoding="utf-8")
+        elif rule.id not in pages:
+            remedies = "\n".join(f"- {rules.remedies[name].title}" for name in rule.remedies)
+            pages[rule.id] = f"# {rule.name} ({rule.id})\n\n{rule.message}\n\n## What to do\n\n{remedies}\n"
+    return pages
+
+
+def _data_folder(name: str) -> Path:
+    return Path(str(files(f"quantmedic.{name}")))
