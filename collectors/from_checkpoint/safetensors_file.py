@@ -292,7 +292,7 @@ def _json_object(path: Path) -> dict[str, object]:
             raise ValueError(f"larger than {_MAX_JSON >> 20} MB")
         found = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
-            raise ValueError("no JSON object")
+            raise ValueError("not a JSON object")
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(
             "not a readable JSON file", where=[str(path), f"cause  {error}"], help="download or write it again"

@@ -8,11 +8,10 @@ ai-edge-quantizer 0.10.0.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.values import flag, number, numbers, table, unknown_keys, whole
+from quantmedic.collectors.from_settings.values import Fields, flag, number, numbers, table, unknown_keys, whole
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import DataError
@@ -30,8 +29,8 @@ TENSOR_KEYS = ("num_bits", "symmetric", "granularity", "dtype", "algorithm_param
 NO_QUANTIZE = "no_quantize"
 TENSORS = ("input_tensors", "intermediate_tensors", "output_tensors")
 _RESULT = re.compile(r"\s*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:\s*\{\s*\"(?:min|max)\"\s*:\s*\[")
-#: What its metrics put for a value that is no number, and for an infinite one.
-_NO_NUMBER, _ENDLESS = 1e-9, 1e9
+#: What its metrics write for NaN, and for an infinite value.
+_NAN, _INFINITE = 1e-9, 1e9
 
 
 def _is_recipe(name: str, text: str) -> bool:
@@ -50,7 +49,7 @@ def _read_recipe(path: Path) -> Imported:
         for key in CONFIG_KEYS[:2]:
             unknown += unknown_keys(table(config.get(key)), TENSOR_KEYS, f"{key}: ")
     general = [step for step in steps if step.get("regex") == ".*" and step.get("operation") == "*"]
-    found: dict[str, Any] = _general(table(general[-1].get("op_config"))) if general else {}
+    found = _general_settings(table(general[-1].get("op_config"))) if general else {}
     left = [step for step in steps if step.get("algorithm_key") == NO_QUANTIZE]
     types = tuple(str(step.get("operation")) for step in left if step.get("regex") == ".*")
     names = tuple(str(step.get("regex")) for step in left if step.get("regex") != ".*")
@@ -59,13 +58,14 @@ def _read_recipe(path: Path) -> Imported:
         for step in steps
         if table(table(step.get("op_config")).get(CONFIG_KEYS[0])).get("num_bits") == 16 and step.get("regex") != ".*"
     )
-    settings = SettingsFacts(**found, float_types=types or None, float_layers=names or None, wide_layers=wide or None)
-    notices = () if general or not settings.model_dump(exclude_none=True) else ("no step is for all operators",)
+    found |= {"float_types": types or None, "float_layers": names or None, "wide_layers": wide or None}
+    settings = SettingsFacts.model_validate(found)
+    notices = () if general or not settings.model_dump(exclude_none=True) else ("no step applies to all operators",)
     return Imported(settings=settings, unknown=tuple(dict.fromkeys(unknown)), notices=notices)
 
 
-def _general(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the step for all operators says of weights and activations."""
+def _general_settings(config: Mapping[str, object]) -> Fields:
+    """Settings of weights and activations in the step for all operators."""
     activation, weight = (table(config.get(key)) for key in CONFIG_KEYS[:2])
     symmetric = [flag(part.get("symmetric")) for part in (activation, weight)]
     granularity = str(weight.get("granularity", "")).rpartition(".")[2]
@@ -94,7 +94,7 @@ def _read_result(path: Path) -> Imported:
         found[name] = RecordedFacts(low=min(lows), high=max(highs))
     if not found:
         raise DataError("the calibration result holds no ranges", where=str(path))
-    notices = (f"{len(left)} tensors have no range that can be read, first {left[0]}",) if left else ()
+    notices = (f"tensors without a readable range: {len(left)}, first {left[0]}",) if left else ()
     return Imported(tensors=found, notices=notices)
 
 
@@ -107,20 +107,20 @@ def _read_comparison(path: Path) -> Imported:
     for signature in table(read_json(path)).values():
         for kind in TENSORS:
             for name, metrics in table(table(signature).get(kind)).items():
-                layers.setdefault(name, _reported(table(metrics)))
+                layers.setdefault(name, _compared_tensor(table(metrics)))
     known = {name: facts for name, facts in layers.items() if facts != ReportedFacts()}
     if not known:
         raise DataError("the comparison holds no errors of tensors", where=str(path))
     return Imported(layers=known)
 
 
-def _reported(metrics: Mapping[str, Any]) -> ReportedFacts:
-    """Its figures in ours: its SNR is a ratio of powers, not in dB."""
+def _compared_tensor(metrics: Mapping[str, object]) -> ReportedFacts:
+    """The errors of one tensor; the file's SNR is a ratio of powers, not in dB."""
     mse, cosine, ratio = (number(metrics.get(key)) for key in ("mse", "cosine_similarity", "snr"))
-    usable = ratio is not None and ratio > 0 and ratio not in (_NO_NUMBER, _ENDLESS)
+    usable = ratio is not None and ratio > 0 and ratio not in (_NAN, _INFINITE)
     return ReportedFacts(
         mse=mse if mse is not None and mse >= 0 else None,
-        cosine=min(cosine, 1.0) if cosine is not None and cosine != _NO_NUMBER else None,
+        cosine=min(cosine, 1.0) if cosine is not None and cosine != _NAN else None,
         sqnr_db=to_decibels(ratio) if usable and ratio is not None else None,
     )
 

@@ -8,7 +8,6 @@ lists, 2.0.0 one list in the words of ONNX's QuantizeLinear. Up to 1.0.0, real =
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
@@ -29,7 +28,7 @@ METHODS = {
 }
 _KEYS = re.compile(r"\"(activation_encodings|param_encodings)\"\s*:\s*[\[{]")
 _DTYPE = re.compile(r"(?P<unsigned>u?)int(?P<bits>\d{1,2})")
-Encodings = Sequence[Mapping[str, Any]]
+Encodings = Sequence[Mapping[str, object]]
 
 
 def _is_encodings(name: str, text: str) -> bool:
@@ -38,33 +37,33 @@ def _is_encodings(name: str, text: str) -> bool:
     return _KEYS.search(text) is not None or ('"encodings"' in text and '"y_scale"' in text)
 
 
-def _read(path: Path) -> Imported:
+def _read_encodings(path: Path) -> Imported:
     content = table(read_json(path))
     parts = [content.get(key) for key in ("activation_encodings", "param_encodings")]
     if "encodings" in content and not any(parts):
-        return _second(content, path)
-    activations, parameters = (dict(_entries(part)) for part in parts)
-    recorded = {name: facts for name, own in activations.items() if (facts := _first(own)) is not None}
+        return _read_version_2(content, path)
+    activations, parameters = (dict(_named_encodings(part)) for part in parts)
+    recorded = {name: facts for name, own in activations.items() if (facts := _widest_channel(own)) is not None}
     floats = [name for name, own in activations.items() if _is_float(own)]
     if not recorded and not floats and not parameters:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
     left = [name for name in activations if name not in recorded and name not in floats]
     args = table(content.get("quantizer_args"))
-    settings = _settings(args, list(activations.values()), list(parameters.values()))
-    notices = [f"{len(parameters)} encodings are of weights and biases, of which only bits and axes are used"]
-    notices += [f"{len(left)} encodings cannot be read, first {left[0]}"] if left else []
+    settings = _shared_settings(args, list(activations.values()), list(parameters.values()))
+    notices = [f"encodings of weights and biases, of which only bits and axes are used: {len(parameters)}"]
+    notices += [f"encodings that cannot be read: {len(left)}, first {left[0]}"] if left else []
     method = settings.calibration_method
     recorded = {name: facts.model_copy(update={"method": method}) for name, facts in recorded.items()}
     return Imported(settings=settings, tensors=recorded, notices=tuple(notices if parameters else notices[1:]))
 
 
-def _entries(part: Any) -> Iterator[tuple[str, Encodings]]:
+def _named_encodings(part: object) -> Iterator[tuple[str, Encodings]]:
     """Encodings by name, of all versions up to 1.0.0."""
     if isinstance(part, list):
         for entry in part:
             name = table(entry).get("name")
             if isinstance(name, str):
-                yield name, list(_unrolled(table(entry)))
+                yield name, list(_channel_encodings(table(entry)))
         return
     for name, entry in table(part).items():
         if isinstance(entry, list):
@@ -74,11 +73,11 @@ def _entries(part: Any) -> Iterator[tuple[str, Encodings]]:
                 yield f"{name}.{side}{place}" if side == "input" or place != "0" else name, [table(own)]
 
 
-def _unrolled(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _channel_encodings(entry: Mapping[str, object]) -> Iterator[Mapping[str, object]]:
     """One dictionary per scale, as versions before 1.0.0 have them."""
-    scales, offsets = (entry.get(key) for key in ("scale", "offset"))
-    scales = scales if isinstance(scales, list) else [scales]
-    offsets = offsets if isinstance(offsets, list) and len(offsets) == len(scales) else [None] * len(scales)
+    scale, offset = entry.get("scale"), entry.get("offset")
+    scales = scale if isinstance(scale, list) else [scale]
+    offsets = offset if isinstance(offset, list) and len(offset) == len(scales) else [None] * len(scales)
     for scale, offset in zip(scales, offsets, strict=True):
         own = {"bitwidth": entry.get("bw"), "dtype": entry.get("dtype"), "is_symmetric": entry.get("is_sym")}
         yield {**own, "scale": scale, "offset": offset}
@@ -88,16 +87,15 @@ def _is_float(encodings: Encodings) -> bool:
     return bool(encodings) and str(encodings[0].get("dtype", "int")).lower() == "float"
 
 
-def _first(encodings: Encodings) -> RecordedFacts | None:
-    """What an encoding of one tensor covers; of several channels the widest, None where it cannot be read."""
-    found = [facts for own in encodings if (facts := _facts(own)) is not None]
+def _widest_channel(encodings: Encodings) -> RecordedFacts | None:
+    """Range of one tensor: of several channels the widest; None where one cannot be read."""
+    found = [facts for own in encodings if (facts := _encoding_facts(own)) is not None]
     if not found or len(found) < len(encodings) or _is_float(encodings):
         return None
-    widest = max(found, key=lambda facts: (facts.high or 0.0) - (facts.low or 0.0))
-    return widest
+    return max(found, key=lambda facts: (facts.high or 0.0) - (facts.low or 0.0))
 
 
-def _facts(own: Mapping[str, Any]) -> RecordedFacts | None:
+def _encoding_facts(own: Mapping[str, object]) -> RecordedFacts | None:
     bits, scale, offset = whole(own.get("bitwidth")), number(own.get("scale")), whole(own.get("offset"))
     low, high, symmetric = number(own.get("min")), number(own.get("max")), flag(own.get("is_symmetric"))
     if bits is None or not 1 < bits <= 32:
@@ -112,7 +110,9 @@ def _facts(own: Mapping[str, Any]) -> RecordedFacts | None:
     return facts if facts.low is not None else None
 
 
-def _settings(args: Mapping[str, Any], activations: list[Encodings], parameters: list[Encodings]) -> SettingsFacts:
+def _shared_settings(
+    args: Mapping[str, object], activations: list[Encodings], parameters: list[Encodings]
+) -> SettingsFacts:
     """What the arguments state, else what all encodings agree on."""
     scheme = str(args.get("quant_scheme", "")).rpartition(".")[2].lower()
     per_channel = flag(args.get("per_channel_quantization"))
@@ -131,8 +131,8 @@ def _settings(args: Mapping[str, Any], activations: list[Encodings], parameters:
     )
 
 
-def _second(content: Mapping[str, Any], path: Path) -> Imported:
-    """Version 2.0.0: one list, in which nothing tells activations from weights but the name."""
+def _read_version_2(content: Mapping[str, object], path: Path) -> Imported:
+    """Version 2.0.0: one list, in which activations and weights differ by their names only."""
     entries = content.get("encodings")
     found, left = {}, []
     for entry in entries if isinstance(entries, list) else []:
@@ -144,11 +144,11 @@ def _second(content: Mapping[str, Any], path: Path) -> Imported:
             left.append(str(name))
     if not found:
         raise DataError("the encodings file holds no encodings that can be read", where=str(path))
-    notices = (f"{len(left)} encodings cannot be read, first {left[0]}",) if left else ()
+    notices = (f"encodings that cannot be read: {len(left)}, first {left[0]}",) if left else ()
     return Imported(tensors=found, notices=notices)
 
 
-def _onnx_facts(own: Mapping[str, Any]) -> RecordedFacts | None:
+def _onnx_facts(own: Mapping[str, object]) -> RecordedFacts | None:
     match = _DTYPE.fullmatch(str(own.get("output_dtype", "")))
     scales = numbers(own.get("y_scale"))
     points = numbers(own.get("y_zero_point", 0) or 0)
@@ -161,4 +161,4 @@ def _onnx_facts(own: Mapping[str, Any]) -> RecordedFacts | None:
     return facts.model_copy(update={"symmetric": all(p == (0 if signed else 2 ** (bits - 1)) for p in points)})
 
 
-FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read),)
+FORMATS = (Format("AIMET encodings", "AIMET", _is_encodings, _read_encodings),)

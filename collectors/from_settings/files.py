@@ -1,8 +1,7 @@
-"""Reading what others wrote: of bounded size, nothing executed, every complaint with its file."""
+"""Foreign files are read here: of bounded size, nothing in them is executed, and every error names the file."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -11,14 +10,14 @@ from quantmedic.engine.errors import DataError
 
 #: Bytes of a file that is read whole.
 MAX_BYTES = 64 << 20
-#: The same of YAML, which takes a minute for so much.
+#: Bytes of a YAML file: reading 64 MB of it would take a minute.
 MAX_YAML_BYTES = 4 << 20
-#: Bytes that tell what kind of file it is.
+#: Bytes from which the format of a file is recognised.
 FIRST_BYTES = 64 << 10
 
 
 def first_text(path: Path) -> str:
-    """The beginning of a file as text; bytes that are none are replaced.
+    """The beginning of a file as text; bytes that are not UTF-8 are replaced.
 
     Raises:
         DataError: It cannot be read.
@@ -52,7 +51,7 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
     """A whole file as text.
 
     Raises:
-        DataError: It cannot be read, has more than ``most`` bytes, or is no text.
+        DataError: It cannot be read, has more than ``most`` bytes, or is not text.
     """
     try:
         return read_bytes(path, most).decode("utf-8-sig")
@@ -60,58 +59,61 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
         raise DataError("the file is not text", where=f"{path}: byte {error.start}") from error
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> object:
     """A JSON file.
 
     Raises:
-        DataError: It cannot be read, or is no JSON; names line and column.
+        DataError: It cannot be read, or is not JSON; the error names line and column.
     """
     try:
-        return json.loads(read_text(path))
+        content: object = json.loads(read_text(path))
+        return content
     except json.JSONDecodeError as error:
-        raise DataError("the file is no JSON", where=f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
+        raise DataError("the file is not JSON", where=f"{path}:{error.lineno}:{error.colno}: {error.msg}") from error
     except RecursionError as error:
         raise DataError("the file is nested too deeply", where=str(path)) from error
 
 
 class _NoAliases(yaml.SafeLoader):
-    """Plain values only; an alias, with which a few lines stand for gigabytes, is refused."""
+    """Reads plain values only. Aliases are refused: with them a few lines stand for gigabytes."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not read", self.peek_event().start_mark)
+            mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # untyped in PyYAML's stubs
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not read", mark)
         return super().compose_node(parent, index)
 
 
-def _pair(loader: yaml.SafeLoader, node: Any) -> tuple[Any, ...]:
+def _construct_tuple(loader: yaml.SafeLoader, node: yaml.SequenceNode) -> tuple[object, ...]:
     return tuple(loader.construct_sequence(node, deep=True))
 
 
 # The one tag of Python that holds no more than plain values: keys of dumped configurations are pairs.
-_NoAliases.add_constructor("tag:yaml.org,2002:python/tuple", _pair)
+_NoAliases.add_constructor("tag:yaml.org,2002:python/tuple", _construct_tuple)
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path) -> object:
     """A YAML file of plain values.
 
     Raises:
-        DataError: It cannot be read, or is no such YAML; names the line.
+        DataError: It cannot be read, or is not such YAML; the error names the line.
     """
     return parse_yaml(read_text(path, MAX_YAML_BYTES), str(path))
 
 
-def parse_yaml(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> object:
     """YAML of plain values; ``where`` is named in errors.
 
     Raises:
-        DataError: It is no such YAML; names the line.
+        DataError: It is not such YAML; the error names the line.
     """
     try:
-        return yaml.load(text, Loader=_NoAliases)
+        content: object = yaml.load(text, Loader=_NoAliases)
+        return content
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
         what = getattr(error, "problem", None) or str(error)
-        raise DataError("the file is no YAML of plain values", where=f"{where}{line}: {what}") from error
+        raise DataError("the file is not YAML of plain values", where=f"{where}{line}: {what}") from error
     except (RecursionError, ValueError) as error:
-        raise DataError("the file is no YAML of plain values", where=f"{where}: {error}") from error
+        raise DataError("the file is not YAML of plain values", where=f"{where}: {error}") from error

@@ -1,4 +1,4 @@
-"""Kinds of files that are known, and which of them a file is."""
+"""Known file formats, and which of them a file has."""
 
 import pkgutil
 from collections.abc import Callable, Mapping
@@ -15,15 +15,15 @@ from quantmedic.engine.errors import DataError
 
 @dataclass(frozen=True)
 class Imported:
-    """What one file tells, in our names, units and directions.
+    """What one file says, in our names, units and directions.
 
     Attributes:
         settings: Options in force.
         tensors: Thresholds and encodings by the name of the tensor in the file.
         inputs: Thresholds of what a layer reads first, by the name of the layer: some tools list them so.
         layers: Figures that the tool measured, by the name of the layer in the file, in its order.
-        layer_types: Operator types of these layers, where the file tells them.
-        unknown: Keys that the toolchain does not know, with the nearest known one where there is one.
+        layer_types: Operator types of these layers, where the file has them.
+        unknown: Keys that the toolchain does not have, each with the nearest known one if any.
         notices: What of the file could not be used, and why.
     """
 
@@ -38,13 +38,13 @@ class Imported:
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file.
+    """A file format.
 
     Attributes:
-        name: What it is, as a report says it, such as ``Horizon configuration``.
+        name: As a report names it, such as ``Horizon configuration``.
         toolchain: Its toolchain by the name in rules/toolchains.yaml.
-        recognises: Tells from the name of the file and its first 64 kB as text whether it is one.
-        read: Reads it; raises ``DataError`` with file, place and next step where it is damaged.
+        recognises: Whether a file has it, by its name and its first 64 kB as text.
+        read: Reads the file; raises ``DataError`` with file, place and next step where it is damaged.
     """
 
     name: str
@@ -55,24 +55,24 @@ class Format:
 
 @cache
 def formats() -> tuple[Format, ...]:
-    """All kinds of files, in the order of their modules' names."""
+    """All formats, in the order of their modules' names."""
     modules = sorted(module.name for module in pkgutil.iter_modules(from_settings.__path__))
     found = [import_module(f"{from_settings.__name__}.{name}") for name in modules]
     return tuple(each for module in found for each in getattr(module, "FORMATS", ()))
 
 
-def recognised(path: Path) -> Format:
-    """The kind of a file.
+def recognise_format(path: Path) -> Format:
+    """The format of a file.
 
     Raises:
-        DataError: It cannot be read, or is of no kind that is known.
+        DataError: It cannot be read, or its format is not known.
     """
     text = first_text(path)
     for each in formats():
         if each.recognises(path.name, text):
             return each
     raise DataError(
-        "the file is of no kind that is known",
+        "unrecognised file format",
         where=str(path),
-        help=f"known are: {', '.join(dict.fromkeys(each.name for each in formats()))}",
+        help=f"known formats: {', '.join(dict.fromkeys(each.name for each in formats()))}",
     )

@@ -1,4 +1,4 @@
-"""The diagnosis of Intel Neural Compressor 2: its tables as it printed them, and the CSV files that it wrote.
+"""The diagnosis of Intel Neural Compressor 2: the tables that it prints, and the CSV files that it writes.
 
 Its "MSE" is of tensors that were each scaled to 0 … 1 by their own extremes. Of ONNX models the tensor is the first
 that the operator reads, of one sample, while minimum and maximum are of what it writes (source of 2.2 to 2.6).
@@ -8,14 +8,15 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
+from quantmedic.collectors.from_settings.inc_config import imported_config
+from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
+from quantmedic.collectors.from_settings.values import mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -54,16 +55,18 @@ def read_table(path: Path) -> Imported:
     reader = csv.reader(io.StringIO(read_text(path)))
     try:
         heading = next(reader, [])
-        rows = [_row(heading, cells, f"{path}:{reader.line_num}") for cells in reader if cells]
+        rows = [_table_row(heading, cells, f"{path}:{reader.line_num}") for cells in reader if cells]
     except csv.Error as error:
         raise DataError("the table cannot be read", where=f"{path}:{reader.line_num}: {error}") from error
     facts = ACTIVATIONS if "Activation min" in heading else WEIGHTS
     absent = [column for column in (NAME, *facts) if column not in heading]
     if absent:
         raise DataError(
-            "the table lacks columns", where=f"{path}: {', '.join(absent)}", help="give it as it was written"
+            "the table lacks columns",
+            where=f"{path}: {', '.join(absent)}",
+            help="give the file as Neural Compressor wrote it",
         )
-    return _imported(rows[:MAX_ROWS], facts, path.name)
+    return _imported_rows(rows[:MAX_ROWS], facts, path.name)
 
 
 def read_log(path: Path) -> Imported:
@@ -100,7 +103,7 @@ def _tables(lines: Sequence[str], path: Path) -> Iterator[Imported]:
         if title is None:
             continue
         rows, whole = _printed_rows(lines, start, path)
-        table = _imported(rows, _TITLES[title[1]], path.name)
+        table = _imported_rows(rows, _TITLES[title[1]], path.name)
         cut = () if whole else (f"{title[1]}: the table ends without its last line; rows may be missing",)
         found[title[1]] = replace(table, notices=(*table.notices, *cut))
     yield from found.values()
@@ -119,22 +122,22 @@ def _printed_rows(lines: Sequence[str], start: int, path: Path) -> tuple[list[_R
             if heading and len(cells) != len(heading):
                 return rows, False
             if heading:
-                rows.append(_row(heading, cells, f"{path}:{number}"))
+                rows.append(_table_row(heading, cells, f"{path}:{number}"))
             heading = heading or cells
     return rows, False
 
 
-def _row(heading: Sequence[str], cells: Sequence[str], place: str) -> _Row:
+def _table_row(heading: Sequence[str], cells: Sequence[str], place: str) -> _Row:
     if len(cells) != len(heading):
         raise DataError(
             "a row of the table does not fit its heading",
             where=f"{place}: {len(cells)} cells, {len(heading)} columns",
-            help="give the file as it was written",
+            help="give the file as Neural Compressor wrote it",
         )
     return _Row(place, dict(zip(heading, cells, strict=True)))
 
 
-def _imported(rows: Sequence[_Row], facts: dict[str, str], origin: str) -> Imported:
+def _imported_rows(rows: Sequence[_Row], facts: dict[str, str], origin: str) -> Imported:
     """Facts of the rows; of several tensors of one operator the one with the largest error, which comes first."""
     layers: dict[str, ReportedFacts] = {}
     again: list[str] = []
@@ -143,42 +146,44 @@ def _imported(rows: Sequence[_Row], facts: dict[str, str], origin: str) -> Impor
         if name in layers:
             again.append(name)
             continue
-        values = {fact: _number(row, column) for column, fact in facts.items() if column in row.cells}
-        told: dict[str, Any] = {fact: value for fact, value in values.items() if math.isfinite(value)}
-        layers[name] = ReportedFacts(origin=origin, **told)
-    more = f"{len(again)} more tensors of {again[0]} and others have a smaller error and are left out" if again else ""
-    return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), layers=layers, notices=(more,) if more else ())
+        values = {fact: _cell_number(row, column) for column, fact in facts.items() if column in row.cells}
+        told = {fact: value for fact, value in values.items() if math.isfinite(value)}
+        layers[name] = ReportedFacts.model_validate({"origin": origin, **told})
+    notices = []
+    if again:
+        notices = [f"tensors left out, whose operators have one with a larger error: {len(again)}, first of {again[0]}"]
+    return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), layers=layers, notices=tuple(notices))
 
 
-def _number(row: _Row, column: str) -> float:
+def _cell_number(row: _Row, column: str) -> float:
     try:
         return float(row.cells[column])
     except ValueError as error:
         raise DataError("a number is expected", where=f"{row.place}: {column}: {row.cells[column][:80]!r}") from error
 
 
-def _printed_configs(lines: Sequence[str]) -> list[dict[str, Any]]:
+def _printed_configs(lines: Sequence[str]) -> list[Mapping[object, object]]:
     """Configurations as they are printed when quantization starts: one option a line, nested by brackets."""
     found = []
     for number, line in enumerate(lines):
         if line.strip() == "'PostTrainingQuantConfig': {":
-            told = _nested(iter(text.strip() for text in lines[number + 1 : number + MAX_ROWS]), "}")
+            told = _bracket_content(iter(text.strip() for text in lines[number + 1 : number + MAX_ROWS]), "}")
             if isinstance(told, dict):
-                found.append(told)
+                found.append(mapping(told))
     return found
 
 
-def _nested(lines: Iterator[str], end: str, depth: int = 0) -> dict[str, Any] | list[Any] | None:
+def _bracket_content(lines: Iterator[str], end: str, depth: int = 0) -> dict[str, object] | list[object] | None:
     """What stands up to the closing bracket; None where the text ends before, or is nested too deeply."""
-    told: dict[str, Any] = {}
-    items: list[Any] = []
+    told: dict[str, object] = {}
+    items: list[object] = []
     for line in lines:
         if line.rstrip(",") == end:
             return told if end == "}" else items
         option = _OPTION.match(line)
         if option is None:
             return None
-        value = _value(option["value"], lines, depth)
+        value = _option_value(option["value"], lines, depth)
         if option["key"] is None:
             items.append(value)
         else:
@@ -186,9 +191,9 @@ def _nested(lines: Iterator[str], end: str, depth: int = 0) -> dict[str, Any] | 
     return None
 
 
-def _value(text: str, lines: Iterator[str], depth: int) -> Any:
+def _option_value(text: str, lines: Iterator[str], depth: int) -> object:
     if text in ("{", "["):
-        return _nested(lines, "}" if text == "{" else "]", depth + 1) if depth < 16 else None
+        return _bracket_content(lines, "}" if text == "{" else "]", depth + 1) if depth < 16 else None
     if text in _WORDS:
         return _WORDS[text]
     if text[:1] == text[-1:] == "'":
@@ -208,18 +213,18 @@ _LOG_MARKS = (
 )
 
 
-def _is_table(name: str, text: str) -> bool:
+def _is_inc_table(name: str, text: str) -> bool:
     first = text.partition("\n")[0]
     return first.startswith(f"{NAME},MSE,") and ("Activation min" in first or "Input model min" in first)
 
 
-def _is_log(name: str, text: str) -> bool:
+def _is_inc_log(name: str, text: str) -> bool:
     if name.rpartition(".")[2].lower() in ("csv", "json", "yaml", "yml"):
         return False
     return any(mark in text for mark in _LOG_MARKS)
 
 
 FORMATS = (
-    Format(f"{TOOLCHAIN} diagnosis table", TOOLCHAIN, _is_table, read_table),
-    Format(f"{TOOLCHAIN} log", TOOLCHAIN, _is_log, read_log),
+    Format(f"{TOOLCHAIN} diagnosis table", TOOLCHAIN, _is_inc_table, read_table),
+    Format(f"{TOOLCHAIN} log", TOOLCHAIN, _is_inc_log, read_log),
 )

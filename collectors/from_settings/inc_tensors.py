@@ -8,16 +8,18 @@ import math
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.messages import missing
 from quantmedic.collectors.from_settings.files import MAX_BYTES
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.inc_config import TOOLCHAIN, imported_config
+from quantmedic.collectors.from_settings.inc_config import imported_config
+from quantmedic.collectors.from_settings.inc_schema import TOOLCHAIN
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
+from quantmedic.collectors.from_settings.values import Fields, mapping
 from quantmedic.engine.case.facts import ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.errors import DataError
@@ -25,7 +27,6 @@ from quantmedic.engine.errors import DataError
 SAVED = ("inspect_result.pkl", "inspect_result.npz")
 #: Folders of the tensors of the float and of the quantized model.
 FLOAT, QUANTIZED = "fp32", "quan"
-Array = NDArray[Any]
 #: Arrays by operator, then by tensor.
 Arrays = Mapping[str, Mapping[str, Array]]
 
@@ -39,26 +40,26 @@ def read_tensors(path: Path) -> Imported:
     folder = path.parent
     pair = [folder.parent / name / path.name for name in (FLOAT, QUANTIZED)]
     if folder.name not in (FLOAT, QUANTIZED) or not all(each.is_file() for each in pair):
-        found = _saved(path)
+        found = _read_saved(path)
         which = "quantized" if folder.name == QUANTIZED else "float"
-        alone = {} if which == "quantized" else _ranges(found, path.name)
+        alone = {} if which == "quantized" else _weight_ranges(found, path.name)
         both = " and ".join(f"{name}/{path.name}" for name in (FLOAT, QUANTIZED))
-        return _imported(alone, [f"only the tensors of the {which} model are here: keep {both} side by side"])
-    floats, quantized = (_saved(each) for each in pair)
+        return _imported_layers(alone, [f"only the tensors of the {which} model are here: keep {both} side by side"])
+    floats, quantized = (_read_saved(each) for each in pair)
     layers: dict[str, ReportedFacts] = {}
     notices: list[str] = []
     for name in dict.fromkeys((*floats["activation"], *floats["weight"])):
-        told: dict[str, Any] = {"origin": path.name}
-        for kind, compare in (("activation", _activation), ("weight", _weights)):
+        told: Fields = {"origin": path.name}
+        for kind, compare in (("activation", _activation_figures), ("weight", _weight_figures)):
             two = [models[kind].get(name, {}) for models in (floats, quantized)]
-            arrays = _paired(*two)
+            arrays = _first_common_tensor(*two)
             if arrays is not None:
                 with np.errstate(all="ignore"):
                     told |= compare(*arrays)
             elif all(two):
-                notices.append(f"{name}: {kind}: no tensor of the same shape stands in both files")
-        layers[name] = ReportedFacts(**told)
-    return _imported(layers, notices)
+                notices.append(f"{name}: {kind}: no tensor of the same shape is in both files")
+        layers[name] = ReportedFacts.model_validate(told)
+    return _imported_layers(layers, notices)
 
 
 def read_ranges(path: Path) -> Imported:
@@ -68,7 +69,7 @@ def read_ranges(path: Path) -> Imported:
         DataError: It cannot be read safely, or is damaged.
     """
     layers = {}
-    for name, told in _operators(read_arrays(path)).items():
+    for name, told in _arrays_by_operator(read_arrays(path)).items():
         low, high = (told.get(key) for key in ("min", "max"))
         if low is not None and high is not None and low.size == high.size == 1 and np.isfinite([low, high]).all():
             layers[name] = ReportedFacts(origin=path.name, min=float(low.item()), max=float(high.item()))
@@ -76,7 +77,7 @@ def read_ranges(path: Path) -> Imported:
         raise DataError(
             "the file holds no ranges", where=str(path), help="it is written by quantization with diagnosis"
         )
-    return _imported(layers, [])
+    return _imported_layers(layers, [])
 
 
 def read_choice(path: Path) -> Imported:
@@ -97,40 +98,39 @@ def explain_pickle(path: Path) -> Imported:
         "a pickle of program objects is not read, for loading it would run what is in it: give what was printed, the "
         "tables in CSV, or the arguments of PostTrainingQuantConfig as JSON"
     )
-    return _imported({}, [notice])
+    return _imported_layers({}, [notice])
 
 
-def _imported(layers: Mapping[str, ReportedFacts], notices: list[str]) -> Imported:
+def _imported_layers(layers: Mapping[str, ReportedFacts], notices: list[str]) -> Imported:
     shown = notices if len(notices) <= 5 else [*notices[:4], f"{len(notices) - 4} more tensors could not be compared"]
     return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), layers=layers, notices=tuple(shown))
 
 
-def _saved(path: Path) -> dict[str, Arrays]:
+def _read_saved(path: Path) -> dict[str, Arrays]:
     """Weights, and activations of the first batch that was saved."""
-    found = _from_archive(path) if path.suffix == ".npz" else read_arrays(path)
+    found = _read_archive(path) if path.suffix == ".npz" else read_arrays(path)
     if not isinstance(found, Mapping) or not {"weight", "activation"} & set(found):
         raise DataError("the file holds no saved tensors", where=str(path), help="it has the keys weight or activation")
     batches = found.get("activation") or [{}]
     first = batches[0] if isinstance(batches, list | tuple) else batches
-    return {"weight": _operators(found.get("weight")), "activation": _operators(first)}
+    return {"weight": _arrays_by_operator(found.get("weight")), "activation": _arrays_by_operator(first)}
 
 
-def _operators(found: Any) -> dict[str, dict[str, Array]]:
-    """Arrays of numbers by operator and tensor; what is none is left out."""
-    operators = found.items() if isinstance(found, Mapping) else ()
-    kept = {str(name): _arrays(tensors) for name, tensors in operators if isinstance(tensors, Mapping)}
-    return {name: arrays for name, arrays in kept.items() if arrays}
+def _arrays_by_operator(found: object) -> dict[str, dict[str, Array]]:
+    """Arrays of numbers by operator and tensor; everything else is left out."""
+    kept: dict[str, dict[str, Array]] = {}
+    for operator, tensors in mapping(found).items():
+        for name, each in mapping(tensors).items():
+            if isinstance(each, np.ndarray) and each.size:
+                kept.setdefault(str(operator), {})[str(name)] = each
+    return kept
 
 
-def _arrays(tensors: Mapping[Any, Any]) -> dict[str, Array]:
-    return {str(name): each for name, each in tensors.items() if isinstance(each, np.ndarray) and each.size}
-
-
-def _from_archive(path: Path) -> dict[str, Any]:
+def _read_archive(path: Path) -> dict[str, dict[str, dict[str, Array]]]:
     """Arrays by the parts of their keys; arrays of objects, which are pickles, are refused by numpy."""
     if not path.is_file():
         raise missing(path, "file", otherwise="")
-    found: dict[str, Any] = {"weight": {}, "activation": {}}
+    found: dict[str, dict[str, dict[str, Array]]] = {"weight": {}, "activation": {}}
     try:
         with zipfile.ZipFile(path) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > MAX_BYTES:
@@ -147,7 +147,7 @@ def _from_archive(path: Path) -> dict[str, Any]:
     return found
 
 
-def _paired(floats: Mapping[str, Array], quantized: Mapping[str, Array]) -> tuple[Array, Array] | None:
+def _first_common_tensor(floats: Mapping[str, Array], quantized: Mapping[str, Array]) -> tuple[Array, Array] | None:
     """The first tensor that both have: by name, else by place, since quantization renames tensors."""
     pairs = [(floats[name], quantized[name]) for name in floats if name in quantized]
     pairs += list(zip(floats.values(), quantized.values(), strict=False))
@@ -155,15 +155,15 @@ def _paired(floats: Mapping[str, Array], quantized: Mapping[str, Array]) -> tupl
     return next(fitting, None)
 
 
-def _activation(floats: Array, quantized: Array) -> dict[str, Any]:
+def _activation_figures(floats: Array, quantized: Array) -> dict[str, float]:
     sample = (floats[0], quantized[0]) if floats.ndim > 1 else (floats, quantized)
-    told = {"normalized_mse": normalized_mse(*sample)} | _errors(floats, quantized, "saved_")
+    told = {"normalized_mse": normalized_mse(*sample)} | _similarity_figures(floats, quantized, "saved_")
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _weights(floats: Array, quantized: Array) -> dict[str, Any]:
+def _weight_figures(floats: Array, quantized: Array) -> dict[str, float]:
     x = floats.astype(np.float64)
-    errors = _errors(floats, quantized, "weight_")
+    errors = _similarity_figures(floats, quantized, "weight_")
     told = {
         "weight_normalized_mse": normalized_mse(floats, quantized),
         "weight_sqnr_db": errors.get("weight_sqnr_db"),
@@ -175,7 +175,7 @@ def _weights(floats: Array, quantized: Array) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value is not None and math.isfinite(value)}
 
 
-def _errors(floats: Array, quantized: Array, prefix: str) -> dict[str, float]:
+def _similarity_figures(floats: Array, quantized: Array, prefix: str) -> dict[str, float]:
     """Cosine and signal-to-quantization-noise ratio of all values."""
     x, y = floats.astype(np.float64).ravel(), quantized.astype(np.float64).ravel()
     power, noise, other = float(x @ x), float(np.sum((y - x) ** 2)), float(y @ y)
@@ -195,23 +195,23 @@ def normalized_mse(floats: Array, quantized: Array) -> float | None:
     x, y = (each.astype(np.float64) for each in (floats, quantized))
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return None
-    return float(np.mean((_scaled(x) - _scaled(y)) ** 2))
+    return float(np.mean((_to_unit_range(x) - _to_unit_range(y)) ** 2))
 
 
-def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _to_unit_range(values: NDArray[np.float64]) -> NDArray[np.float64]:
     low, width = values.min(), np.ptp(values)
     return (values - low) / width if width != 0 else values
 
 
-def _ranges(found: Mapping[str, Arrays], origin: str) -> dict[str, ReportedFacts]:
-    """What the tensors of the float model alone tell: its weights."""
+def _weight_ranges(found: Mapping[str, Arrays], origin: str) -> dict[str, ReportedFacts]:
+    """Facts of the float model's tensors alone: of its weights."""
     layers = {}
     for name, tensors in found["weight"].items():
         x = next(iter(tensors.values())).astype(np.float64)
         if np.isfinite(x).all():
             moments = {"min": x.min(), "max": x.max(), "mean": x.mean(), "std": x.std()}
-            told: dict[str, Any] = {f"weight_{key}": float(value) for key, value in moments.items()}
-            layers[name] = ReportedFacts(origin=origin, **told)
+            told = {f"weight_{key}": float(value) for key, value in moments.items()}
+            layers[name] = ReportedFacts.model_validate({"origin": origin, **told})
     return layers
 
 

@@ -16,17 +16,18 @@ from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
 
 REQUIRED = ("op_name", "tensor_name", "mean_squared_error", "scale", "zero_point")
+#: Columns of the debugger itself; all others are custom metrics.
+COLUMNS = (*REQUIRED, "tensor_idx", "num_elements", "stddev", "mean_error", "max_abs_error")
 #: Columns that a notice lists.
 _SHOWN = 5
-COLUMNS = (*REQUIRED, "tensor_idx", "num_elements", "stddev", "mean_error", "max_abs_error")
 
 
-def _is_table(name: str, text: str) -> bool:
+def _is_debugger_table(name: str, text: str) -> bool:
     first = text.splitlines()[0].split(",") if text.strip() else []
     return {"op_name", "tensor_idx", "mean_squared_error"} <= {cell.strip().strip('"') for cell in first}
 
 
-def _read(path: Path) -> Imported:
+def _read_table(path: Path) -> Imported:
     text = read_text(path)
     try:
         rows = list(csv.DictReader(text.splitlines(), strict=True))
@@ -45,22 +46,22 @@ def _read(path: Path) -> Imported:
             raise DataError(
                 "a line of the debugger's table has too few or too many cells",
                 where=f"{path}:{line}",
-                help="is the file cut off? Write it again with layer_statistics_dump",
+                help="the file may be cut off: write it again with layer_statistics_dump",
             )
-        layers[name], recorded = _line(row)
+        layers[name], recorded = _row_facts(row)
         types[name] = row.get("op_name") or ""
         if recorded is not None:
             tensors[name] = recorded
     if not layers:
         raise DataError("the table of the debugger holds no operator", where=str(path))
     custom = [cell for cell in rows[0] if cell not in COLUMNS]
-    notices = [f"its {len(custom)} own metrics are not used: {', '.join(custom[:_SHOWN])}"] if custom else []
+    notices = [f"custom metrics are not used: {', '.join(custom[:_SHOWN])}"] if custom else []
     if not text.endswith("\n"):
-        notices.append("its last line has no end: the file may be cut off")
+        notices.append("the last line does not end: the file may be cut off")
     return Imported(tensors=tensors, layers=layers, layer_types=types, notices=tuple(notices))
 
 
-def _line(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | None]:
+def _row_facts(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | None]:
     mse, scale, point = number(row["mean_squared_error"]), number(row["scale"]), whole(row["zero_point"])
     mse = None if mse is None or mse < 0 else mse
     if scale is None or scale <= 0:
@@ -68,10 +69,10 @@ def _line(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | None]:
     reported = ReportedFacts(mse=mse, rmse_over_scale=None if mse is None else math.sqrt(mse) / scale)
     if point is None or not -128 <= point <= 127:
         return reported, RecordedFacts(scale=scale, zero_point=point)
-    # An output of 16 bits has the zero point 0 too, and a scale that tells no bits: only the grid's step is certain.
+    # An output of 16 bits has the zero point 0, too: bits are not known, only the grid's step is.
     if point == 0:
         return reported, RecordedFacts(scale=scale, zero_point=0)
     return reported, grid(scale, point, 8, signed=True)
 
 
-FORMATS = (Format("table of LiteRT's QuantizationDebugger", "TensorFlow converter", _is_table, _read),)
+FORMATS = (Format("table of LiteRT's QuantizationDebugger", "TensorFlow converter", _is_debugger_table, _read_table),)

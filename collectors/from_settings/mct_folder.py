@@ -7,12 +7,17 @@ from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, read_mc
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 
 
-def _read(folder: Path) -> Imported:
-    return told(read_mct_log(folder))
+def read_folder(folder: Path) -> Imported:
+    """The newest quantization in a log folder.
+
+    Raises:
+        DataError: The folder holds no log that can be read, or TensorBoard is not installed.
+    """
+    return imported_log(read_mct_log(folder))
 
 
-def told(log: MctLog) -> Imported:
-    """What one quantization of the log tells: settings, thresholds, and the extremes that calibration saw."""
+def imported_log(log: MctLog) -> Imported:
+    """One quantization of the log: settings, thresholds, and the extremes that calibration saw."""
     quantized = [node for node in log.nodes if node.quantized]
     seen = [node for node in log.nodes if node.minimum is not None or node.maximum is not None]
     return Imported(
@@ -31,5 +36,5 @@ def _threshold(node: MctNode) -> RecordedFacts:
     return RecordedFacts(low=low, high=high, bits=node.bits, symmetric=node.threshold is not None)
 
 
-#: A folder is no file that could be recognised by its text: the merger takes folders to it.
-FORMAT = Format("MCT log folder", "Sony MCT", lambda name, text: False, _read)
+#: A folder has no text to recognise it by: ``merge`` reads every folder so.
+FORMAT = Format("MCT log folder", "Sony MCT", lambda name, text: False, read_folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
-from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.engine.case.facts import (
     BiasFacts,
     Facts,
@@ -138,7 +138,7 @@ def read_source(path: Path) -> Source:
         from quantmedic.collectors.from_settings.mct_folder import FORMAT
 
         return Source(path.resolve().name, FORMAT.name, FORMAT.toolchain, FORMAT.read(path))
-    kind = recognised(path)
+    kind = recognise_format(path)
     told = kind.read(path)
     if len(told.tensors) + len(told.inputs) + len(told.layers) > MAX_NAMES:
         raise DataError("the file names more tensors and layers than a network has", where=f"{path}: over {MAX_NAMES}")

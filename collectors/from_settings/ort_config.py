@@ -1,12 +1,11 @@
 """Quantization configurations of ONNX Runtime as JSON: arguments of ``quantize_static`` or ``StaticQuantConfig``.
 
-The library has no file of its own: users keep its arguments, or ``extra_options`` alone, in a JSON under their own
-names. Values are as ``str`` gives them (QuantType.QInt8, CalibrationMethod.MinMax) or plain. Names of onnxruntime 1.31.
+The library writes no such file: users keep its arguments, or ``extra_options`` alone, in a JSON file of their own.
+Values are as ``str`` gives them (QuantType.QInt8, CalibrationMethod.MinMax) or plain. Names of onnxruntime 1.31.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_json
 from quantmedic.collectors.from_settings.formats import Format, Imported
@@ -69,7 +68,7 @@ _BITS = {"QInt4": 4, "QUInt4": 4, "QInt8": 8, "QUInt8": 8, "QInt16": 16, "QUInt1
 _MARKS = ("calibrate_method", "activation_type", "nodes_to_exclude", "quant_format", "extra_options")
 
 
-def _is_config(name: str, text: str) -> bool:
+def _is_ort_config(name: str, text: str) -> bool:
     if not text.lstrip().startswith("{"):
         return False
     marks = sum(f'"{mark}"' in text for mark in _MARKS)
@@ -77,7 +76,7 @@ def _is_config(name: str, text: str) -> bool:
     return marks >= 2 or extras >= 1
 
 
-def _read(path: Path) -> Imported:
+def _read_config(path: Path) -> Imported:
     content = table(read_json(path))
     if not content:
         raise DataError("the quantization configuration holds no options", where=str(path))
@@ -93,11 +92,11 @@ def _read(path: Path) -> Imported:
         facts = _override(entries[0]) if len(entries) == 1 else None
         if facts is not None:
             tensors[name] = facts
-    settings = _settings(arguments, extra)
+    settings = _ort_settings(arguments, extra)
     return Imported(settings=settings, tensors=tensors, unknown=tuple(dict.fromkeys(unknown)))
 
 
-def _settings(arguments: Mapping[str, Any], extra: Mapping[str, Any]) -> SettingsFacts:
+def _ort_settings(arguments: Mapping[str, object], extra: Mapping[str, object]) -> SettingsFacts:
     method = METHODS.get(_member(arguments.get("calibrate_method")))
     if flag(extra.get("CalibMovingAverage")) and method in (None, "minmax"):
         method = "moving-average"
@@ -116,7 +115,7 @@ def _settings(arguments: Mapping[str, Any], extra: Mapping[str, Any]) -> Setting
     )
 
 
-def _override(entry: Mapping[str, Any]) -> RecordedFacts | None:
+def _override(entry: Mapping[str, object]) -> RecordedFacts | None:
     """A range that is set by hand; None for an override of something else."""
     kind = _member(entry.get("quant_type"))
     bits, symmetric = _BITS.get(kind), flag(entry.get("symmetric"))
@@ -128,9 +127,9 @@ def _override(entry: Mapping[str, Any]) -> RecordedFacts | None:
     return found if found != RecordedFacts() else None
 
 
-def _member(value: Any) -> str:
+def _member(value: object) -> str:
     """Name of an enumeration's member, alone or behind its class."""
     return str(value).rpartition(".")[2] if isinstance(value, str) else ""
 
 
-FORMATS = (Format("ONNX Runtime quantization configuration", "onnxruntime", _is_config, _read),)
+FORMATS = (Format("ONNX Runtime quantization configuration", "onnxruntime", _is_ort_config, _read_config),)

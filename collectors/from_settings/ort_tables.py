@@ -7,9 +7,8 @@ onnxruntime 1.31.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.files import read_bytes, read_json, read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
@@ -22,7 +21,7 @@ _LINE = re.compile(r"(?P<name>\S.*?) (?P<value>[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?
 _RAW = re.compile(r"\s*\{\s*\"[^\"]+\"\s*:\s*\{[^{}]*\"(lowest|highest)\"\s*:", re.DOTALL)
 
 
-def _is_cache(name: str, text: str) -> bool:
+def _is_ort_cache(name: str, text: str) -> bool:
     return '"TensorsData"' in text and text.lstrip().startswith("{")
 
 
@@ -34,22 +33,22 @@ def _read_cache(path: Path) -> Imported:
     word = table(content.get("calibration_method")).get("value")
     method = METHODS.get(str(word).rpartition(".")[2])
     settings = SettingsFacts(calibration_method=method, smooth_quant=flag(content.get("smooth_quant")))
-    recorded, left = _extremes(tensors, method)
+    recorded, left = _ranges_by_tensor(tensors, method)
     return Imported(settings=settings, tensors=recorded, notices=_left_out(left))
 
 
-def _is_table(name: str, text: str) -> bool:
+def _is_ort_table(name: str, text: str) -> bool:
     return _RAW.match(text) is not None
 
 
 def _read_table(path: Path) -> Imported:
-    recorded, left = _extremes(table(read_json(path)), None)
+    recorded, left = _ranges_by_tensor(table(read_json(path)), None)
     if not recorded:
         raise DataError("the calibration table holds no ranges", where=str(path))
     return Imported(tensors=recorded, notices=_left_out(left))
 
 
-def _extremes(tensors: Any, method: str | None) -> tuple[dict[str, RecordedFacts], list[str]]:
+def _ranges_by_tensor(tensors: Mapping[str, object], method: str | None) -> tuple[dict[str, RecordedFacts], list[str]]:
     """Ranges by tensor, and the names of those that have none."""
     found, left = {}, []
     for name, entry in tensors.items():
@@ -61,7 +60,7 @@ def _extremes(tensors: Any, method: str | None) -> tuple[dict[str, RecordedFacts
     return found, left
 
 
-def _scalar(value: Any) -> float | None:
+def _scalar(value: object) -> float | None:
     """A number as it is, or as the encoder of arrays wraps it."""
     if isinstance(value, dict):
         value = value.get("data")
@@ -73,7 +72,7 @@ def _scalar(value: Any) -> float | None:
 def _left_out(names: list[str]) -> tuple[str, ...]:
     if not names:
         return ()
-    return (f"{len(names)} tensors have no range that can be read, first {names[0]}",)
+    return (f"tensors without a readable range: {len(names)}, first {names[0]}",)
 
 
 def _is_text(name: str, text: str) -> bool:
@@ -87,9 +86,9 @@ def _read_text(path: Path) -> Imported:
         match = _LINE.fullmatch(line)
         if match is None and line.strip():
             raise DataError(
-                "a line of the calibration cache is no name with a number",
+                "a line of the calibration cache is not a name with a number",
                 where=f"{path}:{number_of_line}: {line[:80]}",
-                help="is the file cut off? Write it again with write_calibration_table",
+                help="the file may be cut off: write it again with write_calibration_table",
             )
         if match is not None:
             pairs.append((match["name"], float(match["value"])))
@@ -100,7 +99,7 @@ def _symmetric(pairs: list[tuple[str, float]]) -> Imported:
     """Ranges of a number per tensor, which the TensorRT provider takes for both ends."""
     found = {name: RecordedFacts(low=-value, high=value, symmetric=True) for name, value in pairs if value > 0}
     left = [name for name, value in pairs if value <= 0]
-    notices = (f"{len(left)} tensors have a range of 0 or less, first {left[0]}",) if left else ()
+    notices = (f"tensors with a range of 0 or less: {len(left)}, first {left[0]}",) if left else ()
     return Imported(tensors=found, notices=notices)
 
 
@@ -114,9 +113,9 @@ def _read_flat(path: Path) -> Imported:
         return _symmetric(list(_flat_pairs(content)))
     except (ValueError, IndexError) as error:
         raise DataError(
-            "the file is no calibration table of ONNX Runtime, or is damaged",
+            "the file is not a calibration table of ONNX Runtime, or is damaged",
             where=f"{path}: {error}",
-            help="write it again with write_calibration_table; calibration.json tells more",
+            help="write it again with write_calibration_table; calibration.json holds more",
         ) from error
 
 
@@ -164,8 +163,8 @@ def _string(content: bytes, field: int) -> str:
 
 
 FORMATS = (
-    Format("ONNX Runtime calibration cache", "onnxruntime", _is_cache, _read_cache),
-    Format("ONNX Runtime calibration table", "onnxruntime", _is_table, _read_table),
+    Format("ONNX Runtime calibration cache", "onnxruntime", _is_ort_cache, _read_cache),
+    Format("ONNX Runtime calibration table", "onnxruntime", _is_ort_table, _read_table),
     Format("ONNX Runtime calibration table (TensorRT)", "onnxruntime", _is_text, _read_text),
     Format("ONNX Runtime calibration table (FlatBuffers)", "onnxruntime", _is_flat, _read_flat),
 )

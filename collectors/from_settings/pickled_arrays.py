@@ -5,18 +5,18 @@ our own. Of the functions that a pickle may name, the few that make an array are
 """
 
 import pickletools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.from_settings.files import MAX_BYTES, read_bytes
 from quantmedic.engine.errors import DataError
 
-#: Opcodes that are carried out; values of more than this are in no file that is worth reading.
+#: Opcodes that are carried out at most: no file of saved tensors needs more.
 MAX_OPCODES = 2_000_000
 KINDS = frozenset("biuf")
 _HELP = "save the arrays with numpy.savez and give that file; a pickle can run anything, so that it is not loaded"
@@ -31,9 +31,9 @@ class _Name:
 
 @dataclass
 class _Array:
-    """An array that is filled after it was made."""
+    """An array, which the file fills after it was made."""
 
-    value: np.ndarray[Any, Any] | None = None
+    value: Array | None = None
 
 
 class _Mark:
@@ -41,10 +41,12 @@ class _Mark:
 
 
 _MARK = _Mark()
+#: What the opcodes work on: values of any kind, checked where they are used.
+Stack = list[object]
 _MAKERS = {f"numpy.{core}.multiarray._reconstruct" for core in ("core", "_core")}
 _FROM_BUFFER = {f"numpy.{core}.numeric._frombuffer" for core in ("core", "_core")}
 _SCALARS = {f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")}
-_LITERALS: Mapping[str, Callable[[], Any]] = {
+_LITERALS: Mapping[str, Callable[[], object]] = {
     "NONE": lambda: None,
     "NEWTRUE": lambda: True,
     "NEWFALSE": lambda: False,
@@ -57,7 +59,7 @@ _VALUES = {"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICOD
 _VALUES |= {"SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"}
 
 
-def read_arrays(path: Path) -> Any:
+def read_arrays(path: Path) -> object:
     """The dictionaries, lists and arrays of a pickle.
 
     Raises:
@@ -65,7 +67,7 @@ def read_arrays(path: Path) -> Any:
     """
     content = read_bytes(path)
     try:
-        return _run(content)
+        return _carry_out(content)
     except _Refused as error:
         raise DataError(f"the pickle holds more than arrays: {error}", where=str(path), help=_HELP) from error
     # Whatever a hostile file breaks on its way over the stack is a damaged file.
@@ -77,16 +79,16 @@ class _Refused(Exception):
     """What the file asks for is not done."""
 
 
-def _run(content: bytes) -> Any:
+def _carry_out(content: bytes) -> object:
     """Carry out the opcodes; the value that STOP leaves."""
-    stack: list[Any] = []
-    memo: dict[int, Any] = {}
+    stack: Stack = []
+    memo: dict[int, object] = {}
     for number, (opcode, argument, _) in enumerate(pickletools.genops(content)):
         if number > MAX_OPCODES:
             raise _Refused("too many values")
         name = opcode.name
         if name == "STOP":
-            return _plain(stack.pop())
+            return _without_names(stack.pop())
         if name in ("PROTO", "FRAME"):
             continue
         if name in _VALUES:
@@ -106,7 +108,7 @@ def _run(content: bytes) -> Any:
     raise ValueError("it ends early")
 
 
-def _marked(stack: list[Any]) -> list[Any]:
+def _pop_to_mark(stack: Stack) -> list[object]:
     """The values above the last mark."""
     place = next(place for place in reversed(range(len(stack))) if stack[place] is _MARK)
     values = stack[place + 1 :]
@@ -114,111 +116,122 @@ def _marked(stack: list[Any]) -> list[Any]:
     return values
 
 
-def _tuple(count: int | None) -> Callable[[list[Any]], None]:
-    def step(stack: list[Any]) -> None:
-        values = _marked(stack) if count is None else [stack.pop() for _ in range(count)][::-1]
+def _tuple_step(count: int | None) -> Callable[[Stack], None]:
+    def step(stack: Stack) -> None:
+        values = _pop_to_mark(stack) if count is None else [stack.pop() for _ in range(count)][::-1]
         stack.append(tuple(values))
 
     return step
 
 
-def _set_items(stack: list[Any]) -> None:
-    values = _marked(stack)
-    _put(stack[-1], zip(values[::2], values[1::2], strict=True))
+def _set_items(stack: Stack) -> None:
+    values = _pop_to_mark(stack)
+    _set_entries(stack[-1], zip(values[::2], values[1::2], strict=True))
 
 
-def _set_item(stack: list[Any]) -> None:
+def _set_item(stack: Stack) -> None:
     value, key = stack.pop(), stack.pop()
-    _put(stack[-1], [(key, value)])
+    _set_entries(stack[-1], [(key, value)])
 
 
-def _put(target: Any, pairs: Any) -> None:
+def _set_entries(target: object, pairs: Iterable[tuple[object, object]]) -> None:
     if not isinstance(target, dict):
-        raise _Refused("items of something that is no dictionary")
+        raise _Refused("items of something that is not a dictionary")
     for key, value in pairs:
         # The hash of a tuple goes through all tuples in it: deep ones crash the interpreter, shared ones take for ever.
         if not all(isinstance(part, str | int | float) for part in (key if isinstance(key, tuple) else (key,))):
-            raise _Refused("keys that are no names")
+            raise _Refused("keys that are not names")
         target[key] = value
 
 
-def _append(stack: list[Any]) -> None:
+def _append(stack: Stack) -> None:
     value = stack.pop()
-    _extend(stack[-1], [value])
+    _extend_list(stack[-1], [value])
 
 
-def _appends(stack: list[Any]) -> None:
-    values = _marked(stack)
-    _extend(stack[-1], values)
+def _appends(stack: Stack) -> None:
+    values = _pop_to_mark(stack)
+    _extend_list(stack[-1], values)
 
 
-def _extend(target: Any, values: list[Any]) -> None:
+def _extend_list(target: object, values: list[object]) -> None:
     if not isinstance(target, list):
-        raise _Refused("entries of something that is no list")
+        raise _Refused("entries of something that is not a list")
     target.extend(values)
 
 
-def _stack_global(stack: list[Any]) -> None:
+def _stack_global(stack: Stack) -> None:
     name, module = stack.pop(), stack.pop()
     stack.append(_Name(f"{module}.{name}"))
 
 
-def _reduce(stack: list[Any]) -> None:
+def _reduce(stack: Stack) -> None:
     """A call: only of what makes arrays, their types, and empty dictionaries."""
-    arguments, function = stack.pop(), stack.pop()
+    arguments, function = _sequence(stack.pop()), stack.pop()
     name = function.text if isinstance(function, _Name) else "?"
     if name in _MAKERS:
         stack.append(_Array())
     elif name == "numpy.dtype":
-        stack.append(_dtype(arguments[0]))
+        stack.append(_number_type(arguments[0]))
     elif name in _SCALARS:
-        stack.append(_number(arguments[0], arguments[1]))
+        stack.append(_scalar_value(arguments[0], arguments[1]))
     elif name in _FROM_BUFFER:
         buffer, dtype, shape, order = arguments
-        stack.append(_Array(_filled(shape, dtype, buffer, order == "F")))
+        stack.append(_Array(_array_of(shape, dtype, buffer, order == "F")))
     elif name == "collections.OrderedDict" and not arguments:
         stack.append({})
     else:
         raise _Refused(f"a call of {name[:80]}")
 
 
-def _build(stack: list[Any]) -> None:
-    """What fills an object: the state of an array; of a type it tells the byte order, which is that of all machines."""
-    state, target = stack.pop(), stack[-1]
+def _build(stack: Stack) -> None:
+    """Fill an object: an array with its values; the state of a type is its byte order, which must be little-endian."""
+    state, target = _sequence(stack.pop()), stack[-1]
     if isinstance(target, _Array):
         _, shape, dtype, is_fortran, buffer = state
-        target.value = _filled(shape, dtype, buffer, bool(is_fortran))
+        target.value = _array_of(shape, dtype, buffer, bool(is_fortran))
     elif isinstance(target, np.dtype):
         if state[1] not in ("<", "|"):
             raise _Refused("numbers of another byte order")
     else:
-        raise _Refused("a state of something that is no array")
+        raise _Refused("a state of something that is not an array")
 
 
-def _dtype(text: Any) -> "np.dtype[Any]":
+def _sequence(value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("arguments that are not a list")
+    return value
+
+
+def _number_type(text: object) -> np.dtype[np.generic]:
     """A type of numbers by its code such as f4."""
     if isinstance(text, str) and len(text) <= 3 and text[:1] in KINDS and text[1:].isdigit():
         return np.dtype(text)
     raise _Refused(f"an array of {str(text)[:20]}")
 
 
-def _filled(shape: Any, dtype: Any, buffer: Any, is_fortran: bool) -> np.ndarray[Any, Any]:
+def _array_of(shape: object, dtype: object, buffer: object, is_fortran: bool) -> Array:
     if not isinstance(dtype, np.dtype) or not isinstance(buffer, bytes | bytearray):
         raise _Refused("an array of objects")
-    if not all(type(side) is int and side >= 0 for side in shape) or prod(shape) * dtype.itemsize != len(buffer):
+    sides = [side for side in _sequence(shape) if type(side) is int and side >= 0]
+    if len(sides) != len(_sequence(shape)) or prod(sides) * dtype.itemsize != len(buffer):
         raise ValueError("an array whose shape does not fit its values")
-    return np.frombuffer(buffer, dtype).reshape(shape, order="F" if is_fortran else "C")
+    return np.frombuffer(buffer, dtype).reshape(sides, order="F" if is_fortran else "C")
 
 
-def _number(dtype: Any, buffer: Any) -> float:
-    return float(_filled((), dtype, buffer, False))
+def _scalar_value(dtype: object, buffer: object) -> float:
+    return float(_array_of((), dtype, buffer, False))
 
 
-def _plain(value: Any) -> Any:
-    """The value with its arrays in place; what refers to itself, or is nested deeper than saved tensors, is refused."""
+def _without_names(value: object) -> object:
+    """The value with its arrays in place.
+
+    Raises:
+        _Refused: It refers to itself, is nested deeper than saved tensors are, or is a name.
+    """
     budget = [MAX_OPCODES, MAX_BYTES]  # Values, and bytes of arrays: one that is named often is compared as often.
 
-    def walk(each: Any, depth: int) -> Any:
+    def walk(each: object, depth: int) -> object:
         budget[0] -= 1
         if depth > 8 or budget[0] < 0:
             raise _Refused("values nested too deeply")
@@ -229,8 +242,10 @@ def _plain(value: Any) -> Any:
             return each.value
         if isinstance(each, dict):
             return {walk(key, depth + 1): walk(inner, depth + 1) for key, inner in each.items()}
-        if isinstance(each, list | tuple):
-            return type(each)(walk(inner, depth + 1) for inner in each)
+        if isinstance(each, list):
+            return [walk(inner, depth + 1) for inner in each]
+        if isinstance(each, tuple):
+            return tuple(walk(inner, depth + 1) for inner in each)
         if isinstance(each, _Name | _Mark | np.dtype):
             raise _Refused("a name instead of a value")
         return each
@@ -238,11 +253,11 @@ def _plain(value: Any) -> Any:
     return walk(value, 0)
 
 
-_STEPS: Mapping[str, Callable[[list[Any]], None]] = {
-    "TUPLE": _tuple(None),
-    "TUPLE1": _tuple(1),
-    "TUPLE2": _tuple(2),
-    "TUPLE3": _tuple(3),
+_STEPS: Mapping[str, Callable[[Stack], None]] = {
+    "TUPLE": _tuple_step(None),
+    "TUPLE1": _tuple_step(1),
+    "TUPLE2": _tuple_step(2),
+    "TUPLE3": _tuple_step(3),
     "SETITEMS": _set_items,
     "SETITEM": _set_item,
     "APPEND": _append,

@@ -14,18 +14,18 @@ from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.engine.case.facts import RecordedFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
-#: Calibrators by the word that the first line ends with; a legacy one chooses by entropy or percentile, as it is told.
+#: Methods by the calibrator that the first line names; a legacy one may use entropy or percentile.
 METHODS = {"EntropyCalibration": "entropy", "EntropyCalibration2": "entropy", "MinMaxCalibration": "minmax"}
 HIGHEST = 127
 _FIRST = re.compile(r"TRT-(?P<version>[\w.]+)-(?P<calibrator>\w+)")
 _LINE = re.compile(r"(?P<name>\S.*): (?P<hex>[0-9a-f]{1,8})", re.IGNORECASE)
 
 
-def _is_cache(name: str, text: str) -> bool:
+def _is_tensorrt_cache(name: str, text: str) -> bool:
     return _FIRST.match(text) is not None
 
 
-def _read(path: Path) -> Imported:
+def _read_cache(path: Path) -> Imported:
     first, *lines = read_text(path).splitlines()
     head = _FIRST.match(first)
     calibrator = head["calibrator"] if head is not None else ""
@@ -38,9 +38,9 @@ def _read(path: Path) -> Imported:
         match = _LINE.fullmatch(line.strip())
         if match is None:
             raise DataError(
-                "a line of the calibration cache is no name with a scale of hexadecimal digits",
+                "a line of the calibration cache is not a name with a scale in hexadecimal digits",
                 where=f"{path}:{number}: {line[:80]}",
-                help="is the file cut off? Delete it and let TensorRT calibrate again",
+                help="the file may be cut off: delete it and let TensorRT calibrate again",
             )
         (scale,) = struct.unpack(">f", bytes.fromhex(match["hex"].zfill(8)))
         if not math.isfinite(scale) or scale <= 0:
@@ -52,11 +52,11 @@ def _read(path: Path) -> Imported:
         )
     if not found:
         raise DataError("the calibration cache holds no scales", where=str(path))
-    notices = (f"{len(left)} tensors have no usable scale, first {left[0]}",) if left else ()
+    notices = (f"tensors without a usable scale: {len(left)}, first {left[0]}",) if left else ()
     settings = SettingsFacts(
         calibration_method=method, activation_bits=8, asymmetric_activations=False, per_channel_activations=False
     )
     return Imported(settings=settings, tensors=found, notices=notices)
 
 
-FORMATS = (Format("TensorRT calibration cache", "NVIDIA ModelOpt", _is_cache, _read),)
+FORMATS = (Format("TensorRT calibration cache", "NVIDIA ModelOpt", _is_tensorrt_cache, _read_cache),)

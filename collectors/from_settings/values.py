@@ -1,18 +1,19 @@
-"""Values of foreign files, taken only where they are what they should be."""
+"""Values of foreign files: checked, and read as what they should be. Files are read as ``object``; these narrow it."""
 
 import math
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.engine.case.facts import RecordedFacts
 
+#: Fields of a facts record by name; the record checks their types when it is made.
+Fields = dict[str, object]
 #: Unknown keys of one place that are named.
 MAX_UNKNOWN = 50
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """A finite number; None for anything else, booleans included."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -23,13 +24,13 @@ def number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def whole(value: Any) -> int | None:
+def whole(value: object) -> int | None:
     """A whole number; None for anything else."""
     found = number(value)
     return int(found) if found is not None and found.is_integer() else None
 
 
-def numbers(value: Any) -> list[float]:
+def numbers(value: object) -> list[float]:
     """All numbers of a scalar or of nested lists; none where anything else is among them."""
     found: list[float] = []
     waiting = [value]
@@ -45,19 +46,24 @@ def numbers(value: Any) -> list[float]:
     return found
 
 
-def flag(value: Any) -> bool | None:
+def flag(value: object) -> bool | None:
     """Yes or no, also as text in any spelling; None for anything else."""
     if isinstance(value, bool):
         return value
     return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
 
 
-def table(value: Any) -> Mapping[str, Any]:
+def table(value: object) -> Mapping[str, object]:
     """A mapping with names for keys; an empty one for anything else."""
     return value if isinstance(value, dict) and all(isinstance(key, str) for key in value) else {}
 
 
-def words(value: Any) -> tuple[str, ...] | None:
+def mapping(value: object) -> Mapping[object, object]:
+    """A mapping with any keys; an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def words(value: object) -> tuple[str, ...] | None:
     """A list of names; None for anything else, and for an empty one."""
     if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
         return None
@@ -65,7 +71,7 @@ def words(value: Any) -> tuple[str, ...] | None:
 
 
 def unknown_keys(keys: Iterable[str], known: Iterable[str], where: str = "") -> tuple[str, ...]:
-    """Keys that a toolchain does not know, with the nearest that it does; at most ``MAX_UNKNOWN`` of them."""
+    """Keys that a toolchain does not have, each with the nearest one that it has; at most ``MAX_UNKNOWN`` of them."""
     known = tuple(known)
     strangers = (key for key in keys if key not in known)
     return tuple(f"{where}{key}{did_you_mean(key, known)}" for key in islice(strangers, MAX_UNKNOWN))

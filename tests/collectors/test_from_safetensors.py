@@ -436,7 +436,7 @@ def test_bad_folders_are_said(float_folder: Path, tmp_path: Path) -> None:
     index = folder / "model.safetensors.index.json"
     for text, expected in (
         ("{", "not a readable JSON file"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ("{}", "does not name the files"),
     ):
         index.write_text(text)

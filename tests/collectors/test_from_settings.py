@@ -16,8 +16,8 @@ import pytest
 from onnxruntime.quantization import CalibrationMethod, write_calibration_table
 from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_tensors_data
 
-from quantmedic.collectors.from_settings.formats import Imported, formats, recognised
-from quantmedic.collectors.from_settings.mct_folder import told as told_by_mct
+from quantmedic.collectors.from_settings.formats import Imported, formats, recognise_format
+from quantmedic.collectors.from_settings.mct_folder import imported_log
 from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode
 from quantmedic.collectors.from_settings.merge import read_source
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -39,7 +39,7 @@ def written(folder: Path, name: str, content: Any) -> Path:
 
 
 def told(path: Path) -> Imported:
-    return recognised(path).read(path)
+    return recognise_format(path).read(path)
 
 
 def extremes() -> TensorsData:
@@ -128,7 +128,7 @@ def test_tensorrt_cache(tmp_path: Path) -> None:
     assert ends(found)["input"] == (-127 * scale, 127 * scale)
     assert found.tensors["block/conv: 1"].scale == pytest.approx(1 / 127, rel=1e-3)
     assert found.settings.calibration_method == "entropy"
-    assert found.notices == ("1 tensors have no usable scale, first bad",)
+    assert found.notices == ("tensors without a usable scale: 1, first bad",)
 
 
 def aimet(version: str) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def test_calibration_result(tmp_path: Path) -> None:
     content = {"x": {"min": [[[[-3.5]]]], "max": [[[[2.0]]]]}, "odd": {"min": ["?"], "max": [1.0]}}
     found = told(written(tmp_path, "calibration.json", content))
     assert ends(found) == {"x": (-3.5, 2.0)}
-    assert found.notices == ("1 tensors have no range that can be read, first odd",)
+    assert found.notices == ("tensors without a readable range: 1, first odd",)
 
 
 def test_log_of_mct() -> None:
@@ -252,7 +252,7 @@ def test_log_of_mct() -> None:
         MctNode(name="gelu", op_type="gelu", quantized=True, bits=16, low=-0.2, high=3.0),
         MctNode(name="flatten", op_type="flatten", quantized=False),
     )
-    found = told_by_mct(MctLog(folder="log", written=0.0, stages=("initial_graph",), float_nodes=nodes, nodes=nodes))
+    found = imported_log(MctLog(folder="log", written=0.0, stages=("initial_graph",), float_nodes=nodes, nodes=nodes))
     assert ends(found) == {"conv": (-4.0, 4.0), "relu": (0.0, 4.0), "gelu": (-0.2, 3.0)}
     assert (found.layers["conv"].min, found.layers["conv"].max) == (-3, 2)
     assert found.layer_types["flatten"] == "flatten"
@@ -341,7 +341,7 @@ def test_hostile_values_are_refused_or_left_out(tmp_path: Path, name: str) -> No
 
 def test_nesting_without_end(tmp_path: Path) -> None:
     path = written(tmp_path, "deep.json", '{"x": {"min": ' + "[" * 100_000)
-    with pytest.raises(DataError, match=r"nested|no JSON"):
+    with pytest.raises(DataError, match=r"nested|not JSON"):
         told(path)
 
 
@@ -384,8 +384,8 @@ def test_a_flatbuffer_that_claims_billions_of_entries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04\x95pickle", b"PK\x03\x04", b"hello, world", b"\xff" * 99])
 def test_a_foreign_file_names_what_is_known(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(DataError, match="no kind that is known") as caught:
-        recognised(written(tmp_path, "foreign.pkl", content))
+    with pytest.raises(DataError, match="unrecognised file format") as caught:
+        recognise_format(written(tmp_path, "foreign.pkl", content))
     assert "AIMET encodings" in str(caught.value)
 
 

@@ -13,7 +13,7 @@ from builders.onnx_models import conv_net, qdq, save_pair
 
 import quantmedic
 from quantmedic import import_files
-from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, TensorFacts
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.errors import DataError
@@ -147,7 +147,7 @@ QUANT = """{"model_config": {"all_node_type": "int8", "model_output_type": "int1
 def read(tmp_path: Path, text: str | bytes, name: str = "file") -> Imported:
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return recognised(path).read(path)
+    return recognise_format(path).read(path)
 
 
 def config(tmp_path: Path, **lines: str) -> Imported:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.collectors.from_settings.formats import Imported, recognised
+from quantmedic.collectors.from_settings.formats import Imported, recognise_format
 from quantmedic.collectors.from_settings.inc_config import imported_config
 from quantmedic.collectors.from_settings.inc_tensors import normalized_mse
 from quantmedic.collectors.from_settings.pickled_arrays import read_arrays
@@ -32,7 +32,7 @@ FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
 
 
 def read(path: Path) -> Imported:
-    return recognised(path).read(path)
+    return recognise_format(path).read(path)
 
 
 def written(tmp_path: Path, name: str, content: str | bytes) -> Path:
@@ -169,7 +169,7 @@ recipe_cfgs: {smooth_quant: false}
             assert each.layer_types["conv1"] == "Conv2d"
         assert (found.settings.float_layers, found.settings.calibration_samples) == (("fc",), 100)
         assert {name: facts.dtype for name, facts in found.layers.items()} == {"conv1": "int8", "fc": "float"}
-        assert other.notices == ("1 entries of op have no name and type",)
+        assert other.notices == ("entries of op without a name and a type: 1",)
 
     def test_version_3(self):
         static, smooth = (read(DATA / name) for name in ("static3.json", "smooth3.json"))
@@ -209,10 +209,10 @@ recipe_cfgs: {smooth_quant: false}
     @pytest.mark.parametrize(
         ("name", "text", "says"),
         [
-            ("a.yaml", "op_type_dict: !!python/object/apply:os.system ['touch {canary}']", "no YAML of plain values"),
+            ("a.yaml", "op_type_dict: !!python/object/apply:os.system ['touch {canary}']", "not YAML of plain values"),
             ("b.yaml", "op_type_dict: &a [*a]", "aliases are not read"),
-            ("c.yaml", "? !!python/tuple [!!python/name:os.system '']\n: op_type_dict", "no YAML of plain values"),
-            ("d.json", '{"op_type_dict": {', "no JSON"),
+            ("c.yaml", "? !!python/tuple [!!python/name:os.system '']\n: op_type_dict", "not YAML of plain values"),
+            ("d.json", '{"op_type_dict": {', "not JSON"),
             ("e.json", '["op_type_dict"]', "holds no configuration"),
             ("f.json", '{"about": "op_type_dict"}', "no configuration of Intel Neural Compressor is found"),
             ("g.json", '{"op_type_dict": ' + '{"a":' * 100_000, "nested too deeply"),
@@ -309,7 +309,7 @@ class TestDiagnosis:
         again = text + text.splitlines()[1].replace("1.7540929143756835e-06", "1e-9") + "\n"
         found = read(written(tmp_path, "weights_table.csv", again))
         assert found.layers["/body/Conv"].weight_normalized_mse == 1.7540929143756835e-06
-        assert "1 more tensors of /body/Conv" in found.notices[0]
+        assert "with a larger error: 1, first of /body/Conv" in found.notices[0]
 
     def test_what_is_no_number_is_not_told(self, tmp_path):
         path = written(tmp_path, "t.csv", "OP name,MSE,Activation min,Activation max\na,nan,-inf,1\n")
