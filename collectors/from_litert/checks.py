@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quantmedic.collectors.from_litert.flatbuffer import Array, Damaged, RawGraph, RawModel, RawOperator, RawTensor
+from quantmedic.collectors.from_litert.flatbuffer import Bytes, Damaged, RawGraph, RawModel, RawOperator, RawTensor
+from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 #: Bits of one value, by the schema's name of the type. Text, resources and variants have no size of their own.
@@ -96,7 +97,7 @@ def check_memory(sizes: Iterable[int]) -> None:
         raise Damaged(f"its tensors take {total / 2**30:.0f} GiB")
 
 
-def check_content(tensor: RawTensor, kind: str, content: Array | None, expected: int, what: str) -> None:
+def check_content(tensor: RawTensor, kind: str, content: Bytes | None, expected: int, what: str) -> None:
     """Raises: Damaged: The buffer of a constant is not as large as its shape and type say."""
     if content is None:
         return
@@ -109,7 +110,7 @@ def check_content(tensor: RawTensor, kind: str, content: Array | None, expected:
         raise Damaged(f"{what} has {content.nbytes} bytes where its shape and type say {expected}")
 
 
-def _check_text(content: Array, count: int, what: str) -> None:
+def _check_text(content: Bytes, count: int, what: str) -> None:
     """A count, the offsets of as many strings and of their end, the strings."""
     head = 4 * (count + 2)
     offsets = content[: len(content) // 4 * 4].view("<i4")[: count + 2]
@@ -136,7 +137,7 @@ def check_grid(tensor: RawTensor, kind: str, what: str) -> None:
         raise Damaged(f"{what} of shape {list(tensor.shape)} has {grid.scale.size} scales along axis {grid.dimension}")
 
 
-def _are_codes(zero_point: Array, bits: int, signed: bool) -> bool:
+def _are_codes(zero_point: NDArray[np.int64], bits: int, signed: bool) -> bool:
     lowest = -(2 ** (bits - 1)) if signed else 0
     return bool(zero_point.min() >= lowest and zero_point.max() < lowest + 2**bits)
 
@@ -171,23 +172,21 @@ def _check_operator(graph: RawGraph, i: int, operator: RawOperator, count: int) 
         check_places((place for place in places if place != _LEFT_OUT), count, f"operator {i}")
 
 
-def check_options(kind: str, options: Mapping[str, Any], what: str) -> None:
+def check_options(kind: str, options: Attributes, what: str) -> None:
     """Raises: Damaged: An option is missing by which the kernel divides, or has a value that it does not take."""
     needed = ("strideH", "strideW") if kind in _CONVOLUTIONS + _POOLS else ()
     for name in (*needed, *(_FILTER if kind in _POOLS else ())):
         if name not in options:
             raise Damaged(f"{what} has no {name}")
     for name in (*_WINDOW, *_FILTER):
-        if not 1 <= options.get(name, 1) <= _MAX_WINDOW:
-            raise Damaged(f"{what} has {name} {options[name]}")
+        if not 1 <= options.integer(name, 1) <= _MAX_WINDOW:
+            raise Damaged(f"{what} has {name} {options.integer(name)}")
     for name, count in _CHOICES.items():
-        if isinstance(options.get(name, 0), int) and not 0 <= options.get(name, 0) < count:
-            raise Damaged(f"{what} has {name} {options[name]}")
+        if not 0 <= options.integer(name) < count:
+            raise Damaged(f"{what} has {name} {options.integer(name)}")
 
 
-def check_operands(
-    kind: str, options: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str], what: str
-) -> None:
+def check_operands(kind: str, options: Attributes, inputs: Sequence[str], outputs: Sequence[str], what: str) -> None:
     """Raises: Damaged: An operator of the library has fewer operands than its kernel reads, or writes no numbers.
 
     Args:
@@ -200,8 +199,9 @@ def check_operands(
     reads, writes = _OPERANDS.get(kind, (0, 0))
     if len(inputs) < reads or len(outputs) < writes:
         raise Damaged(f"{what} has {len(inputs)} inputs and {len(outputs)} outputs")
-    if kind == "SPLIT" and options.get("numSplits") != len(outputs):
-        raise Damaged(f"{what} has {len(outputs)} outputs and numSplits {options.get('numSplits')}")
+    splits = options.integer("numSplits")
+    if kind == "SPLIT" and splits != len(outputs):
+        raise Damaged(f"{what} has {len(outputs)} outputs and numSplits {splits}")
     from_numbers = all(BITS[one] for one in inputs) and kind not in _MAKERS
     if from_numbers and not all(BITS[one] for one in outputs):
         raise Damaged(f"{what} writes {', '.join(outputs)}")
@@ -222,7 +222,7 @@ def check_cast(
 
 def check_steps(
     kind: str,
-    options: Mapping[str, Any],
+    options: Attributes,
     inputs: Sequence[Quantizer | None],
     outputs: Sequence[Quantizer | None],
     what: str,
@@ -239,14 +239,16 @@ def check_steps(
     summed = kind in ("ADD", "SUB") and bits in _SUM_SHIFT
     if summed and (2 * largest >= 2.0 ** _SUM_SHIFT[bits] * steps[-1] or max(steps) > _MAX_STEP):
         raise Damaged(f"{what} adds steps of {largest:.3g} to one of {steps[-1]:.3g}")
-    beta = options.get("beta", 0.0)
+    beta = options.number("beta", 0.0)
     if kind == "SOFTMAX" and bits == 8 and not 1 < steps[0] * beta * 2.0**_SOFTMAX_SHIFT < np.inf:
         raise Damaged(f"{what} has a step of {steps[0]:.3g} and beta {beta:.3g}")
 
 
 def check_calls(model: RawModel) -> None:
     """Raises: Damaged: An operator calls a subgraph that is not there, or one that leads back to its own."""
-    calls = [sorted({place for op in graph.operators for place in _called(op.options)}) for graph in model.graphs]
+    calls = [
+        sorted({place for op in graph.operators for place in _called_subgraphs(op.options)}) for graph in model.graphs
+    ]
     for i, called in enumerate(calls):
         check_places(called, len(calls), f"subgraph {i}")
     state = [0] * len(calls)
@@ -273,7 +275,7 @@ def _check_no_return(start: int, calls: Sequence[Sequence[int]], state: list[int
             way.append((below, iter(calls[below])))
 
 
-def _called(options: Mapping[str, Any]) -> Iterator[int]:
-    for name, value in options.items():
+def _called_subgraphs(options: Attributes) -> Iterator[int]:
+    for name in options:
         if name.lower().endswith("subgraphindex") or name == "subgraph":
-            yield int(value)
+            yield options.integer(name)

@@ -6,7 +6,6 @@ from functools import cache
 from itertools import count
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -30,17 +29,20 @@ from quantmedic.collectors.from_litert.checks import (
 from quantmedic.collectors.from_litert.flatbuffer import (
     ACCIDENTS,
     IDENTIFIER,
+    Bytes,
     Damaged,
     RawBlocks,
     RawGraph,
     RawModel,
     RawTensor,
     read_raw,
+    schema,
 )
+from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 
 #: Numpy types of constants as they are handed on; types that are not here are not read.
 _TYPES: Mapping[str, str] = {
@@ -100,7 +102,7 @@ class LiteOperator:
     kind: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Attributes = field(default_factory=Attributes)
     is_custom: bool = False
 
 
@@ -132,9 +134,9 @@ def read_litert(path: Path) -> LiteModel:
             "LiteRT models need the package ai-edge-litert", where=str(path), help="pip install 'quantmedic[litert]'"
         ) from error
     except Damaged as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
     except (*ACCIDENTS, MemoryError) as error:
-        raise _damaged(path, "an offset or a length in it leads outside of the file") from error
+        raise _damage_error(path, "an offset or a length in it leads outside of the file") from error
 
 
 def _content(path: Path) -> bytes:
@@ -152,7 +154,7 @@ def _content(path: Path) -> bytes:
     )
 
 
-def _damaged(path: Path, detail: str) -> ModelError:
+def _damage_error(path: Path, detail: str) -> ModelError:
     return ModelError(
         "this LiteRT model is damaged", where=[str(path), detail], help="write it again, or fetch it once more"
     )
@@ -181,8 +183,8 @@ def _graph(
     raw: RawModel, graph: RawGraph, notices: list[str]
 ) -> tuple[tuple[LiteTensor, ...], tuple[LiteOperator, ...]]:
     """Tensors and operators of one graph, checked."""
-    kinds = _names("TensorType")
-    stored = [_stored(raw, tensor, kinds) for tensor in graph.tensors]
+    kinds = _names_by_number("TensorType")
+    stored = [_stored_tensor(raw, tensor, kinds) for tensor in graph.tensors]
     check_memory([one.nbytes for one in stored if one.content is None])
     names = _unique([tensor.name for tensor in graph.tensors])
     data = [_constant(one, name, notices) for one, name in zip(stored, names, strict=True)]
@@ -203,7 +205,7 @@ class _Stored:
 
     raw: RawTensor
     kind: str
-    content: Array | None
+    content: Bytes | None
 
     @property
     def sides(self) -> tuple[int | None, ...]:
@@ -225,7 +227,7 @@ class _Stored:
         return self.content is not None or self.raw.is_variable or self.raw.is_external or not self.size
 
 
-def _stored(raw: RawModel, tensor: RawTensor, kinds: Mapping[int, str]) -> _Stored:
+def _stored_tensor(raw: RawModel, tensor: RawTensor, kinds: Mapping[int, str]) -> _Stored:
     what = f"tensor {tensor.name!r}"
     kind = kinds.get(tensor.code, str(tensor.code))
     if kind not in BITS:
@@ -257,7 +259,7 @@ def _constant(stored: _Stored, name: str, notices: list[str]) -> Array | None:
 def _values(stored: _Stored, dtype: str) -> Array:
     assert stored.content is not None
     if stored.kind in _PACKED:
-        return unpacked(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
+        return unpack_codes(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
     if stored.kind == "BFLOAT16":
         return np.asarray(stored.content.view(ml_dtypes.bfloat16), np.float32)
     if stored.kind == "BOOL":
@@ -265,7 +267,7 @@ def _values(stored: _Stored, dtype: str) -> Array:
     return stored.content.view(dtype)
 
 
-def unpacked(content: Array, bits: int, size: int, *, signed: bool) -> NDArray[np.int8]:
+def unpack_codes(content: Bytes, bits: int, size: int, *, signed: bool) -> NDArray[np.int8]:
     """Codes of fewer than 8 bits that stand packed in bytes, the first in the lowest bits."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes = np.asarray(((content[:, None] >> shifts) & (2**bits - 1)).reshape(-1)[:size], np.int8)
@@ -317,7 +319,7 @@ def _blocks(stored: _Stored, name: str, blocks: RawBlocks, data: Sequence[Array 
 
 
 def _operators(raw: RawModel, graph: RawGraph) -> Iterator[LiteOperator]:
-    names = _names("BuiltinOperator")
+    names = _names_by_number("BuiltinOperator")
     for i, operator in enumerate(graph.operators):
         check_places((operator.code,), len(raw.codes), f"operator {i}")
         code, custom = raw.codes[operator.code]
@@ -359,8 +361,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 @cache
-def _names(enumeration: str) -> Mapping[int, str]:
+def _names_by_number(enumeration: str) -> Mapping[int, str]:
     """Names of an enumeration of the schema by number."""
-    from ai_edge_litert import schema_py_generated as schema
-
-    return {number: name for name, number in vars(getattr(schema, enumeration)).items() if isinstance(number, int)}
+    numbers = vars(getattr(schema(), enumeration))
+    return {number: name for name, number in numbers.items() if isinstance(number, int)}

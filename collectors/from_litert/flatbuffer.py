@@ -6,14 +6,18 @@ or would grow to a multiple of it, is damage.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+from quantmedic.collectors.pair.graph import Attribute, Attributes
+
+Bytes = NDArray[np.uint8]
+#: A table of the schema, or its module: the classes are generated and have no types.
+Table = Any
 
 IDENTIFIER = b"TFL3"
 #: What the Python runtime of flatbuffers raises on a damaged file.
@@ -45,8 +49,8 @@ class RawBlocks:
 class RawGrid:
     """Quantization of a tensor as it stands in the file."""
 
-    scale: Array
-    zero_point: Array
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.int64]
     dimension: int
     blocks: RawBlocks | None = None
     is_other: bool = False
@@ -73,7 +77,7 @@ class RawOperator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     intermediates: tuple[int, ...]
-    options: Mapping[str, Any]
+    options: Attributes
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class RawModel:
 
     codes: tuple[tuple[int, str], ...]
     graphs: tuple[RawGraph, ...]
-    buffers: tuple[Array | None, ...] = field(repr=False)
+    buffers: tuple[Bytes | None, ...] = field(repr=False)
     signatures: tuple[RawSignature, ...]
     description: str
 
@@ -110,9 +114,18 @@ def read_raw(content: bytes) -> RawModel:
         Damaged: A part lies outside of the file, or is told to be larger than it.
         ACCIDENTS: An offset leads to what is no table.
     """
-    from ai_edge_litert import schema_py_generated as schema
+    return _Reader(content).model(schema().Model.GetRootAs(content, 0))
 
-    return _Reader(content).model(schema.Model.GetRootAs(content, 0))
+
+def schema() -> Table:
+    """Classes of the schema.
+
+    Raises:
+        ImportError: ai-edge-litert is not installed.
+    """
+    from ai_edge_litert import schema_py_generated  # an optional package
+
+    return schema_py_generated
 
 
 class _Reader:
@@ -123,7 +136,7 @@ class _Reader:
         self.tables = _MAX_TABLES
         self.bytes = len(content) * _READ_TIMES + _READ_EXTRA
 
-    def model(self, model: Any) -> RawModel:
+    def model(self, model: Table) -> RawModel:
         codes = [
             self._code(one) for one in self._tables("operator codes", model.OperatorCodesLength, model.OperatorCodes)
         ]
@@ -139,16 +152,16 @@ class _Reader:
         description = self._text(model, 10, "the description")
         return RawModel(tuple(codes), tuple(graphs), tuple(buffers), tuple(signatures), description)
 
-    def _code(self, code: Any) -> tuple[int, str]:
+    def _code(self, code: Table) -> tuple[int, str]:
         # A newer file holds 127 in the deprecated field, an older one nothing in the other: the larger one counts.
         return max(int(code.DeprecatedBuiltinCode()), int(code.BuiltinCode())), self._text(code, 6, "a custom operator")
 
-    def _buffer(self, buffer: Any) -> Array | None:
+    def _buffer(self, buffer: Table) -> Bytes | None:
         if buffer.DataLength():
             return np.asarray(buffer.DataAsNumpy())
         return self._outside(int(buffer.Offset()), int(buffer.Size()), "a buffer")
 
-    def _outside(self, offset: int, size: int, what: str) -> Array | None:
+    def _outside(self, offset: int, size: int, what: str) -> Bytes | None:
         """Bytes that a file larger than 2 GB keeps behind the flatbuffer."""
         if offset <= _INSIDE or not size:
             return None
@@ -156,14 +169,14 @@ class _Reader:
             raise Damaged(f"{what} ends at byte {offset + size} of a file of {len(self.content)}")
         return np.frombuffer(self.content, np.uint8, size, offset)
 
-    def _graph(self, graph: Any) -> RawGraph:
+    def _graph(self, graph: Table) -> RawGraph:
         name = self._text(graph, 12, "the name of a subgraph")
         tensors = [self._tensor(one) for one in self._tables("tensors", graph.TensorsLength, graph.Tensors)]
         operators = [self._operator(one) for one in self._tables("operators", graph.OperatorsLength, graph.Operators)]
         inputs, outputs = self._numbers(graph.InputsAsNumpy()), self._numbers(graph.OutputsAsNumpy())
         return RawGraph(name, tuple(tensors), tuple(operators), inputs, outputs)
 
-    def _tensor(self, tensor: Any) -> RawTensor:
+    def _tensor(self, tensor: Table) -> RawTensor:
         name = self._text(tensor, 10, "the name of a tensor")
         signature = None if tensor.ShapeSignatureIsNone() else self._numbers(tensor.ShapeSignatureAsNumpy())
         for variant in self._tables("variants", tensor.VariantTensorsLength, tensor.VariantTensors):
@@ -180,49 +193,41 @@ class _Reader:
             int(tensor.ExternalBuffer()) > 0,
         )
 
-    def _grid(self, found: Any) -> RawGrid | None:
-        from ai_edge_litert import schema_py_generated as schema
-
+    def _grid(self, found: Table) -> RawGrid | None:
         if found is None:
             return None
         for extent in (found.MinAsNumpy, found.MaxAsNumpy):
             extent()  # nobody needs them, but a wild length is damage
-        scale, zero = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
-        self._charge(scale.nbytes + zero.nbytes)
-        kind, known = int(found.DetailsType()), schema.QuantizationDetails
-        details = schema.QuantizationDetailsCreator(kind, found.Details()) if kind else None
+        scale, zero_point = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
+        self._charge(scale.nbytes + zero_point.nbytes)
+        kind, known = int(found.DetailsType()), schema().QuantizationDetails
+        details = schema().QuantizationDetailsCreator(kind, found.Details()) if kind else None
         blocks = None
         if kind == known.BlockwiseQuantization and details is not None:
             blocks = RawBlocks(int(details.scales), int(details.zeroPoints), int(details.blockSize))
-        scale, zero = (
-            value if present else np.empty(0, value.dtype)
-            for value, present in ((scale, found.ScaleLength()), (zero, found.ZeroPointLength()))
-        )
-        return RawGrid(scale, zero, int(found.QuantizedDimension()), blocks, bool(kind) and blocks is None)
+        # The runtime gives 0 for a vector that is missing.
+        scale = scale if found.ScaleLength() else np.empty(0, scale.dtype)
+        zero_point = zero_point if found.ZeroPointLength() else np.empty(0, zero_point.dtype)
+        return RawGrid(scale, zero_point, int(found.QuantizedDimension()), blocks, bool(kind) and blocks is None)
 
-    def _is_sparse(self, found: Any) -> bool:
-        from ai_edge_litert import schema_py_generated as schema
-
+    def _is_sparse(self, found: Table) -> bool:
         if found is None:
             return False
         self._numbers(found.TraversalOrderAsNumpy())
         self._numbers(found.BlockMapAsNumpy())
         for dimension in self._tables("sparse dimensions", found.DimMetadataLength, found.DimMetadata):
-            schema.DimensionMetadataT.InitFromObj(dimension)
+            schema().DimensionMetadataT.InitFromObj(dimension)
         return True
 
-    def _operator(self, operator: Any) -> RawOperator:
-        from ai_edge_litert import schema_py_generated as schema
-
+    def _operator(self, operator: Table) -> RawOperator:
         operator.CustomOptionsAsNumpy()
         operator.MutatingVariableInputsAsNumpy()
         self._outside(
             int(operator.LargeCustomOptionsOffset()), int(operator.LargeCustomOptionsSize()), "an operator's options"
         )
-        options = {
-            **self._options(schema.BuiltinOptionsCreator(operator.BuiltinOptionsType(), operator.BuiltinOptions())),
-            **self._options(schema.BuiltinOptions2Creator(operator.BuiltinOptions2Type(), operator.BuiltinOptions2())),
-        }
+        create, create_newer = schema().BuiltinOptionsCreator, schema().BuiltinOptions2Creator
+        options = Attributes(self._options(create(operator.BuiltinOptionsType(), operator.BuiltinOptions())))
+        options.update(self._options(create_newer(operator.BuiltinOptions2Type(), operator.BuiltinOptions2())))
         return RawOperator(
             int(operator.OpcodeIndex()),
             self._numbers(operator.InputsAsNumpy()),
@@ -231,18 +236,22 @@ class _Reader:
             options,
         )
 
-    def _options(self, options: Any) -> dict[str, Any]:
-        return {} if options is None else {name: self._option(value) for name, value in vars(options).items()}
+    def _options(self, options: object | None) -> dict[str, Attribute]:
+        """Options that are numbers, texts, or lists of numbers."""
+        if options is None:
+            return {}
+        values = {name: self._option(value) for name, value in vars(options).items()}
+        return {name: value for name, value in values.items() if value is not None}
 
-    def _option(self, value: Any) -> Any:
+    def _option(self, value: object) -> Attribute | None:
         if isinstance(value, np.ndarray):
             return self._numbers(value)
         if isinstance(value, bytes):
             self._charge(len(value))
             return value.decode()
-        return value
+        return value if isinstance(value, int | float | str) else None
 
-    def _signature(self, signature: Any) -> RawSignature:
+    def _signature(self, signature: Table) -> RawSignature:
         tensors = []
         for one in [
             *self._tables("inputs of a signature", signature.InputsLength, signature.Inputs),
@@ -253,7 +262,7 @@ class _Reader:
         name = self._text(signature, 8, "the name of a signature")
         return RawSignature(name, int(signature.SubgraphIndex()), tuple(tensors))
 
-    def _tables(self, what: str, length: Callable[[], int], item: Callable[[int], Any]) -> Iterable[Any]:
+    def _tables(self, what: str, length: Callable[[], int], item: Callable[[int], Table]) -> Iterable[Table]:
         count = int(length())
         self.tables -= count
         if self.tables < 0:
@@ -263,13 +272,13 @@ class _Reader:
                 raise Damaged(f"one of the {what} is missing")
             yield one
 
-    def _numbers(self, found: Any) -> tuple[int, ...]:
+    def _numbers(self, found: object) -> tuple[int, ...]:
         """A vector of whole numbers; the runtime gives 0 for one that is missing."""
         values = np.atleast_1d(np.asarray(found)) if isinstance(found, np.ndarray) else np.empty(0, np.int32)
         self._charge(values.nbytes)
         return tuple(values.tolist())
 
-    def _text(self, table: Any, slot: int, what: str) -> str:
+    def _text(self, table: Table, slot: int, what: str) -> str:
         """A string, its end within the file too: the interpreter reads up to the NUL behind it."""
         inner = table._tab
         field_at = inner.Offset(slot)

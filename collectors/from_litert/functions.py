@@ -219,11 +219,12 @@ def functions_of(names: Iterable[str], opset: int = OPSET) -> list[onnx.Function
     """The functions of these names, in alphabetical order."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {opset}]>'
     return [
-        parser.parse_function(f"{head} {name} {_BODIES.get(name) or _counted(name)}") for name in sorted(set(names))
+        parser.parse_function(f"{head} {name} {_BODIES.get(name) or _function_of_count(name)}")
+        for name in sorted(set(names))
     ]
 
 
-def _counted(name: str) -> str:
+def _function_of_count(name: str) -> str:
     """One of as many operands or results as its name says."""
     kind = _UNPACK if name.startswith(_UNPACK) else _PACK
     parts = [f"p{k}" for k in range(int(name.removeprefix(kind)))]

@@ -1,567 +1,86 @@
-"""What each LiteRT operator is in ONNX: one node, of ONNX itself or of ``litert_functions``.
+"""What each LiteRT operator is in ONNX: one node, of ONNX itself or of ``functions``.
 
 Sources: LiteRT's schema and reference kernels for what an operator does, ONNX's operator documentation for its nodes.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
 
 import numpy as np
-import onnx
-from numpy.typing import NDArray
 
-from quantmedic.collectors.from_litert.file import LiteOperator
-from quantmedic.collectors.from_litert.functions import pack, unpack
-
-Array = NDArray[Any]
-Shape = tuple[int | None, ...]
-_T = onnx.TensorProto
-_INT64_MAX = np.iinfo(np.int64).max
-#: Values of the schema's enumerations.
-_SAME, _REFLECT, _SHUFFLED = 0, 0, 1
-#: Ends of the activations that operators have built in, by the schema's numbers; others have no counterpart.
-_ACTIVATIONS: dict[int, dict[str, float]] = {
-    0: {},
-    1: {"low": 0.0},
-    2: {"low": -1.0, "high": 1.0},
-    3: {"low": 0.0, "high": 6.0},
-}
-#: Orders of weights: LiteRT's to ONNX's.
-_OHWI_TO_OIHW, _OHWI_TO_IOHW, _1HWO_TO_O1HW, _DHWIO_TO_OIDHW = (0, 3, 1, 2), (3, 0, 1, 2), (3, 0, 1, 2), (4, 3, 0, 1, 2)
-_FLOATS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
-
-
-class Untranslatable(Exception):
-    """The operator, as it is used here, has no counterpart."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One ONNX node; ``is_function`` where ``litert_functions`` has it. Inputs that are left out are empty."""
-
-    kind: str
-    inputs: Sequence[str]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    is_function: bool = False
-
-
-class Site(Protocol):
-    """An operator in its model."""
-
-    @property
-    def op(self) -> LiteOperator:
-        """The operator."""
-
-    def has(self, place: int) -> bool:
-        """The operand is not left out."""
-
-    def value(self, place: int, order: Sequence[int] | None = None) -> str:
-        """Name of the real values of an operand; of a constant, with its axes in this order.
-
-        Raises:
-            Untranslatable: Another order is asked of what is computed.
-        """
-
-    def bias(self, place: int) -> str:
-        """Name of the values of a bias, whose step may be that of the product of the first two operands."""
-
-    def integers(self, place: int) -> Array | None:
-        """What a constant operand holds, int64; None where it is computed."""
-
-    def constant(self, values: Any, kind: type = np.int64) -> str:
-        """Name of a new constant."""
-
-    def shape(self, place: int) -> Shape:
-        """Sides of an operand."""
-
-    def result(self, place: int) -> Shape:
-        """Sides of a result."""
-
-    def kind(self, place: int) -> str:
-        """Type of an operand by the schema's name; of one with a quantizer, FLOAT32."""
-
-    def onnx_kind(self, place: int) -> int:
-        """Type of a result in ONNX's numbers."""
-
-
-Translate = Callable[[Site], Node]
-
-
-def known(site: Site, place: int) -> Array:
-    """What a constant operand holds.
-
-    Raises:
-        Untranslatable: It is computed.
-    """
-    values = site.integers(place)
-    if values is None:
-        raise Untranslatable
-    return values
-
-
-def _fixed(sides: Sequence[int | None]) -> list[int]:
-    found = [side for side in sides if side is not None]
-    if len(found) < len(sides):
-        raise Untranslatable
-    return found
-
-
-def _option(site: Site, name: str, default: Any = 0) -> Any:
-    value = site.op.options.get(name)
-    return default if value is None else value
-
-
-def _bounds(site: Site, data: int = 0) -> dict[str, float]:
-    """Ends of the activation that is built in; empty without one. ``data`` is the operand that it works on."""
-    bounds = _ACTIVATIONS.get(int(_option(site, "fusedActivationFunction")))
-    if bounds is None or (bounds and site.kind(data) not in _FLOATS):
-        raise Untranslatable
-    return bounds
-
-
-def _all(site: Site) -> list[str]:
-    return [site.value(place) for place in range(len(site.op.inputs))]
-
-
-def _plain(kind: str, site: Site, **attributes: Any) -> Node:
-    return Node(kind, _all(site), attributes)
-
-
-def _function(kind: str, site: Site, **attributes: Any) -> Node:
-    return Node(kind, _all(site), attributes, is_function=True)
-
-
-def _activated(kind: str, site: Site) -> Node:
-    bounds = _bounds(site)
-    return Node(kind, _all(site), bounds, is_function=bool(bounds))
-
-
-def _unactivated(kind: str, site: Site, **attributes: Any) -> Node:
-    if _bounds(site):
-        raise Untranslatable
-    return Node(kind, _all(site), attributes)
-
-
-# Convolutions, pools, products
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Sides, strides and dilations of a window, one for each axis that it slides along."""
-
-    sides: list[int]
-    strides: list[int]
-    dilations: list[int]
-
-    def attributes(self, site: Site) -> dict[str, Any]:
-        """Strides and padding: SAME leaves ceil(size / stride) places, the odd row of zeros behind."""
-        found: dict[str, Any] = {"strides": self.strides}
-        if int(_option(site, "padding")) != _SAME:
-            return found | {"pads": [0] * (2 * len(self.sides))}
-        sizes = site.shape(0)[1:-1]
-        if len(sizes) != len(self.sides):
-            raise Untranslatable
-        totals = [self._padding(axis, size) for axis, size in enumerate(sizes)]
-        if any(total is None for total in totals):
-            if any(dilation > 1 for dilation in self.dilations):
-                raise Untranslatable
-            return found | {"auto_pad": "SAME_UPPER"}
-        pads = _fixed(totals)
-        return found | {"pads": [p // 2 for p in pads] + [p - p // 2 for p in pads]}
-
-    def _padding(self, axis: int, size: int | None) -> int | None:
-        stride, reach = self.strides[axis], (self.sides[axis] - 1) * self.dilations[axis] + 1
-        if size is None:
-            return reach - 1 if stride == 1 else None
-        return max((-(-size // stride) - 1) * stride + reach - size, 0)
-
-
-def _window(site: Site, sides: Sequence[int | None], axes: str = "HW") -> _Window:
-    strides = [int(_option(site, f"stride{axis}", 1)) for axis in axes]
-    dilations = [int(_option(site, f"dilation{axis}Factor", 1)) for axis in axes]
-    if min([*strides, *dilations]) < 1:
-        raise Untranslatable
-    return _Window(_fixed(sides), strides, dilations)
-
-
-def _operands(site: Site, order: Sequence[int] | None) -> list[str]:
-    """Data, weights in this order, and the bias where there is one."""
-    if site.kind(0) not in _FLOATS or site.kind(1) not in _FLOATS:
-        raise Untranslatable
-    return [site.value(0), site.value(1, order), *([site.bias(2)] if site.has(2) else [])]
-
-
-def _conv(site: Site) -> Node:
-    _, height, width, depth = site.shape(1)
-    channels = site.shape(0)[-1]
-    if not depth or channels is None or channels % depth:
-        raise Untranslatable
-    window = _window(site, (height, width))
-    return _convolved(site, window, _OHWI_TO_OIHW, channels // depth)
-
-
-def _depthwise_conv(site: Site) -> Node:
-    _, height, width, outputs = site.shape(1)
-    channels = site.shape(0)[-1]
-    if not channels or outputs is None or outputs % channels:
-        raise Untranslatable
-    return _convolved(site, _window(site, (height, width)), _1HWO_TO_O1HW, channels)
-
-
-def _convolved(site: Site, window: _Window, order: Sequence[int], group: int) -> Node:
-    attributes = {**window.attributes(site), "dilations": window.dilations, "group": group, **_bounds(site)}
-    return Node("Conv", _operands(site, order), attributes, is_function=True)
-
-
-def _conv_3d(site: Site) -> Node:
-    depth, height, width, inputs, _ = site.shape(1)
-    if inputs is None or site.shape(0)[-1] != inputs:
-        raise Untranslatable
-    window = _window(site, (depth, height, width), "DHW")
-    node = _convolved(site, window, _DHWIO_TO_OIDHW, 1)
-    node.attributes.update(first=[0, 4, 1, 2, 3], last=[0, 2, 3, 4, 1])
-    return node
-
-
-def _transpose_conv(site: Site) -> Node:
-    """The padding is that of the convolution that makes the input's size of the output's."""
-    _, height, width, _ = site.shape(1)
-    sides = _fixed((height, width))
-    inputs, outputs = (_fixed(shape[1:3]) for shape in (site.shape(2), site.result(0)))
-    strides = [int(_option(site, f"stride{axis}", 1)) for axis in "HW"]
-    begins, ends, more = [], [], []
-    for size, target, side, stride in zip(inputs, outputs, sides, strides, strict=True):
-        same = int(_option(site, "padding")) == _SAME
-        total = max((size - 1) * stride + side - target, 0) if same else 0
-        begins.append(total // 2)
-        behind = (size - 1) * stride + side - total // 2 - target
-        ends.append(max(behind, 0))
-        more.append(max(-behind, 0))
-    if any(extra >= stride for extra, stride in zip(more, strides, strict=True)) or site.kind(2) not in _FLOATS:
-        raise Untranslatable
-    operands = [site.value(2), site.value(1, _OHWI_TO_IOHW), *([site.bias(3)] if site.has(3) else [])]
-    attributes = {"strides": strides, "pads": begins + ends, "output_padding": more, **_bounds(site, 2)}
-    return Node("ConvTranspose", operands, attributes, is_function=True)
-
-
-def _fully_connected(site: Site) -> Node:
-    if int(_option(site, "weightsFormat")) == _SHUFFLED:
-        raise Untranslatable
-    rank, inputs, bounds = len(site.shape(0)), site.shape(1)[-1], _bounds(site)
-    kept = rank - 2 if _option(site, "keepNumDims", default=False) else 0
-    if kept < 0 or len(site.shape(1)) != 2:
-        raise Untranslatable
-    operands = _operands(site, None)
-    if rank == 2 and not bounds and inputs is not None and site.shape(0)[-1] == inputs:
-        return Node("Gemm", operands, {"transB": 1})
-    attributes = {"transB": 1, **({"kept": [kept]} if kept else {}), **bounds}
-    return Node("Gemm", operands, attributes, is_function=True)
-
-
-def _batch_matmul(site: Site) -> Node:
-    """Constants are turned in the file, computed operands on the way."""
-    if site.kind(0) not in _FLOATS or site.kind(1) not in _FLOATS:
-        raise Untranslatable
-    names, orders = [], []
-    for place, option in enumerate(("adjX", "adjY")):
-        plain = list(range(len(site.shape(place))))
-        turned = [*plain[:-2], plain[-1], plain[-2]] if _option(site, option, default=False) else plain
-        try:
-            names.append(site.value(place, turned))
-            orders.append(plain)
-        except Untranslatable:
-            names.append(site.value(place))
-            orders.append(turned)
-    if all(order == sorted(order) for order in orders):
-        return Node("MatMul", names)
-    return Node("MatMul", names, {"perm_a": orders[0], "perm_b": orders[1]}, is_function=True)
-
-
-def _pool(kind: str, site: Site) -> Node:
-    sides = [int(_option(site, name)) for name in ("filterHeight", "filterWidth")]
-    attributes = {**_window(site, sides).attributes(site), "kernel_shape": sides, **_bounds(site)}
-    return Node(kind, [site.value(0)], attributes, is_function=True)
-
-
-def _resize(mode: str, site: Site) -> Node:
-    """LiteRT rounds the nearest place half up where it aligns corners or centres, else down."""
-    aligned, centred = (bool(_option(site, name)) for name in ("alignCorners", "halfPixelCenters"))
-    attributes = {
-        "mode": mode,
-        "coordinate_transformation_mode": "align_corners" if aligned else "half_pixel" if centred else "asymmetric",
-        "nearest_mode": "round_prefer_ceil" if aligned or centred else "floor",
-    }
-    return Node("Resize", [site.value(0), _index(site, 1)], attributes, is_function=True)
-
-
-def _index(site: Site, place: int) -> str:
-    """An operand of integers: as int64 where it is constant, else as it is."""
-    values = site.integers(place)
-    return site.value(place) if values is None else site.constant(values)
-
-
-def _normalized(site: Site) -> Node:
-    return _unactivated("LpNormalization", site, axis=-1, p=2)
-
-
-def _local_response(site: Site) -> Node:
-    """ONNX divides alpha by the number of neighbours, LiteRT does not."""
-    size = 2 * int(_option(site, "radius")) + 1
-    alpha, beta, bias = (float(_option(site, name)) for name in ("alpha", "beta", "bias"))
-    return _function("LRN", site, size=size, alpha=alpha * size, beta=beta, bias=bias)
-
-
-# Activations
+from quantmedic.collectors.from_litert import shapes, windows
+from quantmedic.collectors.from_litert.site import (
+    FLOATS,
+    Node,
+    Site,
+    Translate,
+    Untranslatable,
+    constant_integers,
+    flag,
+    function_node,
+    node_with_activation,
+    onnx_node,
+)
 
 
 def _clip(low: float, high: float, site: Site) -> Node:
-    if site.kind(0) not in _FLOATS:
+    if site.kind(0) not in FLOATS:
         raise Untranslatable
     return Node("Clip", [site.value(0), *(site.constant(end, np.float32) for end in (low, high))])
 
 
 def _softmax(site: Site) -> Node:
-    beta = float(_option(site, "beta", 1.0))
-    return _plain("Softmax", site, axis=-1) if beta == 1.0 else _function("Softmax", site, beta=beta)
+    beta = site.op.options.number("beta", 1.0)
+    return onnx_node("Softmax", site, axis=-1) if beta == 1.0 else function_node("Softmax", site, beta=beta)
 
 
 def _gelu(site: Site) -> Node:
-    return _plain("Gelu", site, approximate="tanh" if _option(site, "approximate", default=False) else "none")
+    return onnx_node("Gelu", site, approximate="tanh" if flag(site, "approximate") else "none")
 
 
 def _fake_quant(site: Site) -> Node:
     """The range is moved so that 0.0 lies on the grid, as TensorFlow does it."""
-    low, high = (float(_option(site, name)) for name in ("min", "max"))
-    first, bits = int(bool(_option(site, "narrowRange", default=False))), int(_option(site, "numBits", 8))
+    low, high = (site.op.options.number(name, 0.0) for name in ("min", "max"))
+    first, bits = int(flag(site, "narrowRange")), site.op.options.integer("numBits", 8)
     if not low < high or not 2 <= bits <= 16:
         raise Untranslatable
     last = 2**bits - 1
     step = (high - low) / (last - first)
     zero = min(max(round(first - low / step), first), last)
-    return _function("FakeQuant", site, low=(first - zero) * step, high=(last - zero) * step, step=step)
-
-
-# Reductions
+    return function_node("FakeQuant", site, low=(first - zero) * step, high=(last - zero) * step, step=step)
 
 
 def _reduce(kind: str, site: Site, *, is_function: bool = False) -> Node:
-    axes = site.constant(known(site, 1).ravel())
-    keepdims = int(bool(_option(site, "keepDims", default=False)))
+    axes = site.constant(constant_integers(site, 1).ravel())
+    keepdims = int(flag(site, "keepDims"))
     return Node(kind, [site.value(0), axes], {"keepdims": keepdims}, is_function)
 
 
 def _arg(kind: str, site: Site) -> Node:
-    axis = int(known(site, 1).item())
+    axis = int(constant_integers(site, 1).item())
     return Node(kind, [site.value(0)], {"axis": axis, "to": site.onnx_kind(0)}, is_function=True)
 
 
 def _cumsum(site: Site) -> Node:
-    flags = {name: int(bool(_option(site, name, default=False))) for name in ("exclusive", "reverse")}
-    return Node("CumSum", [site.value(0), site.constant(known(site, 1).reshape(()))], flags)
-
-
-# Shapes
-
-
-def _reshape(site: Site) -> Node:
-    shape = site.integers(1) if site.has(1) else np.asarray(_option(site, "newShape", []), np.int64)
-    if shape is None:
-        return _function("Reshape", site)
-    return Node("Reshape", [site.value(0), site.constant(shape.ravel())])
-
-
-def _with_sides(kind: str, site: Site) -> Node:
-    """Data and int64 sides or counts, which a function casts where they are computed."""
-    return Node(kind, [site.value(0), _index(site, 1)], is_function=site.integers(1) is None)
-
-
-def _fill(site: Site) -> Node:
-    return Node("Expand", [site.value(1), _index(site, 0)], is_function=site.integers(0) is None)
-
-
-def _squeeze(site: Site) -> Node:
-    axes = [int(axis) for axis in _option(site, "squeezeDims", [])]
-    axes = axes or [axis for axis, side in enumerate(site.shape(0)) if side == 1]
-    return Node("Squeeze", [site.value(0), site.constant(axes)])
-
-
-def _expand_dims(site: Site) -> Node:
-    return Node("Unsqueeze", [site.value(0), site.constant(known(site, 1).ravel())])
-
-
-def _transpose(site: Site) -> Node:
-    return Node("Transpose", [site.value(0)], {"perm": known(site, 1).ravel().tolist()})
-
-
-def _concat(site: Site) -> Node:
-    return _unactivated("Concat", site, axis=int(_option(site, "axis")))
-
-
-def _pack(site: Site) -> Node:
-    axis = int(_option(site, "axis"))
-    if not site.op.inputs:
-        raise Untranslatable
-    return _function(pack(len(site.op.inputs)), site, axis=axis, axes=[axis])
-
-
-def _unpack(site: Site) -> Node:
-    axis = int(_option(site, "axis"))
-    if not site.op.outputs:
-        raise Untranslatable
-    return _function(unpack(len(site.op.outputs)), site, axis=axis, axes=[axis])
-
-
-def _split(site: Site) -> Node:
-    axis = int(known(site, 0).item())
-    return Node("Split", [site.value(1)], {"axis": axis, "num_outputs": len(site.op.outputs)})
-
-
-def _split_v(site: Site) -> Node:
-    axis, sizes = int(known(site, 2).item()), known(site, 1).ravel().copy()
-    if (sizes < 0).any():
-        whole = site.shape(0)[axis]
-        if whole is None:
-            raise Untranslatable
-        sizes[sizes < 0] = whole - sizes[sizes >= 0].sum()
-    return Node("Split", [site.value(0), site.constant(sizes)], {"axis": axis})
-
-
-def _slice(site: Site) -> Node:
-    begin, size = site.integers(1), site.integers(2)
-    if begin is None or size is None:
-        return _function("SliceOfSize", site)
-    ends = np.where(size < 0, _INT64_MAX, begin + size)
-    return Node("Slice", [site.value(0), site.constant(begin.ravel()), site.constant(ends.ravel())])
-
-
-def _strided_slice(site: Site) -> Node:
-    """Masks are bits by axis; an axis that is shrunk is dropped with the one entry that was taken of it."""
-    begin, end, strides = (known(site, place).ravel().tolist() for place in (1, 2, 3))
-    masks = {name: int(_option(site, f"{name}Mask")) for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")}
-    if masks["ellipsis"] or masks["newAxis"] or _option(site, "offset", default=False):
-        raise Untranslatable
-    squeezed = []
-    for axis, stride in enumerate(strides):
-        bit = 1 << axis
-        if masks["shrinkAxis"] & bit:
-            squeezed.append(axis)
-            end[axis] = begin[axis] + 1 if begin[axis] != -1 else _INT64_MAX
-            strides[axis] = 1
-            continue
-        if masks["begin"] & bit:
-            begin[axis] = 0 if stride > 0 else _INT64_MAX
-        if masks["end"] & bit:
-            end[axis] = _INT64_MAX if stride > 0 else -_INT64_MAX
-    parts = [site.constant(values) for values in (begin, end, list(range(len(begin))), strides)]
-    if not squeezed:
-        return Node("Slice", [site.value(0), *parts])
-    return Node("Slice", [site.value(0), *parts], {"squeezed": squeezed}, is_function=True)
-
-
-def _reverse(site: Site) -> Node:
-    axes = known(site, 1).ravel()
-    ends = [[-1] * axes.size, [-_INT64_MAX] * axes.size, axes, [-1] * axes.size]
-    return Node("Slice", [site.value(0), *(site.constant(values) for values in ends)])
-
-
-def _reverse_sequence(site: Site) -> Node:
-    batch, time = (int(_option(site, name)) for name in ("batchDim", "seqDim"))
-    if sorted((batch, time)) != [0, 1]:
-        raise Untranslatable
-    return Node("ReverseSequence", [site.value(0), _index(site, 1)], {"batch_axis": batch, "time_axis": time}, True)
-
-
-def _pad(site: Site) -> Node:
-    value = [site.value(2)] if site.has(2) else []
-    paddings = site.integers(1)
-    if paddings is None:
-        return Node("Pad", [site.value(0), site.value(1), *value], is_function=True)
-    return Node("Pad", [site.value(0), site.constant(paddings.T.ravel()), *value])
-
-
-def _mirror_pad(site: Site) -> Node:
-    if int(_option(site, "mode")) != _REFLECT:
-        raise Untranslatable
-    return Node("Pad", [site.value(0), site.constant(known(site, 1).T.ravel())], {"mode": "reflect"})
-
-
-def _blocks(kind: str, site: Site) -> Node:
-    return _function(kind, site, blocksize=int(_option(site, "blockSize")))
-
-
-def _space_to_batch(site: Site) -> Node:
-    block, pads = known(site, 1).ravel(), known(site, 2)
-    _, height, width, channels = (*site.shape(0), None)[:4]
-    if len(site.shape(0)) != 4 or block.size != 2:
-        raise Untranslatable
-    sides = np.asarray(_fixed((height, width))) + pads.sum(axis=1)
-    (rows, columns), (high, wide) = sides // block, block
-    (depth,) = _fixed((channels,))
-    around = [0, *pads[:, 0], 0, 0, *pads[:, 1], 0]
-    parted, joined = [-1, rows, high, columns, wide, depth], [-1, rows, columns, depth]
-    names = [site.constant(values) for values in (around, parted, joined)]
-    return Node("SpaceToBatch", [site.value(0), *names], is_function=True)
-
-
-def _batch_to_space(site: Site) -> Node:
-    block, crops = known(site, 1).ravel(), known(site, 2)
-    if len(site.shape(0)) != 4 or block.size != 2:
-        raise Untranslatable
-    high, wide = block
-    rows, columns, depth = _fixed(site.shape(0)[1:])
-    parted, joined = [high, wide, -1, rows, columns, depth], [-1, rows * high, columns * wide, depth]
-    ends = [rows * high - crops[0, 1], columns * wide - crops[1, 1]]
-    names = [site.constant(values) for values in (parted, joined, crops[:, 0], ends)]
-    return Node("BatchToSpace", [site.value(0), *names], is_function=True)
-
-
-# Choices and lookups
-
-
-def _gather(site: Site) -> Node:
-    if int(_option(site, "batchDims")):
-        raise Untranslatable
-    return _plain("Gather", site, axis=int(_option(site, "axis")))
-
-
-def _gather_nd(site: Site) -> Node:
-    return Node("GatherND", [site.value(0), _index(site, 1)], {"batch_dims": 0}, is_function=True)
-
-
-def _scatter_nd(site: Site) -> Node:
-    return Node("ScatterND", [_index(site, 0), site.value(1), _index(site, 2)], is_function=True)
-
-
-def _embedding_lookup(site: Site) -> Node:
-    return Node("Gather", [site.value(1), site.value(0)], {"axis": 0})
-
-
-def _one_hot(site: Site) -> Node:
-    return _function("OneHot", site, axis=int(_option(site, "axis", -1)))
-
-
-def _top_k(site: Site) -> Node:
-    return _function("TopK", site)
+    flags = {name: int(flag(site, name)) for name in ("exclusive", "reverse")}
+    return Node("CumSum", [site.value(0), site.constant(constant_integers(site, 1).reshape(()))], flags)
 
 
 def _cast(site: Site) -> Node:
-    return _plain("Cast", site, to=site.onnx_kind(0))
+    return onnx_node("Cast", site, to=site.onnx_kind(0))
 
 
 def _shape(site: Site) -> Node:
-    return _function("Shape", site, to=site.onnx_kind(0))
+    return function_node("Shape", site, to=site.onnx_kind(0))
 
 
 def _mod(site: Site) -> Node:
-    return _function("FloorMod", site) if site.kind(0) in _FLOATS else _plain("Mod", site)
+    return function_node("FloorMod", site) if site.kind(0) in FLOATS else onnx_node("Mod", site)
 
 
 def _floor_div(site: Site) -> Node:
-    if site.kind(0) not in _FLOATS:
+    if site.kind(0) not in FLOATS:
         raise Untranslatable
-    return _function("FloorDiv", site)
+    return function_node("FloorDiv", site)
 
 
 def _square(site: Site) -> Node:
@@ -569,15 +88,15 @@ def _square(site: Site) -> Node:
 
 
 def _leaky_relu(site: Site) -> Node:
-    return _plain("LeakyRelu", site, alpha=float(_option(site, "alpha")))
+    return onnx_node("LeakyRelu", site, alpha=site.op.options.number("alpha", 0.0))
 
 
 def _log_softmax(site: Site) -> Node:
-    return _plain("LogSoftmax", site, axis=-1)
+    return onnx_node("LogSoftmax", site, axis=-1)
 
 
 def _plainly(**kinds: str) -> dict[str, Translate]:
-    return {kind: partial(_plain, name) for kind, name in kinds.items()}
+    return {kind: partial(onnx_node, name) for kind, name in kinds.items()}
 
 
 OPERATORS: dict[str, Translate] = {
@@ -587,36 +106,36 @@ OPERATORS: dict[str, Translate] = {
     **_plainly(EQUAL="Equal", GREATER="Greater", LESS="Less", LESS_EQUAL="LessOrEqual"),
     **_plainly(GREATER_EQUAL="GreaterOrEqual", LOGICAL_AND="And", LOGICAL_OR="Or", LOGICAL_NOT="Not"),
     **_plainly(SELECT="Where", SELECT_V2="Where", RANGE="Range"),
-    **{name.upper(): partial(_activated, name) for name in ("Add", "Sub", "Mul", "Div")},
+    **{name.upper(): partial(node_with_activation, name) for name in ("Add", "Sub", "Mul", "Div")},
     "RELU6": partial(_clip, 0.0, 6.0),
     "RELU_N1_TO_1": partial(_clip, -1.0, 1.0),
     "RELU_0_TO_1": partial(_clip, 0.0, 1.0),
     "LEAKY_RELU": _leaky_relu,
-    "PRELU": partial(_function, "PRelu"),
+    "PRELU": partial(function_node, "PRelu"),
     "GELU": _gelu,
     "SOFTMAX": _softmax,
     "LOG_SOFTMAX": _log_softmax,
-    "L2_NORMALIZATION": _normalized,
-    "LOCAL_RESPONSE_NORMALIZATION": _local_response,
+    "L2_NORMALIZATION": windows.l2_normalization,
+    "LOCAL_RESPONSE_NORMALIZATION": windows.local_response,
     "FAKE_QUANT": _fake_quant,
-    "RSQRT": partial(_function, "Rsqrt"),
+    "RSQRT": partial(function_node, "Rsqrt"),
     "SQUARE": _square,
-    "SQUARED_DIFFERENCE": partial(_function, "SquaredDifference"),
-    "NOT_EQUAL": partial(_function, "NotEqual"),
+    "SQUARED_DIFFERENCE": partial(function_node, "SquaredDifference"),
+    "NOT_EQUAL": partial(function_node, "NotEqual"),
     "FLOOR_DIV": _floor_div,
     "FLOOR_MOD": _mod,
-    "ZEROS_LIKE": partial(_function, "ZerosLike"),
-    "CONV_2D": _conv,
-    "DEPTHWISE_CONV_2D": _depthwise_conv,
-    "CONV_3D": _conv_3d,
-    "TRANSPOSE_CONV": _transpose_conv,
-    "FULLY_CONNECTED": _fully_connected,
-    "BATCH_MATMUL": _batch_matmul,
-    "AVERAGE_POOL_2D": partial(_pool, "AveragePool"),
-    "MAX_POOL_2D": partial(_pool, "MaxPool"),
-    "L2_POOL_2D": partial(_pool, "L2Pool"),
-    "RESIZE_BILINEAR": partial(_resize, "linear"),
-    "RESIZE_NEAREST_NEIGHBOR": partial(_resize, "nearest"),
+    "ZEROS_LIKE": partial(function_node, "ZerosLike"),
+    "CONV_2D": windows.conv,
+    "DEPTHWISE_CONV_2D": windows.depthwise_conv,
+    "CONV_3D": windows.conv_3d,
+    "TRANSPOSE_CONV": windows.transpose_conv,
+    "FULLY_CONNECTED": windows.fully_connected,
+    "BATCH_MATMUL": windows.batch_matmul,
+    "AVERAGE_POOL_2D": partial(windows.pool, "AveragePool"),
+    "MAX_POOL_2D": partial(windows.pool, "MaxPool"),
+    "L2_POOL_2D": partial(windows.pool, "L2Pool"),
+    "RESIZE_BILINEAR": partial(windows.resize, "linear"),
+    "RESIZE_NEAREST_NEIGHBOR": partial(windows.resize, "nearest"),
     "MEAN": partial(_reduce, "ReduceMean"),
     "SUM": partial(_reduce, "ReduceSum"),
     "REDUCE_MAX": partial(_reduce, "ReduceMax"),
@@ -627,38 +146,38 @@ OPERATORS: dict[str, Translate] = {
     "ARG_MAX": partial(_arg, "ArgMax"),
     "ARG_MIN": partial(_arg, "ArgMin"),
     "CUMSUM": _cumsum,
-    "RESHAPE": _reshape,
-    "SQUEEZE": _squeeze,
-    "EXPAND_DIMS": _expand_dims,
-    "TRANSPOSE": _transpose,
-    "CONCATENATION": _concat,
-    "PACK": _pack,
-    "UNPACK": _unpack,
-    "SPLIT": _split,
-    "SPLIT_V": _split_v,
-    "SLICE": _slice,
-    "STRIDED_SLICE": _strided_slice,
-    "REVERSE_V2": _reverse,
-    "REVERSE_SEQUENCE": _reverse_sequence,
-    "PAD": _pad,
-    "PADV2": _pad,
-    "MIRROR_PAD": _mirror_pad,
-    "DEPTH_TO_SPACE": partial(_blocks, "DepthToSpace"),
-    "SPACE_TO_DEPTH": partial(_blocks, "SpaceToDepth"),
-    "SPACE_TO_BATCH_ND": _space_to_batch,
-    "BATCH_TO_SPACE_ND": _batch_to_space,
-    "TILE": partial(_with_sides, "Tile"),
-    "BROADCAST_TO": partial(_with_sides, "Expand"),
-    "FILL": _fill,
+    "RESHAPE": shapes.reshape,
+    "SQUEEZE": shapes.squeeze,
+    "EXPAND_DIMS": shapes.expand_dims,
+    "TRANSPOSE": shapes.transpose,
+    "CONCATENATION": shapes.concat,
+    "PACK": shapes.pack,
+    "UNPACK": shapes.unpack,
+    "SPLIT": shapes.split,
+    "SPLIT_V": shapes.split_v,
+    "SLICE": shapes.slice_,
+    "STRIDED_SLICE": shapes.strided_slice,
+    "REVERSE_V2": shapes.reverse,
+    "REVERSE_SEQUENCE": shapes.reverse_sequence,
+    "PAD": shapes.pad,
+    "PADV2": shapes.pad,
+    "MIRROR_PAD": shapes.mirror_pad,
+    "DEPTH_TO_SPACE": partial(shapes.blocks, "DepthToSpace"),
+    "SPACE_TO_DEPTH": partial(shapes.blocks, "SpaceToDepth"),
+    "SPACE_TO_BATCH_ND": shapes.space_to_batch,
+    "BATCH_TO_SPACE_ND": shapes.batch_to_space,
+    "TILE": partial(shapes.with_sides, "Tile"),
+    "BROADCAST_TO": partial(shapes.with_sides, "Expand"),
+    "FILL": shapes.fill,
     "SHAPE": _shape,
-    "RANK": partial(_function, "Rank"),
+    "RANK": partial(function_node, "Rank"),
     "CAST": _cast,
-    "GATHER": _gather,
-    "GATHER_ND": _gather_nd,
-    "SCATTER_ND": _scatter_nd,
-    "EMBEDDING_LOOKUP": _embedding_lookup,
-    "ONE_HOT": _one_hot,
-    "TOPK_V2": _top_k,
-    "WHERE": partial(_function, "NonZero"),
+    "GATHER": shapes.gather,
+    "GATHER_ND": shapes.gather_nd,
+    "SCATTER_ND": shapes.scatter_nd,
+    "EMBEDDING_LOOKUP": shapes.embedding_lookup,
+    "ONE_HOT": shapes.one_hot,
+    "TOPK_V2": shapes.top_k,
+    "WHERE": partial(function_node, "NonZero"),
 }
 """Translations by the schema's names. QUANTIZE and DEQUANTIZE are not among them: they are grids, not operators."""

@@ -13,7 +13,7 @@ import pytest
 from builders.litert_models import Twins, channels_last, every_operator, quantized
 from builders.onnx_models import images, random
 
-from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpacked
+from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpack_codes
 from quantmedic.engine.errors import ModelError
 
 DATA = Path(__file__).parent / "data" / "litert"
@@ -242,9 +242,9 @@ def test_lengths_that_are_larger_than_the_file_cost_no_memory(tmp_path, written)
 
 
 def test_codes_of_four_and_two_bits():
-    assert unpacked(np.array([0xF1, 0x08], np.uint8), 4, 3, signed=True).tolist() == [1, -1, -8]
-    assert unpacked(np.array([0xF1], np.uint8), 4, 2, signed=False).tolist() == [1, 15]
-    assert unpacked(np.array([0b11_10_01_00], np.uint8), 2, 4, signed=True).tolist() == [0, 1, -2, -1]
+    assert unpack_codes(np.array([0xF1, 0x08], np.uint8), 4, 3, signed=True).tolist() == [1, -1, -8]
+    assert unpack_codes(np.array([0xF1], np.uint8), 4, 2, signed=False).tolist() == [1, 15]
+    assert unpack_codes(np.array([0b11_10_01_00], np.uint8), 2, 4, signed=True).tolist() == [0, 1, -2, -1]
 
 
 @pytest.mark.parametrize(("bits", "granularity"), [(4, "CHANNELWISE"), (4, "BLOCKWISE_32"), (2, "BLOCKWISE_32")])

@@ -21,7 +21,8 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor, read_litert
 from quantmedic.collectors.from_litert.models import fed as fed_places
 from quantmedic.collectors.from_litert.operators import OPERATORS
-from quantmedic.collectors.from_litert.translation import UNTRANSLATED, graph_of, translate
+from quantmedic.collectors.from_litert.translation import graph_of
+from quantmedic.collectors.from_litert.translator import UNTRANSLATED, translate
 from quantmedic.collectors.from_onnx.models import Models, pairs_of
 from quantmedic.collectors.from_onnx.record import case_record
 from quantmedic.collectors.from_onnx.session import make_session
@@ -32,6 +33,7 @@ from quantmedic.collectors.measure.bias_facts import bias_facts
 from quantmedic.collectors.measure.plan import foresee
 from quantmedic.collectors.measure.static import _Unobserved
 from quantmedic.collectors.pair.channels import channel_axes
+from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.match import match
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
@@ -989,7 +991,7 @@ def test_options_that_make_no_sense_leave_an_operator_untranslated(
     kind: str, options_type: str | None, options: dict[str, Any], tmp_path: Path
 ) -> None:
     plain = read(tmp_path / "m.tflite", content([fed(2, 3), Result(shape=(2, 3))], [Step("RELU", [0], [1])], [1]))
-    operator = LiteOperator(0, kind, (0,), (1,), options)
+    operator = LiteOperator(0, kind, (0,), (1,), Attributes(options))
     graph = graph_of(replace(plain, operators=(operator,)))
     assert len(graph.operators) == 1
     assert graph.untranslated == (() if kind == "SOFTMAX" else (kind,))
