@@ -10,7 +10,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric, load_metric
 from quantmedic.collectors.from_onnx.codes import MOVES
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.decibels import sqnr_db
@@ -137,7 +137,7 @@ class FallbackTrial:
         """
         self._models, self._case, self._dataset = models, case, dataset
         self._threads, self._seed = threads, seed
-        self._network = models.simulated(case, threads)
+        self._network = models.simulate(case, threads)
         self.groups = groups_of(case.record, units_of(case.record, self._network))
         if not self.groups:
             raise ModelError(
@@ -258,7 +258,7 @@ class FallbackTrial:
             try:
                 edited = edit(self._models, self._case, self.change(units))
                 unedited = edited.unedited
-                after = self._level(bench, bench.measure(edited.model))
+                after = self._level(bench, bench.measure(edited))
             except QuantmedicError as error:
                 failed = ": ".join([error.message, *error.where[:2]])
         return Check(samples=samples, shared=self._shared, before=before, after=after, failed=failed, unedited=unedited)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.models import Models
 from quantmedic.engine.case.proof import FLOAT_SET
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.fallback import smallest_set

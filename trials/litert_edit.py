@@ -1,26 +1,46 @@
 """Carry out a change on the ONNX translation of a quantized LiteRT model."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_litert.translated import TranslatedModels
+from quantmedic.collectors.measure.models import Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import onnx_edit
-from quantmedic.trials.onnx_edit import Edited
 
 
-def edit(models: Models, case: Case, change: Change) -> Edited:
+@dataclass(frozen=True)
+class Edited:
+    """A translation with a change carried out; see ``measure.models.Edited``."""
+
+    translation: onnx_edit.Edited
+
+    @property
+    def unedited(self) -> tuple[str, ...]:
+        """What of the change could not be carried out, or LiteRT undoes by itself, in words."""
+        return self.translation.unedited
+
+    def runner(self, threads: int) -> Runner:
+        """Runs the changed translation."""
+        return self.translation.runner(threads)
+
+    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
+        """None: the translation does not tell which kernels LiteRT would choose."""
+        return ()
+
+    @property
+    def save(self) -> Callable[[Path], None] | None:
+        """None: a translation is not a LiteRT file."""
+        return None
+
+
+def edit(models: TranslatedModels, case: Case, change: Change) -> Edited:
     """The translation as a remedy would leave it; see ``onnx_edit.edit``.
 
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
-    edited = onnx_edit.edit(models, case, change)
-    # What it says of float inputs that meet codes of weights holds for LiteRT's kernels, too.
-    return replace(edited, unedited=tuple(said.replace("onnxruntime", "LiteRT") for said in edited.unedited))
-
-
-def left_integer(models: Models, case: Case, after: Any, change: Change) -> tuple[str, ...]:
-    """Nothing is known of it: which kernels LiteRT would choose, the translation does not tell."""
-    return ()
+    # What is said of float inputs that meet codes of weights holds for LiteRT's kernels, too.
+    return Edited(onnx_edit.edit(models, case, change, runtime="LiteRT"))

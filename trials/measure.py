@@ -3,14 +3,13 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.from_onnx.models import Models, Runner
+from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.engine.errors import ModelError
 
@@ -65,7 +64,7 @@ class Bench:
             ModelError: A model fails.
             DataError: The metric does not fit.
         """
-        self._models, self._batches, self._threads = models, batches, threads
+        self._batches, self._threads = batches, threads
         labelled = all(batch.labels is not None for batch in batches)
         self._metric = metric if labelled else None
         self._float_names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
@@ -78,18 +77,18 @@ class Bench:
         self.columns = self._noise.columns
         self.before = self.judged(deployed)
 
-    def measure(self, model: Any, deadline: float | None = None) -> Measured:
-        """A changed copy of the quantized model.
+    def measure(self, edited: Edited, deadline: float | None = None) -> Measured:
+        """The quantized model with a change carried out.
 
         Args:
-            model: The copy; its inputs and outputs are named as the quantized model's.
+            edited: The changed model.
             deadline: ``time.monotonic()`` at which to give up.
 
         Raises:
             ModelError: It cannot be loaded, fails, or gives NaN or infinite values.
             OutOfTimeError: The deadline has passed.
         """
-        outputs = self._run(self._models.quantized_runner(self._threads, model), deadline)
+        outputs = self._run(edited.runner(self._threads), deadline)
         for found in outputs:
             for name, array in zip(self._names, found, strict=True):
                 if not np.isfinite(array).all():

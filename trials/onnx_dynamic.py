@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import normalization_of, original_of, weight_of
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.onnx_codes import Codes, Float32, formed
 from quantmedic.trials.onnx_draft import Draft
@@ -31,7 +31,7 @@ class _Product:
     rescaled: onnx.NodeProto
 
 
-def unpack(draft: Draft, models: Models, change: Change) -> None:
+def unpack(draft: Draft, models: PairedGraphs, change: Change) -> None:
     """Write products with packed weights (MatMulNBits) as ones with weights that can be given another form."""
     packed = [k for k in change.weights if models.quantized.operators[k].node.op_type == "MatMulNBits"]
     for k in packed:
@@ -49,7 +49,7 @@ def unpack(draft: Draft, models: Models, change: Change) -> None:
 
 
 def settle_dynamic(
-    draft: Draft, models: Models, change: Change, names: Mapping[int, str]
+    draft: Draft, models: PairedGraphs, change: Change, names: Mapping[int, str]
 ) -> tuple[frozenset[int], list[str]]:
     """Give the products of codes that are quantized at run time weights in another form.
 
@@ -73,7 +73,7 @@ def settle_dynamic(
     return frozenset(seen), found
 
 
-def _float_weight(op: Operator, models: Models) -> Float32 | None:
+def _float_weight(op: Operator, models: PairedGraphs) -> Float32 | None:
     """The float weights; None too where they may hold a normalization, which their codes alone do not tell."""
     twin = models.match.operators.get(op.index)
     if twin is None or normalization_of(twin, models.float_graph) is not None:

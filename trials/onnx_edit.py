@@ -1,14 +1,18 @@
 """Carry out a change on a copy of the quantized ONNX model, without any toolchain."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
 
 import onnx
 
-from quantmedic.collectors.from_onnx.models import Models
-from quantmedic.collectors.from_onnx.record import executed_as, is_integer_kernel
+from quantmedic.collectors.from_onnx.file import save_model
+from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.record import kernels
 from quantmedic.collectors.from_onnx.session import executed_types
-from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.measure.models import Kernel, Runner
+from quantmedic.collectors.measure.record import kernel_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
@@ -28,20 +32,42 @@ from quantmedic.trials.onnx_qdq import to_qdq
 CODES_8_BIT = 255.5
 
 
+class EditableModels(PairedOnnxGraphs, Protocol):
+    """Models whose quantized one is an ONNX graph, of which changed copies can be run."""
+
+    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
+        """Runs the quantized model, or a changed copy of it."""
+
+
 @dataclass(frozen=True)
 class Edited:
-    """A quantized model with a change carried out.
+    """A quantized model with a change carried out; see ``measure.models.Edited``.
 
     Attributes:
-        model: A copy; the original is never touched.
-        unedited: What of the change could not be carried out, or onnxruntime undoes by itself, in words.
+        models: The models that were edited.
+        model: A changed copy; the original is never touched.
+        unedited: What of the change could not be carried out, or the runtime undoes by itself, in words.
     """
 
+    models: EditableModels
     model: onnx.ModelProto
     unedited: tuple[str, ...] = ()
 
+    def runner(self, threads: int) -> Runner:
+        """Runs the changed copy."""
+        return self.models.quantized_runner(threads, self.model)
 
-def edit(models: Models, case: Case, change: Change) -> Edited:
+    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
+        """Layers that an integer kernel computes in the deployed model and none in the copy, against the change."""
+        return left_integer(self.models, case, self.model, change)
+
+    @property
+    def save(self) -> Callable[[Path], None] | None:
+        """Writes the changed copy to a file."""
+        return lambda path: save_model(self.model, path)
+
+
+def edit(models: EditableModels, case: Case, change: Change, *, runtime: str = "onnxruntime") -> Edited:
     """The deployed model as a remedy would leave it.
 
     - A new grid is given to every quantizer of its tensor, in the type of its codes, or uint8 or uint16 where the grid
@@ -57,14 +83,14 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
     - A float bias stays int32 between layers that compute with codes, for onnxruntime would round it by itself: it is
       rounded from the float model's, with wider steps of the weights where it did not fit.
 
-    Remedies on top of each other are one change (``Change.join``).
+    Remedies on top of each other are one change (``Change.join``). ``runtime`` is what messages call the runtime.
 
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
     draft = Draft(models.quantized.model)
     if not change:
-        return Edited(draft.model)
+        return Edited(models, draft.model)
     to_qdq(draft, models.quantized)
     draft.touched = False
     unpack(draft, models, change)
@@ -87,35 +113,36 @@ def edit(models: Models, case: Case, change: Change) -> Edited:
     draft.index()
     products = products_of_precise_inputs(draft, layers, before)
     model = draft.finish()
-    return Edited(model, (*unedited, *_rounded_inputs(models.quantized, model, products)))
+    return Edited(models, model, (*unedited, *_rounded_inputs(models.quantized, model, products, runtime)))
 
 
-def _rounded_inputs(graph: Graph, edited: onnx.ModelProto, products: Sequence[tuple[onnx.NodeProto, str]]) -> list[str]:
+def _rounded_inputs(
+    graph: OnnxGraph, edited: onnx.ModelProto, products: Sequence[tuple[onnx.NodeProto, str]], runtime: str
+) -> list[str]:
     """Which of these products' inputs the installed onnxruntime rounds to 8 bits, in words."""
     if not products:
         return []
     executed = executed_types(replace(graph, model=edited), 1)
     rounded = [words for product, words in products if executed.get(product.output[0]) == "MatMulNBits"]
-    return [f"{words}: onnxruntime rounds it to 8 bits, as the weights are codes" for words in rounded]
+    return [f"{words}: {runtime} rounds it to 8 bits, as the weights are codes" for words in rounded]
 
 
 def left_integer(
-    models: Models, case: Case, after: onnx.ModelProto, change: Change, *, threads: int = 1
+    models: PairedOnnxGraphs, case: Case, after: onnx.ModelProto, change: Change, *, threads: int = 1
 ) -> tuple[str, ...]:
     """Layers that an integer kernel computes in the deployed model and none in the edited one, against the change.
 
     Layers that the change leaves in float, or gives 16-bit codes or a float bias, are not among them.
     """
     graph = models.quantized
-    before = {k: op for k, op in enumerate(case.record.operators) if op.executed_as == "integer"}
-    executed = executed_types(replace(graph, model=after), threads)
+    before = {k: op for k, op in enumerate(case.record.operators) if op.executed_as == Kernel.INTEGER}
+    found = kernels(replace(graph, model=after), threads)
     # What an integer operator wrote is written by a quantizer once it is rewritten: its kernel is what feeds that.
     for node in after.graph.node:
-        kind = executed.get(node.input[0], "") if node.op_type == "QuantizeLinear" else ""
-        if is_integer_kernel(kind):
-            executed[node.output[0]] = kind
+        if node.op_type == "QuantizeLinear" and found.get(node.input[0]) == Kernel.INTEGER:
+            found[node.output[0]] = Kernel.INTEGER
     meant = {k for k, form in change.weights.items() if form == "float"} | change.biases
     apart = {i for i, grid in change.grids.items() if grid is None or grid.high - grid.low > CODES_8_BIT * grid.step}
     meant |= {k for k, op in before.items() if apart & {*op.inputs, *op.outputs}}
-    left = [k for k in before if k not in meant and executed_as(graph.operators[k], graph, executed) != "integer"]
+    left = [k for k in before if k not in meant and kernel_of(graph.operators[k], graph, found) != Kernel.INTEGER]
     return tuple(before[k].name for k in left)

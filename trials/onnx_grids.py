@@ -7,10 +7,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.graph import Operator, Tap
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.trials.onnx_draft import Draft
@@ -22,7 +22,7 @@ CLIP_INPUTS_OPSET = 11
 _HOPS = 4
 
 
-def settle_grids(draft: Draft, models: Models, case: Case, grids: Mapping[int, Grid | None]) -> list[str]:
+def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[int, Grid | None]) -> list[str]:
     """Put new grids on tensors, by their place in the case, or take their quantizers out (None).
 
     Every quantizer that stands for a tensor gets the grid, and so does a tensor that an operator of ``MOVERS`` makes of
@@ -56,7 +56,7 @@ def settle_grids(draft: Draft, models: Models, case: Case, grids: Mapping[int, G
     return found
 
 
-def _followed(grids: Mapping[str, Grid | None], models: Models) -> dict[str, Grid | None]:
+def _followed(grids: Mapping[str, Grid | None], models: PairedGraphs) -> dict[str, Grid | None]:
     """The grids by root, handed on through operators that only move values."""
     graph = models.quantized
     found = dict(grids)
@@ -127,7 +127,7 @@ def _reaches_beyond(grid: Grid | None, bounds: Bounds) -> bool:
     return grid.low < bounds.low - slack or grid.high > bounds.high + slack
 
 
-def _lost_bounds(root: str, twin: str | None, models: Models) -> Bounds | None:
+def _lost_bounds(root: str, twin: str | None, models: PairedGraphs) -> Bounds | None:
     """Ends of the Relu or Clip of the float model that the quantized model leaves to a tensor's quantizer."""
     producer = models.quantized.producers.get(root)
     first = models.match.operators.get(producer.index) if producer is not None else None
@@ -149,7 +149,7 @@ def _lost_bounds(root: str, twin: str | None, models: Models) -> Bounds | None:
     return Bounds(low, high)
 
 
-def _bounds(op: Operator, models: Models) -> Bounds:
+def _bounds(op: Operator, models: PairedGraphs) -> Bounds:
     if op.op_type == "Relu":
         return Bounds(0.0, np.inf)
     bounds = clip_bounds(op, models.float_graph) if op.op_type == "Clip" else None

@@ -10,11 +10,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.pair.weight_forms import coded
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
@@ -41,7 +41,7 @@ class Layer:
     op: Operator
     node: onnx.NodeProto
     stored: Constant
-    models: Models
+    models: PairedGraphs
     name: str
 
     @cached_property
@@ -93,7 +93,7 @@ class Layer:
         return int(size * groups if self.op.op_type == "ConvTranspose" else size)
 
 
-def layers_of(draft: Draft, models: Models, names: Mapping[int, str]) -> dict[int, Layer]:
+def layers_of(draft: Draft, models: PairedGraphs, names: Mapping[int, str]) -> dict[int, Layer]:
     """Operators whose quantized weights an input of their own holds, by index; names for messages."""
     found = {}
     for op in models.quantized.operators:
@@ -114,7 +114,10 @@ def scales_of(draft: Draft, layer: Layer) -> tuple[str, str] | None:
 
 
 def settle_layers(
-    draft: Draft, layers: Mapping[int, Layer], change: Change, before: Mapping[int, tuple[str, str] | None]
+    draft: Draft,
+    layers: Mapping[int, Layer],
+    change: Change,
+    before: Mapping[int, tuple[str, str] | None],
 ) -> list[str]:
     """Store weights and biases in their new forms, and every int32 bias on the step of its input times its weights'.
 
@@ -162,7 +165,7 @@ def products_of_precise_inputs(
     return found
 
 
-def settle_operands(draft: Draft, models: Models, case: Case, change: Change) -> None:
+def settle_operands(draft: Draft, models: PairedGraphs, case: Case, change: Change) -> None:
     """Put constants beside activations, such as the gain of a normalization, back to float, as the change wants it."""
     graph = models.quantized
     for k, op in enumerate(case.record.operators):

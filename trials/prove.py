@@ -5,13 +5,12 @@ The causes are tried in the order of the diagnosis, each alone; then, on top of 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.models import Models
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.options import Options
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
@@ -35,7 +34,7 @@ class Proven:
     """What was tried, and the quantized model with all proven remedies, if there are any."""
 
     record: ProofRecord
-    fixed: Any
+    fixed: Edited | None
 
 
 def prove(

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from quantmedic.collectors.data.arrays import array_content
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.measure.models import Models, SimulatedNetwork
 from quantmedic.engine.case.records import Case, CaseRecord, RunRecord
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord, SensitivityUnit
@@ -53,7 +52,7 @@ def left_in_float(units: Iterable[Unit]) -> Change:
     return Change(dict.fromkeys(tensors), dict.fromkeys(operators, "float"), frozenset(operators))
 
 
-def units_of(record: CaseRecord, network: Any) -> list[Unit]:
+def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
     """Units in the order of execution, network inputs first; whatever has no simulated quantizer is left out."""
     owner: dict[int | None, int] = {}
     for k, op in enumerate(record.operators):
@@ -82,7 +81,7 @@ def units_of(record: CaseRecord, network: Any) -> list[Unit]:
     return found
 
 
-def unsimulated(record: CaseRecord, network: Any) -> tuple[str, ...]:
+def unsimulated(record: CaseRecord, network: SimulatedNetwork) -> tuple[str, ...]:
     """Layers and activations with a quantizer that no run can turn on or off."""
     weights = [
         op.name for k, op in enumerate(record.operators) if op.weight.quantizer.bits and k not in network.weighted
@@ -129,7 +128,7 @@ class Experiment:
             ModelError: No layer is quantized, or the network cannot be simulated.
             DataError: The data cannot be read, or do not fit the metric.
         """
-        self._network = models.simulated(case, threads)
+        self._network = models.simulate(case, threads)
         self.units = units_of(case.record, self._network)
         left_out = unsimulated(case.record, self._network)
         if not self.units:

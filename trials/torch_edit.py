@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, constant, on_grid
 from quantmedic.collectors.from_torch.models import TorchModels
 from quantmedic.collectors.from_torch.trace import Place, TorchGraph
+from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import forms_of
@@ -20,15 +22,30 @@ from quantmedic.engine.formulas.tensors import grid_of
 
 @dataclass(frozen=True)
 class Edited:
-    """What makes the interception under which the quantized module computes what it would after the change.
+    """A quantized module that computes, while it runs, what it would after the change; see ``measure.models.Edited``.
 
     Attributes:
-        model: Called for every batch.
+        models: The models that were edited.
+        interception: Makes the interception of one run; called for every batch.
         unedited: What of the change could not be carried out, in words.
     """
 
-    model: Callable[[], Changed]
+    models: TorchModels
+    interception: Callable[[], Changed]
     unedited: tuple[str, ...] = ()
+
+    def runner(self, threads: int) -> Runner:
+        """Runs the module under the interception."""
+        return self.models.quantized_runner(threads, self.interception)
+
+    def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
+        """None: what is edited has no integer kernels."""
+        return ()
+
+    @property
+    def save(self) -> Callable[[Path], None] | None:
+        """None: the module itself stays as it is."""
+        return None
 
 
 def edit(models: TorchModels, case: Case, change: Change) -> Edited:
@@ -40,7 +57,7 @@ def edit(models: TorchModels, case: Case, change: Change) -> Edited:
     Raises:
         ModelError: The module computes with integer kernels, or nothing of the change can be carried out.
     """
-    graph: TorchGraph = models.quantized  # type: ignore[assignment]
+    graph = models.quantized
     if graph.integer:
         raise ModelError(
             "integer kernels of torch cannot be edited",
@@ -59,12 +76,7 @@ def edit(models: TorchModels, case: Case, change: Change) -> Edited:
             where=[str(graph.path), *editor.unedited[:5]],
             help="apply the remedy with the tool that quantized the module",
         )
-    return Edited(editor.changed, tuple(editor.unedited))
-
-
-def left_integer(models: TorchModels, case: Case, after: object, change: Change) -> tuple[str, ...]:
-    """None: what is edited has no integer kernels."""
-    return ()
+    return Edited(models, editor.changed, tuple(editor.unedited))
 
 
 class _Editor:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,9 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.metrics import Metric, drop_interval
 from quantmedic.collectors.data.progress import Progress
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.options import Options
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
 from quantmedic.engine.case.records import Case
@@ -28,7 +27,7 @@ from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rule import RuleBase
 from quantmedic.trials.data_repair import DataRepair
-from quantmedic.trials.edit import edit, left_integer
+from quantmedic.trials.edit import edit
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
@@ -188,17 +187,17 @@ class Trials:
             chain=tuple(repair.key for repair in self.chain),
         )
 
-    def fixed(self) -> Any:
+    def fixed(self) -> Edited | None:
         """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples.
 
-        None where nothing is proven, and of models that are changed while they run only.
+        None where nothing is proven.
         """
-        if not self.chain or self._models.framework != "onnx":
+        if not self.chain:
             return None
         half = self._halves[0]
         if len(self._halves) > 1:
             half = replace(half, case=self.case, facts=derive(self.case, self._base))
-        return edit(self._models, half.case, half.change(self.chain)).model
+        return edit(self._models, half.case, half.change(self.chain))
 
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
         keys = tuple(link.key for link in after)
@@ -224,8 +223,8 @@ class Trials:
             for half in self._halves:
                 change = half.change([*after, repair])
                 edited = edit(self._models, half.case, change)
-                found.append(half.bench.measure(edited.model, deadline))
-                left = left or left_integer(self._models, half.case, edited.model, change)
+                found.append(half.bench.measure(edited, deadline))
+                left = left or edited.left_integer(half.case, change)
                 unedited = unedited or edited.unedited
         except QuantmedicError as error:
             reason = ": ".join([error.message, *error.where[:2]])

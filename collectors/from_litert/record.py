@@ -1,19 +1,16 @@
 """What a case says of two LiteRT models besides their statistics."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import numpy as np
+import onnx
 
-from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor
-from quantmedic.collectors.from_litert.models import LiteRTModels
 from quantmedic.collectors.from_litert.translation import LiteRTGraph
-from quantmedic.collectors.from_onnx.record import Observed, case_record, pair_facts, run_record
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
-from quantmedic.engine.case.records import CaseRecord, WeightArrays
 
 #: Operators that take float activations and integer weights: they quantize what they read at run time.
 _HYBRID = frozenset(
@@ -33,60 +30,42 @@ _HYBRID = frozenset(
     }
 )
 _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
-#: How operators of a case are told to compute: names of which ``is_integer_kernel`` knows what they mean.
-_INTEGER, _DYNAMIC, _FLOAT = "QLinear", "DynamicQuantizeMatMul", "float"
 
 
-def litert_record(
-    models: LiteRTModels, observer: Observed, options: Options, version: str, metric: Metric | None
-) -> tuple[CaseRecord, dict[int, WeightArrays]]:
-    """Everything that does not change while data are read, and the arrays of the weights by operator.
-
-    Data sets and notices are left empty.
-    """
-    return file_record(models, observer, version, metric, executed=executed_types(models.quantized), how=options.run)
-
-
-def file_record(
-    models: LiteRTModels,
-    observer: Observed,
-    version: str,
-    metric: Metric | None,
-    *,
-    executed: Mapping[str, str],
-    how: Mapping[str, Any],
-) -> tuple[CaseRecord, dict[int, WeightArrays]]:
-    """The same of two files; see ``onnx_record.file_record``."""
-    graph = models.quantized
-    half = {name for name, place in graph.places.items() if graph.file.tensors[place].kind == "FLOAT16"}
-    record, arrays = case_record(models, observer, version, metric, executed=executed, half=frozenset(half))
-    sizes = [len(each.file.content) for each in (models.float_graph, graph)]
+def describe(float_graph: LiteRTGraph, graph: LiteRTGraph) -> Description:
+    """What two LiteRT files tell besides their graphs."""
+    sizes = [len(each.file.content) for each in (float_graph, graph)]
+    hashes = [sha256_of([each.path]) for each in (float_graph, graph)]
     facts = ModelFacts(
-        **pair_facts(models, observer, record.operators) | {"format": format_of(graph.file)},
         name=graph.path.name,
         framework="litert",
+        format=format_of(graph.file),
         toolchain=None,
-        toolchain_marks=tuple(toolchain_marks(models.float_graph.file, graph.file)),
+        toolchain_marks=tuple(toolchain_marks(float_graph.file, graph.file)),
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0],
         training_nodes=0,
     )
-    files = [[each.path] for each in (models.float_graph, graph)]
-    run = record.run | run_record(models, {**how, "ai_edge_litert": _installed()}, files)
-    # An application knows what its integers stand for: outputs are compared as what their tensors' parameters say.
-    outputs = tuple(output.model_copy(update={"is_codes": False}) for output in record.outputs)
-    return record.model_copy(update={"model": facts, "run": run, "outputs": outputs}), arrays
+    return Description(
+        facts,
+        half=frozenset(name for name, place in graph.places.items() if graph.file.tensors[place].kind == "FLOAT16"),
+        names=(float_graph.path.name, graph.path.name),
+        hashes=(hashes[0], hashes[1]),
+        versions={"ai_edge_litert": _installed_version(), "onnx": onnx.__version__},
+        # An application knows what its integers stand for: outputs are compared as their tensors' parameters say.
+        codes_are_outputs=False,
+    )
 
 
-def _installed() -> str | None:
+def _installed_version() -> str | None:
     try:
         return version("ai-edge-litert")
     except PackageNotFoundError:
         return None
 
 
-def executed_types(graph: LiteRTGraph) -> dict[str, str]:
+def kernels(graph: LiteRTGraph) -> dict[str, Kernel]:
     """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
 
     They compute with integers where they read and write integers, and, quantizing what they read at run time, where
@@ -96,7 +75,7 @@ def executed_types(graph: LiteRTGraph) -> dict[str, str]:
     for name, place in graph.places.items():
         names.setdefault(place, []).append(name)
     return {
-        name: _executed(op, graph.file)
+        name: _kernel(op, graph.file)
         for op in graph.file.operators
         if op.kind not in _QUANTIZERS
         for place in op.outputs
@@ -104,12 +83,11 @@ def executed_types(graph: LiteRTGraph) -> dict[str, str]:
     }
 
 
-def _executed(op: LiteOperator, model: LiteModel) -> str:
+def _kernel(op: LiteOperator, model: LiteModel) -> Kernel:
     read = [model.tensors[place] for place in op.inputs if place >= 0]
     written = [model.tensors[place] for place in op.outputs]
-    if any(_is_coded(tensor) for tensor in written):
-        return _INTEGER
-    return _DYNAMIC if _is_hybrid(op, read) else _FLOAT
+    integer = any(_is_coded(tensor) for tensor in written) or _is_hybrid(op, read)
+    return Kernel.INTEGER if integer else Kernel.FLOAT
 
 
 def _is_hybrid(op: LiteOperator, read: list[LiteTensor]) -> bool:

@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_litert.models import LiteRTModels, decoded, ends_of, fed
+from quantmedic.collectors.from_litert.feed import decode, feed_of, outputs_of
+from quantmedic.collectors.from_litert.interpreters import Interpreters
 from quantmedic.collectors.from_litert.session import Session
 from quantmedic.collectors.from_litert.translation import LiteRTGraph
-from quantmedic.collectors.from_onnx.models import Pair
-from quantmedic.collectors.from_onnx.view import Observed, Reading
+from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
 
@@ -28,28 +29,27 @@ class LiteRTView:
 
     def __init__(
         self,
-        models: LiteRTModels,
+        files: Interpreters,
         pairs: Mapping[int, Pair],
         first: Batch,
         threads: int,
         plain: Sequence[Array] | None = None,
     ) -> None:
-        self._models, self.pairs = models, dict(pairs)
-        models.first = models.first or first
-        self._feature = feature_of(models.float_graph)
+        self._files, self.pairs = files, dict(pairs)
+        self._feature = feature_of(files.float_graph)
         self._float_places = self._floats(pairs.values())
-        self._floats_session = self._observing(models.float_graph, first, self._float_places.values(), threads)
-        places = {number: models.quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
-        self._session = self._observing(models.quantized, first, places.values(), threads)
+        self._floats_session = self._observing(files.float_graph, first, self._float_places.values(), threads)
+        places = {number: files.quantized.places[pair.tap.tensor] for number, pair in pairs.items()}
+        self._session = self._observing(files.quantized, first, places.values(), threads)
         self.taps: dict[int, Tap] = {number: pair.tap for number, pair in pairs.items()}
-        alone = plain if plain is not None else models.quantized_runner(threads)(first)
-        self.observed = Observed.beside(alone, self.read(first).outputs[1])
+        alone = plain if plain is not None else files.quantized_runner(threads)(first)
+        self.observed = Faithfulness.of_outputs(alone, self.read(first).outputs[1])
 
     def _floats(self, pairs: Iterable[Pair]) -> dict[str, int]:
         """Places of the float tensors that are read, by their names: the network's outputs, too."""
-        graph = self._models.float_graph
+        graph = self._files.float_graph
         names = [*(pair.twin for pair in pairs), *([self._feature] if self._feature else [])]
-        return {name: graph.places[name] for name in names} | ends_of(graph)
+        return {name: graph.places[name] for name in names} | outputs_of(graph)
 
     def _observing(self, graph: LiteRTGraph, first: Batch, places: Iterable[int], threads: int) -> Session:
         """Interpreters that show these tensors: with the default delegate, or, where it keeps one to itself, without.
@@ -57,11 +57,11 @@ class LiteRTView:
         Raises:
             ModelError: The model fails.
         """
-        session = self._models.session(graph, threads, observed=True)
+        session = self._files.session(graph, threads, observed=True)
         wanted = set(places)
-        if session.readable(fed(graph, first), sorted(wanted)) == wanted:
+        if session.readable(feed_of(first, graph), sorted(wanted)) == wanted:
             return session
-        return self._models.session(graph, threads, observed=True, delegated=False)
+        return self._files.session(graph, threads, observed=True, delegated=False)
 
     def renumber(self, numbers: Iterable[int]) -> None:
         """Keep only these pairs and count them from 0."""
@@ -71,37 +71,37 @@ class LiteRTView:
         self._float_places = self._floats(self.pairs.values())
 
     def read(self, batch: Batch) -> Reading:
-        """Run both models.
+        """Run both files.
 
         Raises:
             ModelError: One of them fails on this batch.
         """
-        graph, quantized, matched = self._models.float_graph, self._models.quantized, self._models.match.outputs
-        ends, theirs = ([*ends_of(each).values()] for each in (graph, quantized))
+        graph, quantized, matched = self._files.float_graph, self._files.quantized, self._files.match.outputs
+        ends, theirs = ([*outputs_of(each).values()] for each in (graph, quantized))
         ends, theirs = [ends[i] for i, _ in matched], [theirs[j] for _, j in matched]
-        floats = self._floats_session.run(fed(graph, batch), [*self._float_places.values()])
+        floats = self._floats_session.run(feed_of(batch, graph), [*self._float_places.values()])
         places = {number: quantized.places[tap.tensor] for number, tap in self.taps.items()}
-        codes = self._session.run(fed(quantized, batch), [*places.values(), *theirs])
+        codes = self._session.run(feed_of(batch, quantized), [*places.values(), *theirs])
         return Reading(
             {name: floats[place] for name, place in self._float_places.items()},
             {number: codes[place] for number, place in places.items()},
             (
-                [decoded(graph, place, floats[place]) for place in ends],
-                [decoded(quantized, place, codes[place]) for place in theirs],
+                [decode(graph, place, floats[place]) for place in ends],
+                [decode(quantized, place, codes[place]) for place in theirs],
             ),
         )
 
     def floats_again(self, batch: Batch) -> list[Array]:
         """Outputs of the float model in one more run."""
-        graph = self._models.float_graph
-        ends = [place for name, place in ends_of(graph).items() if name not in graph.inputs]
-        found = self._floats_session.run(fed(graph, batch), ends)
+        graph = self._files.float_graph
+        ends = [place for name, place in outputs_of(graph).items() if name not in graph.inputs]
+        found = self._floats_session.run(feed_of(batch, graph), ends)
         return [found[place] for place in ends]
 
     def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
         """The feature tensor of the float model where the channels of one input are reversed."""
         assert self._feature is not None
         flipped = {**batch.inputs, name: np.ascontiguousarray(np.flip(batch.inputs[name], axis))}
-        graph = self._models.float_graph
+        graph = self._files.float_graph
         place = graph.places[self._feature]
-        return self._floats_session.run(fed(graph, replace(batch, inputs=flipped)), [place])[place]
+        return self._floats_session.run(feed_of(replace(batch, inputs=flipped), graph), [place])[place]

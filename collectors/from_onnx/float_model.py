@@ -15,8 +15,8 @@ from onnx import TensorProto, numpy_helper
 
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import shape_text
+from quantmedic.collectors.from_onnx.feed import input_specs
 from quantmedic.collectors.from_onnx.file import external_files, load_model
-from quantmedic.collectors.from_onnx.models import input_spec
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import training_nodes
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts
@@ -137,7 +137,7 @@ def _onnx(path: Path, named: ModelFacts) -> FloatModel:
     graph = parse(path, model)
     files = (path, *external_files(path))
     training = training_nodes(graph)
-    inputs = tuple(map(input_spec, graph.input_specs))
+    inputs = tuple(input_specs(graph))
     changes = {
         "float_model": _onnx_facts(model, inputs, graph.opset),
         "bytes_float": sum(file.stat().st_size for file in files),

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import onnx
 
 from quantmedic.collectors.pair.graph import Attribute, Attributes, Graph, Node, Operator, TensorSpec
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 
 #: Domains of ONNX's own operators.
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -29,6 +31,18 @@ class OnnxGraph(Graph):
         outputs = [name for name in node.output if name]
         name, attributes = node.name or node.output[0], attributes_of(node)
         self.operators.append(Operator(0, name, op_type, inputs, outputs, attributes, node_of(node)))
+
+
+class PairedOnnxGraphs(PairedGraphs, Protocol):
+    """Two matched graphs, both with the ONNX models that they were read from."""
+
+    @property
+    def float_graph(self) -> OnnxGraph:
+        """The float model."""
+
+    @property
+    def quantized(self) -> OnnxGraph:
+        """The quantized model."""
 
 
 def opset_of(model: onnx.ModelProto) -> int:

@@ -12,11 +12,10 @@ from typing import Any
 import onnxruntime as ort
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.feed import feed_of
+from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import Feed, first_line, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts
-from quantmedic.collectors.measure.plan import feed_of
 from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.errors import ModelError
 
@@ -26,7 +25,7 @@ _KERNEL = re.compile(r"_kernel_time$")
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 
 
-def profile(models: Models, batch: Batch, threads: int) -> Profile:
+def profile(models: PairedOnnxGraphs, batch: Batch, threads: int) -> Profile:
     """Latency of both models on one batch, and the time of each operator of the quantized one.
 
     Raises:

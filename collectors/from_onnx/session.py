@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, opset_of
 from quantmedic.collectors.from_onnx.traits import older_than_its_quantizers
 from quantmedic.collectors.from_onnx.unsigned import unsigned_tap, with_unsigned_pairs
+from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
@@ -105,32 +106,6 @@ def added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.V
     """Outputs that expose tensors; those that are outputs or inputs already are left alone."""
     present = {value.name for value in (*model.graph.output, *model.graph.input)}
     return [onnx.helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(tensors) if name not in present]
-
-
-def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
-    """Bit-equal, NaN equal to NaN."""
-    return all(_same(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _same(x: Array, y: Array) -> bool:
-    """Sequences and maps, which onnxruntime returns as Python objects, are not compared."""
-    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
-        return True
-    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-
-
-def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
-    """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite."""
-    return max((_difference(x, y) for x, y in zip(a, b, strict=True) if not _same(x, y)), default=0.0)
-
-
-def _difference(x: Array, y: Array) -> float:
-    before, after = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    finite = np.isfinite(before) & np.isfinite(after)
-    top = float(np.abs(before[finite]).max(initial=0.0))
-    if not np.array_equal(np.isfinite(before), np.isfinite(after)) or top == 0.0:
-        return np.inf
-    return float(np.abs(after - before)[finite].max()) / top
 
 
 class ObservedModel:

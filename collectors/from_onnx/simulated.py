@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.feed import feed_of
+from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import make_session, run
-from quantmedic.collectors.measure.plan import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
@@ -52,10 +52,10 @@ class _Operand:
     original: Float32
 
 
-class SimulatedNetwork:
-    """Runs the float network under a change of the deployed quantizers."""
+class OnnxSimulated:
+    """Runs the float network under a change of the deployed quantizers; see ``SimulatedNetwork``."""
 
-    def __init__(self, models: Models, case: Case, threads: int) -> None:
+    def __init__(self, models: PairedOnnxGraphs, case: Case, threads: int) -> None:
         """Build the network.
 
         Raises:
@@ -124,7 +124,7 @@ class SimulatedNetwork:
 class _Builder:
     """A copy of the float model in the making."""
 
-    def __init__(self, models: Models, case: Case) -> None:
+    def __init__(self, models: PairedOnnxGraphs, case: Case) -> None:
         self._models, self._case = models, case
         self.model = onnx.ModelProto()
         self.model.CopyFrom(models.float_graph.model)

@@ -7,27 +7,25 @@ import onnx
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import Models, Pair
+from quantmedic.collectors.from_onnx.feed import feed_of
+from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import added_outputs, make_session, run
-from quantmedic.collectors.from_onnx.view import View
-from quantmedic.collectors.measure.plan import feed_of, is_coded
-from quantmedic.collectors.pair.graph import Graph, Tap
+from quantmedic.collectors.measure.models import View
+from quantmedic.collectors.measure.plan import tap_values
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
-Float32 = NDArray[np.float32]
 
 
-class FloatSteps:
-    """Float operators fed with the deployed tensors of a view: the reference of the ``step`` error.
-
-    As in LiteRT's debugger, a network input that the quantized model takes as floats reaches the float operator as it
-    is: rounding it belongs to the first operator. One that it takes as codes is dequantized.
+class OnnxSteps:
+    """Float operators fed with the deployed tensors of a view; see ``FloatSteps``.
 
     Attributes:
         measured: Numbers of the tensors whose float operator reads nothing but what the view shows.
     """
 
-    def __init__(self, models: Models, view: View, pairs: Iterable[Pair], threads: int) -> None:
+    def __init__(self, models: PairedOnnxGraphs, view: View, pairs: Iterable[Pair], threads: int) -> None:
         graph = models.float_graph
         self._graph, self._taps = graph, view.taps
         self.measured = measurable(graph, view, {pair.twin for pair in pairs})
@@ -47,17 +45,10 @@ class FloatSteps:
             return {}
         feed = feed_of(batch, self._graph)
         for name, number in self._fed.items():
-            feed[name] = values_of(self._taps[number], codes[number])
+            feed[name] = tap_values(self._taps[number], codes[number])
         wanted = [*dict.fromkeys(self._twins.values())]
         found = dict(zip(wanted, run(self._session, wanted, feed, self._graph.path), strict=True))
         return {number: found[twin] for number, twin in self._twins.items()}
-
-
-def values_of(tap: Tap, codes: Array) -> Float32:
-    """The real values of what a tap shows."""
-    if tap.quantizer is None or not is_coded(tap):
-        return codes.astype(np.float32)
-    return tap.quantizer.dequantize(codes)
 
 
 def measurable(graph: Graph, view: View, twins: Collection[str]) -> list[int]:

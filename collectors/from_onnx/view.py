@@ -1,66 +1,36 @@
 """Both models with some of their tensors exposed."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import Models, Pair
-from quantmedic.collectors.from_onnx.session import (
-    ObservedModel,
-    isolate_operators,
-    make_session,
-    output_difference,
-    run,
-)
-from quantmedic.collectors.measure.plan import feature_of, feed_of, is_coded
+from quantmedic.collectors.from_onnx.feed import feed_of
+from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.session import ObservedModel, isolate_operators, make_session, run
+from quantmedic.collectors.measure.models import Faithfulness, Reading
+from quantmedic.collectors.measure.plan import feature_of, is_coded
 from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
-#: Outputs that differ by more than this share of their largest value are not those of the model by itself: kernels
-#: that a framework chooses when nobody looks round a little differently.
-SAME_OUTPUT = 1e-4
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What one batch shows: float tensors by name, codes by number of the pair, and both models' matched outputs."""
-
-    floats: Mapping[str, Array]
-    codes: Mapping[int, Array]
-    outputs: tuple[list[Array], list[Array]]
-
-
-@dataclass(frozen=True)
-class Observed:
-    """How faithfully a quantized model of another framework is observed; see ``ObservedModel``."""
-
-    plain: Sequence[Array]
-    simulated: bool
-    difference: float
-
-    @classmethod
-    def beside(cls, plain: Sequence[Array], seen: Sequence[Array]) -> "Observed":
-        """By the outputs of one batch: of the model as deployed, and of the one that is observed."""
-        difference = output_difference(plain, seen)
-        simulated = difference > SAME_OUTPUT
-        return cls(plain, simulated, difference if simulated else 0.0)
-
-
-class View:
-    """Sessions of both models that show numbered pairs of tensors.
+class OnnxView:
+    """Sessions of both models that show numbered pairs of tensors; see ``View``.
 
     Attributes:
         pairs: The pairs, by number.
         taps: How the quantized model shows each; those it cannot show without computing something else are missing.
-        observed: The quantized model.
+        observed: How faithfully the quantized model is observed.
+        model: The quantized model that is observed, before anything was exposed.
     """
 
     def __init__(
         self,
-        models: Models,
+        models: PairedOnnxGraphs,
         pairs: Mapping[int, Pair],
         first: Batch,
         threads: int,
@@ -69,9 +39,11 @@ class View:
         self._models = models
         self.pairs = dict(pairs)
         taps = [pair.tap for pair in pairs.values()]
-        self.observed = ObservedModel(models.quantized, taps, feed_of(first, models.quantized), threads, plain)
+        seen = ObservedModel(models.quantized, taps, feed_of(first, models.quantized), threads, plain)
+        self.observed = Faithfulness(seen.plain, seen.simulated, seen.difference)
+        self.model, self._session = seen.model, seen.session
         numbers = list(pairs)
-        self.taps: dict[int, Tap] = {numbers[k]: self.observed.read[k] for k in self.observed.taps}
+        self.taps: dict[int, Tap] = {numbers[k]: seen.read[k] for k in seen.taps}
         self._feature = feature_of(models.float_graph)
         graph = models.float_graph
         twins = [pair.twin for pair in pairs.values()] + ([self._feature] if self._feature else [])
@@ -96,7 +68,7 @@ class View:
         feed = feed_of(batch, quantized)
         names = [tap.tensor for tap in self.taps.values()]
         wanted = [*dict.fromkeys(name for name in (*names, *quantized.outputs) if name not in feed)]
-        seen = feed | dict(zip(wanted, run(self.observed.session, wanted, feed, quantized.path), strict=True))
+        seen = feed | dict(zip(wanted, run(self._session, wanted, feed, quantized.path), strict=True))
         codes = {number: seen[tap.tensor] for number, tap in self.taps.items()}
         matched = self._models.match.outputs
         outputs = (
@@ -121,16 +93,16 @@ class View:
         return features
 
 
-class IsolatedOperators:
-    """The quantized model cut at the taps of a view: every operator between them is fed with float tensors."""
+class OnnxIsolated:
+    """The quantized model cut at the taps of a view; see ``IsolatedOperators``."""
 
-    def __init__(self, models: Models, view: View, measured: Iterable[int], threads: int) -> None:
+    def __init__(self, models: PairedOnnxGraphs, view: OnnxView, measured: Iterable[int], threads: int) -> None:
         self._graph = models.quantized
         self._fed = [number for number, tap in view.taps.items() if is_coded(tap)]
         self._pairs = view.pairs
         readable = {number for number in self._fed if view.pairs[number].root not in self._graph.inputs}
         self.taps = {number: view.taps[number] for number in measured if number in readable}
-        model, self._inputs = isolate_operators(view.observed.model, [view.taps[number] for number in self._fed])
+        model, self._inputs = isolate_operators(view.model, [view.taps[number] for number in self._fed])
         self._session = make_session(model, self._graph.path, threads)
         self._used = {value.name for value in self._session.get_inputs()}
 

@@ -1,159 +1,77 @@
-"""Two torch modules that belong together: their calls as graphs, their twins, and how to run and observe them."""
+"""Two torch modules that belong together: opened, matched, observed and described."""
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.from_onnx.models import Models, Runner, pairs_of, refuse_swapped
-from quantmedic.collectors.from_torch.calls import Interception, tensors_of
-from quantmedic.collectors.from_torch.capture import ONE_KIND
+from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_torch.inputs import TorchInputs
-from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_array, without_quantizers
+from quantmedic.collectors.from_torch.module import as_deployed, without_quantizers
+from quantmedic.collectors.from_torch.record import describe, kernels
+from quantmedic.collectors.from_torch.simulated import TorchSimulated
+from quantmedic.collectors.from_torch.torch_pair import TorchPair, call_module
 from quantmedic.collectors.from_torch.trace import Recorder, TorchGraph, graph_of
-from quantmedic.collectors.from_torch.twins import Collapsed, settle_twins
+from quantmedic.collectors.from_torch.twins import settle_twins
+from quantmedic.collectors.from_torch.view import TorchView
+from quantmedic.collectors.measure.latency import Profile, latency_facts
+from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.likeness import refuse_other_weights
 from quantmedic.collectors.pair.match import kind_of, match
-from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
+from quantmedic.collectors.pair.same_network import refuse_swapped
+from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import DataError, ModelError
 
 Array = NDArray[np.generic]
 #: Samples of the first batch that the calls are written down with.
 TRACED_SAMPLES = 2
-#: Modules that a notice names.
-_NAMES_TOLD = 8
 
 
 @dataclass
-class TorchModels(Models):
-    """Two modules; see ``Models``. One batch runs at a time, for modules keep state while they run."""
+class TorchModels(TorchPair):
+    """Two modules; see ``Models``."""
 
-    framework: ClassVar[str] = "torch"
-    isolates: ClassVar[bool] = False
-    steps_alone: ClassVar[bool] = False
+    def view(
+        self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None
+    ) -> TorchView:
+        """Both modules with the results of their calls captured."""
+        return TorchView(self, pairs, first, threads, plain)
 
-    float_module: torch.nn.Module = field(kw_only=True)
-    quantized_module: torch.nn.Module = field(kw_only=True)
-    inputs: TorchInputs = field(kw_only=True)
-    collapsed: dict[int, Collapsed] = field(default_factory=dict, kw_only=True)
-    """Layers that a residual branch was folded into, by the index of the quantized operator."""
-    memory: int | None = field(default=None, kw_only=True)
-    """Bytes that the observed tensors of one batch may take; None for as many as there are."""
-    lock: Any = field(default_factory=threading.RLock, kw_only=True)
-
-    @property
-    def input_specs(self) -> list[InputSpec]:
-        return list(self.inputs.specs)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int | None, ...]]:  # type: ignore[override]
-        graph: Any = self.float_graph
-        return graph.shapes
-
-    def bound(self, memory: int) -> None:
-        self.memory = memory
-
-    @contextmanager
-    def as_deployed(self) -> Iterator[None]:
-        """Context in which both modules run as deployed; they are as before afterwards."""
-        with as_deployed(self.float_module, self.quantized_module):
-            yield
-
-    def view(self, *about: Any) -> Any:
-        from quantmedic.collectors.from_torch.view import TorchView
-
-        return TorchView(self, *about)
-
-    def kernel_noise(self, *about: Any) -> None:
-        return None
-
-    def profile(self, batch: Batch, threads: int) -> Any:
+    def profile(self, batch: Batch, threads: int) -> Profile:
         """Latency of both modules with the threads that torch has; operators are not timed one by one."""
-        from quantmedic.collectors.measure.latency import Profile, latency_facts
-
         calls = []
         for module in (self.float_module, self.quantized_module):
             tensors = self.inputs.tensors(batch.inputs, module)
-            calls.append(lambda module=module, tensors=tensors: self._timed(module, tensors))
+            calls.append(lambda module=module, tensors=tensors: self._run_to_end(module, tensors))
         return Profile(latency_facts(*calls, threads=torch.get_num_threads(), batch=batch.samples))
 
-    def _timed(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    def _run_to_end(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
         """One run, until its result is there."""
         with torch.no_grad():
             self.inputs.call(module, tensors)
         if next((tensor.is_cuda for tensor in tensors.values()), False):
             torch.cuda.synchronize()
 
-    def record(self, *about: Any) -> Any:
-        from quantmedic.collectors.from_torch.record import torch_record
+    def describe(self) -> Description:
+        """What the modules tell besides their graphs."""
+        return describe(self)
 
-        return torch_record(self, *about)
+    def kernels(self, threads: int) -> dict[str, Kernel]:
+        """How each tensor is computed; empty for fake-quantized modules, of which nobody knows what a device runs."""
+        return kernels(self.quantized)
 
-    def simulated(self, case: Any, threads: int) -> Any:
-        from quantmedic.collectors.from_torch.simulated import TorchSimulated
+    def editable(self) -> "TorchModels":
+        """These models: remedies are carried out while the module runs."""
+        return self
 
+    def simulate(self, case: Case, threads: int) -> TorchSimulated:
+        """The float module with simulated quantizers."""
         return TorchSimulated(self, case)
-
-    def float_runner(self, threads: int) -> Runner:
-        positions = [i for i, _ in self.match.outputs]
-        return lambda batch: self.matched(self.run_float(batch, None), positions)
-
-    def quantized_runner(self, threads: int, changed: Any = None) -> Runner:
-        positions = [j for _, j in self.match.outputs]
-        make: Callable[[], Interception | None] = changed if changed is not None else lambda: None
-        return lambda batch: self.matched(self.run_quantized(batch, make()), positions)
-
-    def run_float(self, batch: Batch, mode: Interception | None) -> list[torch.Tensor]:
-        """Outputs of the float module, in the order of its graph's, under an interception.
-
-        Raises:
-            ModelError: It fails on this batch, or returns something else than on the first one.
-        """
-        return self._run(self.float_module, self.float_graph, batch, mode, "float model")
-
-    def run_quantized(self, batch: Batch, mode: Interception | None) -> list[torch.Tensor]:
-        """The same of the quantized module."""
-        return self._run(self.quantized_module, self.quantized, batch, mode, "quantized model")
-
-    def _run(
-        self, module: torch.nn.Module, graph: Any, batch: Batch, mode: Interception | None, what: str
-    ) -> list[torch.Tensor]:
-        with self.lock, torch.no_grad():
-            tensors = self.inputs.tensors(batch.inputs, module)
-            found = tensors_of(_called(module, self.inputs, tensors, mode, what, batch.inputs))
-        if len(found) != graph.returned:
-            raise ModelError(
-                f"the {what} returns something else from batch to batch",
-                where=f"tensors: {graph.returned} on the first batch, now {len(found)}",
-                help=ONE_KIND,
-            )
-        return [found[position] for position in graph.positions]
-
-    def note_fast_path(self) -> None:
-        """Tell which modules torch computes in one kernel when nobody looks, so that quantizers within do nothing."""
-        if not torch.backends.mha.get_fastpath_enabled():
-            return
-        parts = self.quantized_module.named_modules()
-        names = [name for name, part in parts if isinstance(part, torch.nn.TransformerEncoderLayer)]
-        notice = (
-            f"torch computes {', '.join(names[:_NAMES_TOLD])} in one kernel, which leaves quantizers within out: call "
-            "torch.backends.mha.set_fastpath_enabled(False) to let them count"
-        )
-        if names and notice not in self.quantized.notices:
-            self.quantized.notices.append(notice)
-
-    @staticmethod
-    def matched(outputs: Sequence[torch.Tensor], positions: Sequence[int]) -> list[Any]:
-        """Outputs at these positions, as float32 arrays."""
-        found = [outputs[i] for i in positions]
-        return [np.asarray(to_array(t.dequantize() if t.is_quantized else t), np.float32) for t in found]
 
 
 def open_torch_models(
@@ -176,22 +94,18 @@ def open_torch_models(
     Raises:
         ModelError: A module fails, hides its operators, or the two do not belong together.
     """
-    modules = [float_module, quantized_module]
     batch = Batch({name: array[:TRACED_SAMPLES] for name, array in first.items()})
-    with as_deployed(*modules):
-        graphs = [
-            _graph(module, inputs, batch, what)
-            for module, what in zip(modules, ("float model", "quantized model"), strict=True)
-        ]
-        float_graph, quantized = graphs
-        quantized.notices += without_quantizers(modules[1], quantized.is_quantized)
+    with as_deployed(float_module, quantized_module):
+        float_graph = _trace(float_module, inputs, batch, "float model")
+        quantized = _trace(quantized_module, inputs, batch, "quantized model")
+        quantized.notices += without_quantizers(quantized_module, quantized.is_quantized)
         refuse_swapped(float_graph, quantized)
-        given = _given(mapping or {}, float_graph, quantized)
-        matched = match(float_graph, quantized, given, _renamed(float_graph, quantized))
+        given = _twins_of_mapping(mapping or {}, float_graph, quantized)
+        matched = match(float_graph, quantized, given, _twins_by_joined_name(float_graph, quantized))
         if not matched.operators:
             raise ModelError(
                 "no layer of the two models matches",
-                where=[f"{graph.path}: {len(graph.operators)} operators" for graph in graphs],
+                where=[f"{graph.path}: {len(graph.operators)} operators" for graph in (float_graph, quantized)],
                 help="is the quantized model made from this float model? mapping={float layer: quantized layer} "
                 "tells what belongs together",
             )
@@ -200,8 +114,8 @@ def open_torch_models(
             quantized,
             matched,
             [],
-            float_module=modules[0],
-            quantized_module=modules[1],
+            float_module=float_module,
+            quantized_module=quantized_module,
             inputs=inputs,
         )
         settle_twins(models, batch)
@@ -210,43 +124,24 @@ def open_torch_models(
     return models
 
 
-def _graph(module: torch.nn.Module, inputs: TorchInputs, batch: Batch, what: str) -> TorchGraph:
+def _trace(module: torch.nn.Module, inputs: TorchInputs, batch: Batch, what: str) -> TorchGraph:
     tensors = inputs.tensors(batch.inputs, module)
     recorder = Recorder(module)
-    result = _called(module, inputs, tensors, recorder, what, batch.inputs)
+    result = call_module(module, inputs, tensors, recorder, what, batch.inputs)
     return graph_of(module, recorder.calls, tensors, result, what)
 
 
-def _called(
-    module: torch.nn.Module,
-    inputs: TorchInputs,
-    tensors: Mapping[str, torch.Tensor],
-    mode: Interception | None,
-    what: str,
-    fed: Mapping[str, Array],
-) -> Any:
-    try:
-        if mode is None:
-            return inputs.call(module, tensors)
-        with mode:
-            return inputs.call(module, tensors)
-    except QuantmedicError:
-        raise
-    except Exception as error:
-        raise run_error(error, what, fed) from error
-
-
-def _renamed(float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
+def _twins_by_joined_name(float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
     """Float layers by quantized layers whose names differ in how modules are joined, and in what was folded in.
 
     Sony MCT writes ``layer1_0_conv1_bn1`` for ``layer1.0.conv1`` with the normalization behind it.
     """
     known: dict[str, list[Operator]] = {}
     for op in float_graph.operators:
-        known.setdefault(_joined(op.name), []).append(op)
+        known.setdefault(_joined_name(op.name), []).append(op)
     found = {}
     for op in quantized.operators:
-        name = _joined(op.name)
+        name = _joined_name(op.name)
         while name and name not in known:
             name = name.rpartition("_")[0]
         twins = [twin for twin in known.get(name, []) if kind_of(twin) == kind_of(op)]
@@ -255,18 +150,16 @@ def _renamed(float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
     return found
 
 
-def _joined(name: str) -> str:
+def _joined_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _given(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
+def _twins_of_mapping(mapping: Mapping[str, str], float_graph: TorchGraph, quantized: TorchGraph) -> dict[str, str]:
     """Float operator by quantized operator, both by name.
 
     Raises:
         ModelError: A name is none of a layer.
     """
-    from quantmedic.collectors.data.messages import did_you_mean
-
     if not isinstance(mapping, Mapping):
         raise DataError(
             "mapping is no mapping",

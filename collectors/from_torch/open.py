@@ -1,4 +1,4 @@
-"""Measure a float torch module and its quantized counterpart; the passes over the data are those of ``from_onnx``."""
+"""Measure a float torch module and its quantized counterpart; the passes over the data are those of ``measure``."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,53 +1,56 @@
 """What a case says of two torch modules besides their statistics."""
 
 import hashlib
-import platform
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.from_onnx.record import case_record, pair_facts
-from quantmedic.collectors.from_torch.models import TorchModels
 from quantmedic.collectors.from_torch.module import to_array
-from quantmedic.collectors.measure.observer import Observer, Options
+from quantmedic.collectors.from_torch.torch_pair import TorchPair
+from quantmedic.collectors.from_torch.trace import TorchGraph
+from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
-from quantmedic.engine.case.records import CaseRecord, WeightArrays
 
 
-def torch_record(
-    models: TorchModels, observer: Observer, options: Options, version: str, metric: Metric | None
-) -> tuple[CaseRecord, dict[int, WeightArrays]]:
-    """Everything that does not change while data are read, and the arrays of the weights by operator.
-
-    Data sets and notices are left empty.
-    """
-    graph: Any = models.quantized
-    # Of a fake-quantized module nobody knows what the device will run.
-    executed = {name: "QLinear" if name in graph.integer else "float" for name in graph.producers}
-    record, arrays = case_record(
-        models, observer, version, metric, executed=executed if graph.integer else {}, half=frozenset(graph.half)
-    )
+def describe(models: TorchPair) -> Description:
+    """What two torch modules tell besides their graphs."""
+    modules = (models.float_module, models.quantized_module)
     # Fake-quantized modules hold their weights in float, and integer kernels keep theirs to themselves.
     is_stored_so = any(is_traceable_wrapper_subclass(own) for own in models.quantized_module.parameters())
-    sizes = [_bytes(module) if is_stored_so else None for module in (models.float_module, models.quantized_module)]
+    sizes = [_bytes(module) if is_stored_so else None for module in modules]
     training = [name for name, part in models.float_module.named_modules() if part.training and _is_training(part)]
+    names = [type(module).__name__ for module in modules]
+    hashes = [_sha256(module) for module in modules]
     facts = ModelFacts(
-        **pair_facts(models, observer, record.operators),
-        name=type(models.quantized_module).__name__,
+        name=names[1],
         framework="torch",
+        format=models.quantized.format,
         toolchain=None,
-        toolchain_marks=tuple(toolchain_marks(models.quantized_module, graph.calls)),
+        toolchain_marks=tuple(toolchain_marks(models.quantized_module, models.quantized.calls)),
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
         training_nodes=len(training),
         first_training_node=next(iter(training), None),
     )
-    return record.model_copy(update={"model": facts, "run": record.run | _run_record(models, options)}), arrays
+    return Description(
+        facts,
+        half=frozenset(models.quantized.half),
+        names=(names[0], names[1]),
+        hashes=(hashes[0], hashes[1]),
+        versions={"torch": torch.__version__},
+        # Integer kernels keep their attributes to themselves.
+        attributes_of_twins=True,
+    )
+
+
+def kernels(graph: TorchGraph) -> dict[str, Kernel]:
+    """How each tensor is computed; empty for a fake-quantized module, since the device is not known."""
+    if not graph.integer:
+        return {}
+    return {name: Kernel.INTEGER if name in graph.integer else Kernel.FLOAT for name in graph.producers}
 
 
 def _is_training(part: torch.nn.Module) -> bool:
@@ -79,20 +82,6 @@ def _stored(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         return
     for name in names:
         yield from _stored(getattr(tensor, name))
-
-
-def _run_record(models: TorchModels, options: Options) -> dict[str, Any]:
-    return {
-        "float_model": type(models.float_module).__name__,
-        "float_sha256": _sha256(models.float_module),
-        "quantized_model": type(models.quantized_module).__name__,
-        "quantized_sha256": _sha256(models.quantized_module),
-        **options.run,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
 
 
 def _sha256(module: torch.nn.Module) -> str:

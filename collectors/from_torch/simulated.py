@@ -1,16 +1,16 @@
-"""The float module with simulated quantizers that change from run to run; see ``onnx_simulated``."""
+"""The float module with simulated quantizers that change from run to run; see ``SimulatedNetwork``."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, along_channels, constant, on_grid
-from quantmedic.collectors.from_torch.models import TorchModels
-from quantmedic.collectors.from_torch.trace import Place, TorchGraph
+from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
+from quantmedic.collectors.from_torch.trace import Place
+from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of
 from quantmedic.engine.case.records import Case
@@ -42,9 +42,9 @@ class _Layer:
 class TorchSimulated:
     """Runs the float module under a change of the deployed quantizers; see ``SimulatedNetwork``."""
 
-    def __init__(self, models: TorchModels, case: Case) -> None:
+    def __init__(self, models: TorchPair, case: Case) -> None:
         self._models = models
-        self._graph: TorchGraph = models.float_graph  # type: ignore[assignment]
+        self._graph = models.float_graph
         self._grids = [grid_of(tensor.quantizer) for tensor in case.record.tensors]
         found = {op.index: self._layer(op) for op in models.quantized.operators}
         self._layers = {k: layer for k, layer in found.items() if layer is not None}
@@ -89,7 +89,7 @@ class TorchSimulated:
         for i, positions in self._ends.items():
             if i in rounded:
                 found = [rounded[i](own) if position in positions else own for position, own in enumerate(found)]
-        return self._models.matched(found, [i for i, _ in self._models.match.outputs])
+        return arrays_of(found, [i for i, _ in self._models.match.outputs])
 
     def _store(
         self,
@@ -109,7 +109,7 @@ class TorchSimulated:
         arguments |= dict.fromkeys(layer.bias, constant(np.zeros_like(bias)))
         results[layer.normalization] = along_channels(bias)
 
-    def _layer(self, op: Any) -> _Layer | None:
+    def _layer(self, op: Operator) -> _Layer | None:
         models = self._models
         twin = models.match.operators.get(op.index)
         forms = forms_of(op, models.quantized, twin, self._graph)

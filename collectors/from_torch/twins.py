@@ -5,20 +5,19 @@ residual branch. The folded layer then stands for the result of what was folded,
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.capture import Capture
+from quantmedic.collectors.from_torch.torch_pair import Collapsed, TorchPair
+from quantmedic.collectors.from_torch.trace import TorchGraph
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import FOLDABLE, Graph, Operator
 from quantmedic.collectors.pair.originals import original_of
-
-if TYPE_CHECKING:
-    from quantmedic.collectors.from_torch.models import TorchModels
 
 Float32 = NDArray[np.float32]
 _PRODUCTS = frozenset({"Conv", "Gemm"})
@@ -28,22 +27,7 @@ _HOPS = 4
 _CLEARLY = 0.25
 
 
-@dataclass(frozen=True)
-class Collapsed:
-    """A convolution into which the branch around it was folded.
-
-    Attributes:
-        operator: The float convolution without the branch.
-        added: What the branch has added to its weights.
-        folded: A normalization behind it is part of them too.
-    """
-
-    operator: Operator
-    added: Float32
-    folded: bool
-
-
-def settle_twins(models: "TorchModels", batch: Batch) -> None:
+def settle_twins(models: TorchPair, batch: Batch) -> None:
     """Replace twins by tensors further down that come clearly closer on a batch."""
     float_graph, quantized = models.float_graph, models.quantized
     options = {
@@ -54,8 +38,8 @@ def settle_twins(models: "TorchModels", batch: Batch) -> None:
     if not options:
         return
     twins = {models.match.tensors[root] for root in options} | {name for found in options.values() for name in found}
-    floats = Capture(float_graph, sorted(twins - set(float_graph.inputs)), "float model")  # type: ignore[arg-type]
-    values = Capture(quantized, list(options), "quantized model")  # type: ignore[arg-type]
+    floats = Capture(float_graph, sorted(twins - set(float_graph.inputs)), "float model")
+    values = Capture(quantized, list(options), "quantized model")
     models.run_float(batch, floats)
     models.run_quantized(batch, values)
     for root, found in options.items():
@@ -68,9 +52,9 @@ def settle_twins(models: "TorchModels", batch: Batch) -> None:
                 _fold_branch(root, best, models)
 
 
-def _further(root: str, twin: str, models: "TorchModels") -> Iterator[str]:
+def _further(root: str, twin: str, models: TorchPair) -> Iterator[str]:
     """Tensors of the same shape that operators without a twin of their own make of a float tensor."""
-    graph: Any = models.float_graph
+    graph = models.float_graph
     shapes: Any = models.quantized
     taken = {op.index for op in models.match.operators.values()}
     twins = set(models.match.tensors.values())
@@ -82,9 +66,9 @@ def _further(root: str, twin: str, models: "TorchModels") -> Iterator[str]:
         yield from (n for n in frontier if n not in twins and graph.shapes[n] == shapes.shapes.get(root))
 
 
-def _fold_product(root: str, twin: str, models: "TorchModels") -> bool:
+def _fold_product(root: str, twin: str, models: TorchPair) -> bool:
     """Where a convolution stands for two in a row, nothing stored in the float module compares with its weights."""
-    graph: Any = models.float_graph
+    graph = models.float_graph
     op = models.quantized.producers[root]
     base = models.match.operators.get(op.index)
     last = graph.producers[twin]
@@ -97,9 +81,9 @@ def _fold_product(root: str, twin: str, models: "TorchModels") -> bool:
     return True
 
 
-def _fold_branch(root: str, twin: str, models: "TorchModels") -> None:
+def _fold_branch(root: str, twin: str, models: TorchPair) -> None:
     """Where a convolution stands for its sum with its own input, its twin is the convolution that computes that sum."""
-    graph: Any = models.float_graph
+    graph = models.float_graph
     op, addition = models.quantized.producers[root], graph.producers[twin]
     base = models.match.operators.get(op.index)
     if base is None or op.op_type != "Conv" or addition.op_type != "Add" or base.inputs[0] not in addition.inputs:
@@ -118,7 +102,7 @@ def _fold_branch(root: str, twin: str, models: "TorchModels") -> None:
     models.collapsed[op.index] = Collapsed(base, identity, original.folded)
 
 
-def _read_as_one(graph: Any, last: Operator, first: Operator) -> None:
+def _read_as_one(graph: TorchGraph, last: Operator, first: Operator) -> None:
     """Where either of two operators reads, the one that stands for both does."""
     reads = graph.read[last.index]
     for name, places in graph.read[first.index].items():

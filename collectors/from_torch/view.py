@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import Pair
-from quantmedic.collectors.from_onnx.view import Observed, Reading
 from quantmedic.collectors.from_torch.capture import Capture
-from quantmedic.collectors.from_torch.models import TorchModels
 from quantmedic.collectors.from_torch.module import to_array
+from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
 from quantmedic.collectors.from_torch.trace import TorchGraph
+from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.pair.tensor_pairs import Pair
 
 Array = NDArray[np.generic]
 K = TypeVar("K")
@@ -76,7 +76,7 @@ class TorchView:
 
     def __init__(
         self,
-        models: TorchModels,
+        models: TorchPair,
         pairs: Mapping[int, Pair],
         first: Batch,
         threads: int,
@@ -86,7 +86,7 @@ class TorchView:
         self.taps: dict[int, Tap] = {number: self._readable(pair) for number, pair in self.pairs.items()}
         self._feature = feature_of(models.float_graph)
         alone = plain if plain is not None else models.quantized_runner(threads)(first)
-        self.observed = Observed.beside(alone, self.read(first).outputs[1])
+        self.observed = Faithfulness.of_outputs(alone, self.read(first).outputs[1])
         if self.observed.simulated:
             models.note_fast_path()
 
@@ -124,7 +124,7 @@ class TorchView:
         return Reading(
             {**fed, **floats.found},
             {number: codes[self.taps[number].tensor] for number in numbers},
-            (models.matched(outputs, [i for i, _ in matched]), models.matched(deployed, [j for _, j in matched])),
+            (arrays_of(outputs, [i for i, _ in matched]), arrays_of(deployed, [j for _, j in matched])),
         )
 
     def _groups(self, batch: Batch) -> list[list[int]]:
@@ -158,6 +158,5 @@ class TorchView:
         return capture.found[self._feature]
 
     @staticmethod
-    def _capture(graph: object, names: Iterable[str], what: str) -> Capture:
-        assert isinstance(graph, TorchGraph)
+    def _capture(graph: TorchGraph, names: Iterable[str], what: str) -> Capture:
         return Capture(graph, [name for name in dict.fromkeys(names) if name in graph.written], what)

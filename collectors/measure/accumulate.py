@@ -3,7 +3,7 @@
 import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class SetAccumulator:
             values = np.ascontiguousarray(x if axis == 0 else np.take(x, c, axis=axis), np.float32).reshape(-1)
             known[c] = union_lattice(known[c], kernels.distinct(values, LATTICE_POINTS + 1))
 
-    def outputs(self, floats: list[Array], quantized: list[Array], names: list[str]) -> None:
+    def outputs(self, floats: Sequence[Array], quantized: Sequence[Array], names: Sequence[str]) -> None:
         """Predictions, margins, ties and the task metric of this batch."""
         rows = self._rows[-1]
         for key, arrays in (("bad_float", floats), ("bad_quantized", quantized)):

@@ -1,4 +1,4 @@
-"""Measure a float ONNX model and its quantized counterpart: one pass over each data set, memory independent of it."""
+"""Measure a float model and its quantized counterpart: one pass over each data set, memory independent of it."""
 
 import math
 import time
@@ -13,11 +13,13 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.measure.accumulate import SetAccumulator, sample_rows
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
-from quantmedic.collectors.measure.observer import Observer, Options
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.observer import Observer
+from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
@@ -65,7 +67,7 @@ class Extras:
         """Entries of the run record for what was given."""
         given: dict[str, Any] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
         if self.stages:
-            given["stages"] = ", ".join(f"{stage.name}={stage.graph.path.name}" for stage in self.stages)
+            given["stages"] = ", ".join(f"{stage.name}={stage.network.path.name}" for stage in self.stages)
         if self.expected_float_metric is not None:
             given["expected_float_metric"] = self.expected_float_metric
         return given
@@ -340,8 +342,10 @@ class _Run:
     def case(self, *, complete: bool = False) -> Case:
         """Everything measured so far; with what the errors of the weights do to it once it is ``complete``."""
         if self._record is None:
-            about = self._observer, self._options, self._version, self._metric
-            record, self._weights = self._models.record(*about)
+            kernels = self._models.kernels(self._options.session_threads)
+            record, self._weights = record_models(
+                self._models, self._observer, kernels, how=self._options.run, version=self._version, metric=self._metric
+            )
             self._record = self._extras.added_to(record)
         begun = {role: into for role, into in self._accumulators.items() if into.ended}
         statistics = {role: into.finish() for role, into in begun.items()}

@@ -16,10 +16,11 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import import_function
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.models import Models, Pair
-from quantmedic.collectors.from_onnx.steps import values_of
-from quantmedic.collectors.measure.plan import fixed_grid, settle
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.observer import require_steps
+from quantmedic.collectors.measure.plan import fixed_grid, settle, tap_values
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.debugger import LEADING, METRICS, TRAILING, DebuggerLayer, DebuggerRecord
 
@@ -157,14 +158,14 @@ class _Table:
         self.unmeasured = tuple(others)
         self.simulated, self.difference = view.observed.simulated, view.observed.difference
 
-    def add(self, batch: Batch, metrics: UserMetrics) -> tuple[list[Array], list[Array]]:
+    def add(self, batch: Batch, metrics: UserMetrics) -> tuple[Sequence[Array], Sequence[Array]]:
         """Run both models on one sample; returns the outputs of both."""
         reading = self._view.read(batch)
         floats = self._steps.read(batch, reading.codes)
         for number, row in self.rows.items():
             tap, codes = self._view.taps[number], reading.codes[number]
             expected = np.asarray(floats[number], np.float32)
-            difference = values_of(tap, codes) - expected
+            difference = tap_values(tap, codes) - expected
             for name, measure in _BUILT_IN.items():
                 row.add(name, float(measure(difference)))
             for metric in metrics.layer:
@@ -199,7 +200,7 @@ def debug(
         DataError: The data do not fit, or a function of the user fails.
         ModelError: A model fails on the data, its operators cannot be run by themselves, or none is quantized.
     """
-    models.require_steps("quantmedic debugger")
+    require_steps(models, "quantmedic debugger")
     first = next(dataset.batches(1, limit=samples))
     table = _Table(models, first, threads)
     if not table.rows:
@@ -234,12 +235,12 @@ def debug(
 
 
 def _layer(models: Models, row: _Row) -> DebuggerLayer:
-    kind, place, name = models.written(row.pair)
+    producer = models.producer_of(row.pair)
     scale, zero = _first(row.grid)
     return DebuggerLayer(
-        op_name=kind,
-        tensor_idx=place,
-        tensor_name=name,
+        op_name=producer.op_type,
+        tensor_idx=producer.place,
+        tensor_name=producer.float_name,
         scale=float(scale),
         zero_point=int(zero),
         bits=row.grid.bits,

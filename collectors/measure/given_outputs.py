@@ -1,8 +1,7 @@
 """Outputs that were computed elsewhere, by the training framework or on the device, read beside the validation data."""
 
-import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +19,12 @@ from quantmedic.collectors.data.arrays import (
     objects_refused,
 )
 from quantmedic.collectors.data.messages import did_you_mean, missing, shape_text, table
-from quantmedic.collectors.from_onnx.models import Models
-from quantmedic.collectors.measure.accumulate import class_scores
-from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
+from quantmedic.collectors.measure.outputs import OPTIONS
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.errors import DataError
 
 Array = NDArray[Any]
 Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-#: Kinds of given outputs, with the option that gives them.
-OPTIONS = {"reference": "--reference-outputs", "device": "--device-outputs"}
-#: Elements of a sample's output that are compared where only the line through them matters.
-ELEMENTS = 4096
-#: More columns of an output are not held apart.
-MAX_COLUMNS = 4096
 
 
 class References:
@@ -45,7 +36,7 @@ class References:
         samples: Number of samples in it.
     """
 
-    def __init__(self, source: Any, kind: str, models: Models, samples: int | None, limit: int | None) -> None:
+    def __init__(self, source: Any, kind: str, models: PairedGraphs, samples: int | None, limit: int | None) -> None:
         """Open the outputs and check what can be checked without reading them.
 
         Args:
@@ -84,7 +75,7 @@ class References:
             found.append(reader.take(numbers))
         return found
 
-    def _check(self, models: Models, samples: int | None, limit: int | None) -> int:
+    def _check(self, models: PairedGraphs, samples: int | None, limit: int | None) -> int:
         counts = {column.found.shape[0] if column.found.shape else 0 for column in self._columns if column is not None}
         if len(counts) > 1:
             rows = [column.found.where for column in self._columns if column is not None]
@@ -144,7 +135,7 @@ def _open(source: Any, option: str) -> tuple[str, dict[str, Column]]:
     return "array", {"": memory_column("", as_array(source, option))}
 
 
-def _by_output(columns: Mapping[str, Column], models: Models, option: str) -> list[Column | None]:
+def _by_output(columns: Mapping[str, Column], models: PairedGraphs, option: str) -> list[Column | None]:
     """The column of each pair of outputs, by either model's name; a single array fits a single output."""
     pairs = models.match.outputs
     names = [(models.float_graph.outputs[i], models.quantized.outputs[j]) for i, j in pairs]
@@ -167,7 +158,7 @@ def _by_output(columns: Mapping[str, Column], models: Models, option: str) -> li
     return found
 
 
-def _check_shape(column: Column, models: Models, name: str, option: str) -> None:
+def _check_shape(column: Column, models: PairedGraphs, name: str, option: str) -> None:
     if column.found.dtype.kind == "O":
         raise objects_refused(column.found)
     shape, expected = column.found.shape, models.shapes.get(name)
@@ -193,143 +184,3 @@ def _count_error(option: str, origin: str, count: int, samples: str) -> DataErro
         where=[f"{origin}  {count} samples", f"validation  {samples} samples"],
         help="compute the outputs of the whole validation set, in its order",
     )
-
-
-class Outputs:
-    """Compares the outputs that both models have, column by column where they have a fixed number of columns."""
-
-    def __init__(self, models: Models, *, classes: bool) -> None:
-        self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
-        self._axes = [column_axis(models.shapes.get(name)) for name in self._names]
-        self._classes = classes
-
-    def pairs(
-        self, floats: Sequence[Array], quantized: Sequence[Array], *, whole: bool = False
-    ) -> dict[str, Comparison]:
-        """The quantized model's outputs, as they are returned, against the float model's: one column each.
-
-        Of large outputs some elements of every sample tell enough, unless the ``whole`` is asked for.
-        """
-        found = {}
-        for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
-            if comparable(x, y):
-                found[f"output.{i}"] = compared(*((x, y) if whole else (thinned(x), thinned(y))), None)
-        return found
-
-    def given(
-        self, kind: str, outside: Sequence[Array | None], floats: Sequence[Array], quantized: Sequence[Array]
-    ) -> dict[str, Comparison]:
-        """Given outputs: the float model against the framework's, and the device's against the quantized model.
-
-        Raises:
-            DataError: Shapes differ.
-        """
-        found = {}
-        for i, (given, *own) in enumerate(zip(outside, floats, quantized, strict=True)):
-            if given is None:
-                continue
-            x, y = (given, own[0]) if kind == "reference" else (own[1], given)
-            if not comparable(x, y):
-                rows = [(OPTIONS[kind], shape_text(given.shape)), (f"model {self._names[i]}", shape_text(own[0].shape))]
-                raise DataError("given outputs do not have the shape of the model's", where=table(*rows))
-            found[f"{kind}.{i}"] = compared(x, y, self._axes[i], classes=self._classes and i == 0)
-        return found
-
-    def of_stage(self, key: str, first: Sequence[Array], other: Sequence[Array]) -> dict[str, Comparison]:
-        """The outputs of one stage against those of another; outputs of different shapes are left out."""
-        found = {}
-        for i, (x, y) in enumerate(zip(first, other, strict=False)):
-            if comparable(x, y):
-                axis = self._axes[i] if i < len(self._axes) else None
-                found[f"{key}.{i}"] = compared(x, y, axis, classes=self._classes and i == 0)
-        return found
-
-
-def column_axis(shape: Sequence[int | None] | None) -> int | None:
-    """The axis whose entries mean different things: the shorter of axis 1 and the last one, if its length is fixed."""
-    if shape is None or len(shape) < 2:
-        return None
-    fixed = [(size, axis) for axis in (1, len(shape) - 1) if (size := shape[axis])]
-    size, axis = min(fixed, default=(0, 0))
-    return axis if 1 < size <= MAX_COLUMNS else None
-
-
-def thinned(x: Array) -> Array:
-    """Evenly spread elements of every sample, ``[samples, elements]``: the same ones however samples are batched."""
-    rows = x.reshape(len(x), -1)
-    size = rows.shape[1]
-    step = -(-size // ELEMENTS)
-    # Without a common factor no axis is visited at some of its places only.
-    while step > 1 and math.gcd(step, size) > 1:
-        step += 1
-    return rows[:, ::step]
-
-
-def comparable(x: Any, y: Any) -> bool:
-    """Two arrays of numbers of one shape."""
-    arrays = all(isinstance(a, np.ndarray) and a.dtype.kind in "fiub" and a.ndim for a in (x, y))
-    return arrays and x.shape == y.shape
-
-
-def compared(x: Array, y: Array, axis: int | None, *, classes: bool = False) -> Comparison:
-    """What one batch tells of two arrays of one shape, samples along axis 0.
-
-    Args:
-        x: The standard.
-        y: What is held against it.
-        axis: Axis of the columns; None for one column.
-        classes: Both hold class scores.
-    """
-    a, b = (_columns(v, axis) for v in (x, y))
-    finite = np.isfinite(a) & np.isfinite(b)
-    bad = np.logical_not(finite).sum(axis=1)
-    if bad.any():
-        a, b = (np.where(finite, v, 0.0) for v in (a, b))
-    count = finite.sum(axis=1).astype(np.float64)
-    known = np.maximum(count, 1.0)
-    means = [v.sum(axis=1) / known for v in (a, b)]
-    from_a, from_b = ((v - m[:, np.newaxis]) * finite for v, m in zip((a, b), means, strict=True))
-    d = b - a
-    values: dict[str, Floats] = {
-        "count": count,
-        "mean_x": means[0],
-        "mean_y": means[1],
-        "m2_x": _dot(from_a, from_a),
-        "m2_y": _dot(from_b, from_b),
-        "cross": _dot(from_a, from_b),
-        "square": _dot(d, d),
-        "power": _dot(a, a),
-        "max": np.abs(d).max(axis=1, initial=0.0),
-        "peak": np.abs(a).max(axis=1, initial=0.0),
-        "nonfinite": bad.astype(np.float64),
-    }
-    return Comparison(np.stack([values[name] for name in FIELDS], axis=-1), _votes(x, y, classes))
-
-
-def with_metric(comparison: Comparison, values: Floats) -> Comparison:
-    """The comparison with the task metric of ``y`` on the same samples."""
-    votes = comparison.votes.copy()
-    finite = np.isfinite(values)
-    votes[VOTES.index("measured")] += int(finite.sum())
-    return Comparison(comparison.table, votes, comparison.metric + float(values[finite].sum()))
-
-
-def _columns(x: Array, axis: int | None) -> Floats:
-    """``[columns, values]`` in float64."""
-    moved = x.reshape(1, -1) if axis is None else np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
-    return moved.astype(np.float64)
-
-
-def _dot(a: Floats, b: Floats) -> Floats:
-    products: Floats = np.einsum("ij,ij->i", a, b)
-    return products
-
-
-def _votes(x: Array, y: Array, classes: bool) -> NDArray[np.int64]:
-    votes = dict.fromkeys(VOTES, 0)
-    votes["samples"] = len(x)
-    scores = [class_scores(v, len(x), kinds="fiu") for v in (x, y)] if classes else []
-    if scores and scores[0] is not None and scores[1] is not None:
-        votes["classified"] = len(x)
-        votes["same"] = int((scores[0].argmax(axis=1) == scores[1].argmax(axis=1)).sum())
-    return np.array([votes[name] for name in VOTES], np.int64)

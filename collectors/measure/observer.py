@@ -1,21 +1,19 @@
 """Batches through both models: every tensor pair goes to the accumulators."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.from_onnx.models import Models
-from quantmedic.collectors.from_onnx.session import output_difference
-from quantmedic.collectors.from_onnx.view import IsolatedOperators, View
 from quantmedic.collectors.measure.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
-from quantmedic.collectors.measure.given_outputs import Outputs
 from quantmedic.collectors.measure.lanes import Lane
+from quantmedic.collectors.measure.models import Models, View
+from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.outputs import Outputs, output_difference
 from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_channel, settle
 from quantmedic.collectors.measure.spatial import is_image
 from quantmedic.collectors.measure.statistics_numpy import Deployed
@@ -27,49 +25,20 @@ Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 #: Names that a notice lists.
 NAMES_TOLD = 8
-#: More batches side by side would wait for each other at the interpreter.
-MAX_LANES = 8
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to collect.
+def require_steps(models: Models, asked: str) -> None:
+    """Refuse the option ``asked`` where float operators cannot be run by themselves.
 
-    Attributes:
-        samples: At most this many samples per data set; None for all.
-        batch_size: Samples per run; None for as many as suit the processor's cache.
-        threads: Processor threads to use.
-        operator_error: Also measure each operator on float inputs (one more run per batch).
-        step_error: Also measure each operator against the float one on deployed inputs (one more run per batch).
-        seed: Seed of the slices, and of the intervals that are bootstrapped over samples.
-        mode: ``exact`` measures every tensor on every sample, ``fast`` each on a slice of them.
-        thumbnails: Keep small versions of a few samples, where they are images.
+    Raises:
+        ModelError: They cannot.
     """
-
-    samples: int | None = None
-    batch_size: int | None = None
-    threads: int = 1
-    operator_error: bool = False
-    seed: int = 0
-    mode: Literal["exact", "fast"] = "exact"
-    thumbnails: bool = True
-    step_error: bool = False
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """Entries of the run record: what the figures of a case depend on."""
-        names = ("samples", "batch_size", "mode", "operator_error", "step_error", "seed")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def lanes(self) -> int:
-        """Batches side by side: one batch does not keep several cores busy all the time, several do."""
-        return min(self.threads, MAX_LANES)
-
-    @property
-    def session_threads(self) -> int:
-        """Threads of one batch, so that all lanes together use ``threads``."""
-        return max(self.threads // self.lanes, 1)
+    if not models.measures_step_error:
+        raise ModelError(
+            f"operators of {models.framework} models are not measured on deployed inputs",
+            where=str(models.quantized.path),
+            help=f"{asked} needs ONNX or LiteRT files; rounding and accumulated errors are measured without it",
+        )
 
 
 class Observer:
@@ -86,14 +55,14 @@ class Observer:
     """
 
     def __init__(self, models: Models, first: Batch, options: Options, *, classes: bool) -> None:
-        if options.operator_error and not models.isolates:
+        if options.operator_error and not models.measures_operator_error:
             raise ModelError(
                 f"operators of {models.framework} models are not measured on float inputs",
                 where=str(models.quantized.path),
                 help="leave --operator-error out; rounding and accumulated errors are measured",
             )
         if options.step_error:
-            models.require_steps("--step-error")
+            require_steps(models, "--step-error")
         self._models, self._first, self._options, self._classes = models, first, options, classes
         self.tapped: set[int] = set()
         self.simulated, self.difference = False, 0.0
@@ -124,7 +93,7 @@ class Observer:
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
         alone = self._alone(view) if self._options.operator_error else []
         threads = self._options.session_threads
-        self._isolated = IsolatedOperators(self._models, view, alone, threads) if alone else None
+        self._isolated = self._models.isolated(view, alone, threads) if alone else None
         self._steps = self._models.steps(view, self.plan.pairs, threads) if self._options.step_error else None
 
     def _alone(self, view: View) -> list[int]:

@@ -1,4 +1,4 @@
-"""What is measured of two ONNX models: tensor pairs, channel axes and grids, settled once on a first batch."""
+"""What is measured of two models: tensor pairs, channel axes and grids, settled once on a first batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.models import Models, Pair
-from quantmedic.collectors.from_onnx.types import static_types
+from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.statistics_numpy import Rounding
 from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
-from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap, TensorSpec
+from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
 #: Samples of a batch that is thought of, not run: a number that few other axes have.
 SAMPLES = 2
 #: Output columns whose codes are counted one by one.
@@ -118,23 +119,23 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
     return plan
 
 
-def foresee(models: Models) -> Plan:
+def foresee(models: FileModels) -> Plan:
     """The same as far as types and shapes tell it: what ``settle`` would keep of most batches, without one.
 
     A tensor of unknown type is kept where it is quantized, for only floats are. ``rounding`` and ``elements`` are left
     empty: they serve those who measure.
     """
     plan = Plan(models, feature=feature_of(models.float_graph))
-    floats, codes = (static_types(graph.model, SAMPLES) for graph in (models.float_graph, models.quantized))
+    floats, codes = models.static_types(SAMPLES)
     shapes = {name: found.shape for name, found in floats.items() if found.shape is not None}
     twins = {pair.twin for pair in models.pairs}
     fixed = models.shapes
     axes = channel_axes(models.float_graph, {name: shape for name, shape in shapes.items() if name in twins}, fixed)
     for number, pair in enumerate(models.pairs):
         dtype = floats[pair.twin].dtype if pair.twin in floats else None
-        quantized = dtype is None and pair.tap.quantizer is not None
+        is_float = dtype == np.float32 if dtype is not None else pair.tap.quantizer is not None
         shape = shapes.get(pair.twin)
-        if not (dtype == np.float32 or quantized) or shape == ():
+        if not is_float or shape == ():
             continue
         code = codes[pair.tap.tensor].shape if pair.tap.tensor in codes else None
         if shape is not None and code is not None and not _may_be_equal(shape, code):
@@ -185,23 +186,11 @@ def per_channel(values: NDArray[np.generic] | int, channels: int) -> NDArray[np.
     return np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.float32).ravel(), (channels,)))
 
 
-def feed_of(batch: Batch, graph: Graph) -> dict[str, Array]:
-    """Inputs under the names of one graph; both models name them alike or list them in the same order."""
-    arrays = list(batch.inputs.values())
-    feed = {
-        name: batch.inputs[name] if name in batch.inputs else arrays[position]
-        for position, name in enumerate(graph.inputs)
-    }
-    return {spec.name: _fed(feed[spec.name], spec, graph) for spec in graph.input_specs}
-
-
-def _fed(array: Array, spec: TensorSpec, graph: Graph) -> Array:
-    """What an input takes: a number where it is a scalar, codes where the graph dequantizes it."""
-    taps = graph.quantizers.get(spec.name, [])
-    takes_codes = spec.dtype is not None and spec.dtype.kind in "iu"
-    if array.dtype.kind == "f" and takes_codes and taps and taps[0].quantizer is not None:
-        array = taps[0].quantizer.encode(np.asarray(array, np.float32)).astype(spec.dtype)
-    return array if spec.shape else array.reshape(())
+def tap_values(tap: Tap, codes: Array) -> Float32:
+    """The real values of what a tap shows."""
+    if tap.quantizer is None or not is_coded(tap):
+        return codes.astype(np.float32)
+    return tap.quantizer.dequantize(codes)
 
 
 def _rounding(grid: Quantizer, channels: int) -> Rounding:

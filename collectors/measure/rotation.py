@@ -1,7 +1,7 @@
 """Which tensors are exposed together when only a part of them is exposed at a time."""
 
-from quantmedic.collectors.from_onnx.models import visible
 from quantmedic.collectors.measure.plan import Plan
+from quantmedic.collectors.pair.tensor_pairs import observable_tensor
 from quantmedic.engine.case.statistics import EXTREME_SAMPLES
 
 #: More parts gain little, for the sessions of each have to be built.
@@ -28,7 +28,7 @@ def rotation(plan: Plan, count: int) -> list[list[int]]:
     graph = plan.models.quantized
     index = {pair.root: i for i, pair in enumerate(plan.pairs)}
     needed = [
-        ([index[visible(n, graph)] for n in op.outputs if visible(n, graph) in index],
+        ([index[observable_tensor(n, graph)] for n in op.outputs if observable_tensor(n, graph) in index],
          [index[n] for n in op.inputs if n in index])
         for op in graph.operators
     ]  # fmt: skip

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_onnx.models import Models
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.output_noise import OutputNoise
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
@@ -32,7 +32,7 @@ class Simulation:
             ModelError: The network cannot be simulated.
             DataError: The data cannot be read again.
         """
-        self._network = models.simulated(case, options.threads)
+        self._network = models.simulate(case, options.threads)
         self._batches, floats = self._read(dataset, case, role, options)
         run = models.quantized_runner(options.threads)
         outputs = [run(batch) for batch in self._batches]

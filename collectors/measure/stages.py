@@ -5,16 +5,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.from_onnx.file import load_model
-from quantmedic.collectors.from_onnx.graph import OnnxGraph
-from quantmedic.collectors.from_onnx.models import input_spec
-from quantmedic.collectors.from_onnx.parse import parse
-from quantmedic.collectors.from_onnx.session import make_session, run
-from quantmedic.collectors.measure.given_outputs import Array, Outputs, with_metric
-from quantmedic.collectors.measure.plan import feed_of
-from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.measure.models import Array, Models, Network
+from quantmedic.collectors.measure.outputs import Outputs, with_metric
 from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.records import StageRecord
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
@@ -29,19 +25,22 @@ class Stage:
     """One model under the name that the user gave it."""
 
     name: str
-    graph: OnnxGraph
+    network: Network
 
     @property
     def record(self) -> StageRecord:
-        return StageRecord(name=self.name, is_quantized=self.graph.is_quantized)
+        return StageRecord(name=self.name, is_quantized=self.network.is_quantized)
 
 
-def open_stages(stages: Sequence[tuple[str, str | Path]], models_input: Graph) -> list[Stage]:
+def open_stages(
+    stages: Sequence[tuple[str, str | Path]], models: Models, open_network: Callable[[Path], Network]
+) -> list[Stage]:
     """Read the models and check that they take the same inputs.
 
     Args:
         stages: Names and paths in the order of the toolchain.
-        models_input: The float model, whose inputs the data sets have.
+        models: The pair whose float model has the inputs that the data sets supply.
+        open_network: Reads one model; raises ``ModelError`` where that fails.
 
     Raises:
         ModelError: A model cannot be read or takes other inputs; names the stage.
@@ -53,28 +52,33 @@ def open_stages(stages: Sequence[tuple[str, str | Path]], models_input: Graph) -
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError("two stages have one name", where=f"--stage {twice}", help=_HELP)
-    return [_open(name, Path(path).expanduser(), models_input) for name, path in stages]
+    return [_open_stage(name, open_network(Path(path).expanduser()), models) for name, path in stages]
 
 
-def _open(name: str, path: Path, float_graph: Graph) -> Stage:
-    graph = parse(path, load_model(path))
-    own, wanted = (sorted(_inputs(g)) for g in (graph, float_graph))
-    by_rank = [[len(shape) for _, shape in _inputs(g)] for g in (graph, float_graph)]
-    if own != wanted and by_rank[0] != by_rank[1]:
+def _open_stage(name: str, network: Network, models: Models) -> Stage:
+    own, wanted = network.input_specs, models.input_specs
+    if _shapes_by_name(own) != _shapes_by_name(wanted) and _ranks(own) != _ranks(wanted):
         raise ModelError(
             f"the model of stage {name} takes other inputs than the float model",
-            where=[f"{path.name}  {_described(graph)}", f"{float_graph.path.name}  {_described(float_graph)}"],
+            where=[
+                f"{network.path.name}  {_describe_inputs(own)}",
+                f"{models.float_graph.path.name}  {_describe_inputs(wanted)}",
+            ],
             help="give models that take the validation inputs as they are",
         )
-    return Stage(name, graph)
+    return Stage(name, network)
 
 
-def _inputs(graph: Graph) -> list[tuple[str, tuple[int | None, ...]]]:
-    return [(spec.name, spec.shape) for spec in map(input_spec, graph.input_specs)]
+def _shapes_by_name(specs: Sequence[InputSpec]) -> dict[str, tuple[int | None, ...]]:
+    return {spec.name: spec.shape for spec in specs}
 
 
-def _described(graph: Graph) -> str:
-    return ", ".join(f"{name} {['?' if side is None else side for side in shape]}" for name, shape in _inputs(graph))
+def _ranks(specs: Sequence[InputSpec]) -> list[int]:
+    return [len(spec.shape) for spec in specs]
+
+
+def _describe_inputs(specs: Sequence[InputSpec]) -> str:
+    return ", ".join(f"{spec.name} {['?' if side is None else side for side in spec.shape]}" for spec in specs)
 
 
 def compare_stages(
@@ -108,14 +112,11 @@ def compare_stages(
     Raises:
         ModelError: A stage cannot be loaded or fails on the data.
     """
-    sessions = [_session(stage, threads) for stage in stages]
+    runners = [_runner(stage, names, threads) for stage in stages]
     found: dict[str, Comparison] = {}
     done = 0
     for batch in dataset.batches(batch_size, limit=min(limit or STAGE_SAMPLES, STAGE_SAMPLES)):
-        seen: list[list[Array]] = []
-        for stage, session in zip(stages, sessions, strict=True):
-            wanted = _ordered(stage.graph.outputs, names)
-            seen.append(run(session, wanted, feed_of(batch, stage.graph), stage.graph.path))
+        seen = [run(batch) for run in runners]
         new: dict[str, Comparison] = {}
         for k, own in enumerate(seen):
             new |= outputs.of_stage(f"stage.{k}", seen[0], own)
@@ -133,9 +134,9 @@ def compare_stages(
     return found
 
 
-def _session(stage: Stage, threads: int):  # type: ignore[no-untyped-def]
+def _runner(stage: Stage, names: Sequence[str], threads: int) -> Callable[[Batch], list[Array]]:
     try:
-        return make_session(stage.graph.model, stage.graph.path, threads)
+        return stage.network.runner(_in_order(stage.network.outputs, names), threads)
     except QuantmedicError as error:
         raise ModelError(
             f"the model of stage {stage.name} cannot be run",
@@ -144,7 +145,7 @@ def _session(stage: Stage, threads: int):  # type: ignore[no-untyped-def]
         ) from error
 
 
-def _ordered(own: Sequence[str], names: Sequence[str]) -> list[str]:
+def _in_order(own: Sequence[str], names: Sequence[str]) -> list[str]:
     """Outputs in the float model's order where they have its names, else in their own."""
     return [name for name in names if name in own] if set(names) <= set(own) else list(own)
 
@@ -154,6 +155,6 @@ def _refuse_incomparable(stages: Sequence[Stage], found: Mapping[str, Comparison
         if not any(key.startswith(f"stage.{k}.") for key in found):
             raise ModelError(
                 f"no output of stage {stage.name} has the shape of the first stage's",
-                where=f"{stage.graph.path.name}  {', '.join(stage.graph.outputs) or 'no outputs'}",
+                where=f"{stage.network.path.name}  {', '.join(stage.network.outputs) or 'no outputs'}",
                 help="give models that end in the same outputs",
             )

@@ -1,4 +1,4 @@
-"""Two ONNX models as a case without data: what files, graphs, weights and quantization parameters tell by themselves.
+"""Two models as a case without data: what files, graphs, weights and quantization parameters tell by themselves.
 
 Neither model is run. Whatever rests on data stays None, so that its rules are not judged.
 """
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.measure.models import FileModels, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, foresee
+from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS, is_image
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.errors import ModelError
@@ -42,7 +43,7 @@ class _Unobserved:
         return {}
 
 
-def collect(models: Models, *, version: str, threads: int | None = None) -> Case:
+def collect(models: FileModels, *, version: str, threads: int | None = None) -> Case:
     """What two models tell without data.
 
     Args:
@@ -51,18 +52,18 @@ def collect(models: Models, *, version: str, threads: int | None = None) -> Case
         threads: Processor threads; all cores by default.
     """
     plan = foresee(models)
-    executed, refused = _executed(models, threads or available_threads())
-    record, weights = models.file_record(_Unobserved(plan), version, None, executed=executed, how={"mode": STATIC})
+    kernels, refused = _kernels(models, threads or available_threads())
+    record, weights = record_models(models, _Unobserved(plan), kernels, how={"mode": STATIC}, version=version)
     notices = [NOTICE, *refused, *models.float_graph.notices, *models.quantized.notices]
     if plan.strangers:
         notices.append(f"{len(plan.strangers)} tensors differ in shape and are left out: {plan.strangers[0]}")
     return Case(record.model_copy(update={"notices": tuple(dict.fromkeys(notices))}), {}, weights)
 
 
-def _executed(models: Models, threads: int) -> tuple[Mapping[str, str], list[str]]:
-    """What the runtime really executes, or a notice that it refuses the model: that is of no account to weights."""
+def _kernels(models: Models, threads: int) -> tuple[Mapping[str, Kernel], list[str]]:
+    """Which kernels compute, or a notice that the runtime refuses the model: weights are judged all the same."""
     try:
-        return models.executed(threads), []
+        return models.kernels(threads), []
     except ModelError as error:
         # A notice stands in reports, which name no folders.
         path = models.quantized.path

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.originals import output_axis, weight_of
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,24 @@ class Size:
         return self.weights * (32 - self.bits) // 8
 
 
-def sizes_of(models: Models) -> list[Size]:
+def sizes_of(models: PairedGraphs) -> list[Size]:
     """Of every operator of the quantized model, in its order."""
     return [_size(op, models) for op in models.quantized.operators]
 
 
-def operations_of(models: Models) -> list[int | None]:
+def operations_of(models: PairedGraphs) -> list[int | None]:
     """Multiply-adds of one sample, of every operator of the quantized model; None where they are not known."""
     return [_operations_of(op, models) for op in models.quantized.operators]
 
 
-def _operations_of(op: Operator, models: Models) -> int | None:
+def _operations_of(op: Operator, models: PairedGraphs) -> int | None:
     twin = models.match.operators.get(op.index)
     if twin is not None:
         return _operations(twin, models)
     return 0 if op.op_type not in COMPUTE else None
 
 
-def _size(op: Operator, models: Models) -> Size:
+def _size(op: Operator, models: PairedGraphs) -> Size:
     stored = weight_of(op, models.quantized)
     quantizer = stored.quantizer if stored is not None else None
     count = 0
@@ -55,7 +55,7 @@ def _size(op: Operator, models: Models) -> Size:
     return Size(_operations_of(op, models), count, quantizer.bits if quantizer is not None else 32)
 
 
-def _operations(op: Operator, models: Models) -> int | None:
+def _operations(op: Operator, models: PairedGraphs) -> int | None:
     if op.op_type not in COMPUTE:
         return 0
     graph = models.float_graph
@@ -77,7 +77,7 @@ def _data(op: Operator, graph: Graph) -> str:
     return next((name for name in op.inputs if name not in graph.constants), op.inputs[0])
 
 
-def _elements(tensor: str, models: Models) -> int | None:
+def _elements(tensor: str, models: PairedGraphs) -> int | None:
     """Values of one sample, which the first axis counts."""
     shape = models.shapes.get(tensor)
     if not shape:

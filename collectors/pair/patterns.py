@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantmedic.collectors.from_onnx.models import Models
 from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import GateRecord, GateStep
 
 #: Functions of one tensor that saturate: one of them makes a gate of a product.
@@ -56,7 +56,7 @@ def squared_tensors(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def gate_of(root: str, models: Models, index: Mapping[str, int]) -> GateRecord | None:
+def gate_of(root: str, models: PairedGraphs, index: Mapping[str, int]) -> GateRecord | None:
     """The product that a tensor is of two functions of one tensor, one of them saturating; None for all others."""
     graph = models.quantized
     product = graph.producers.get(root)
@@ -146,7 +146,7 @@ def _is_bounded(op: Operator) -> bool:
     return op.op_type == "Clip" or op.bounds is not None
 
 
-def float_clip(twin: str, models: Models) -> Bounds | None:
+def float_clip(twin: str, models: PairedGraphs) -> Bounds | None:
     """Ends of the Clip that writes a tensor of the float model; None without one, or without an upper end."""
     op = models.float_graph.producers.get(twin)
     bounds = clip_bounds(op, models.float_graph) if op is not None and _is_bounded(op) else None

@@ -29,13 +29,14 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import load_metric
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.file import save_model
-from quantmedic.collectors.from_onnx.models import Models
+from quantmedic.collectors.from_onnx.models import open_network
 from quantmedic.collectors.measure.collect import Extras, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
-from quantmedic.collectors.measure.given_outputs import OPTIONS, References
+from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.host import available_threads
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.stages import Stage, open_stages
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
@@ -225,7 +226,7 @@ def collect_pair(
         progress=progress,
     )
     if measuring.memory is not None:
-        models.bound(measuring.memory // measurement.options.lanes)
+        models.limit_memory(measuring.memory // measurement.options.lanes)
     with models.as_deployed():
         case = _measure(measurement, extras, options.saving)
         case = with_files(_with_preprocessing(case, data.preprocessing), sources)
@@ -287,9 +288,9 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
     """The case of the trials; the repaired model is written to ``path``."""
     if path is None:
         return proof.case
-    if proof.fixed is None:
+    if proof.fixed is None or proof.fixed.save is None:
         return with_notice(proof.case, f"no remedy was proven, so {Path(path).name} was not written")
-    save_model(proof.fixed, Path(path))
+    proof.fixed.save(Path(path))
     return proof.case
 
 
@@ -313,7 +314,7 @@ def _open_references(
 
 def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
     pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
-    return open_stages(pairs, models.float_graph) if pairs else ()
+    return open_stages(pairs, models, open_network) if pairs else ()
 
 
 def _expected_metric(value: float | None, metric: str | None, datasets: Iterable[Dataset]) -> float | None:

@@ -9,11 +9,11 @@ from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.toolchain import read_mct
 from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_onnx.float_model import FloatModel, read_float, read_module
-from quantmedic.collectors.from_onnx.record import sha256_of
 from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
 from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS
 from quantmedic.engine.case.facts import (

@@ -9,10 +9,11 @@ from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.functions import FUNCTION, import_function
 from quantmedic.collectors.data.metrics import Metric, load_metric
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.collectors.from_onnx.models import Models, open_models
+from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.host import available_threads
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import FileModels, Models
+from quantmedic.collectors.measure.options import Options
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
@@ -104,7 +105,7 @@ def open_pair(
     return models, datasets
 
 
-def open_files(float_model: ModelSource, quantized_model: ModelSource) -> Models:
+def open_files(float_model: ModelSource, quantized_model: ModelSource) -> FileModels:
     """Open two ONNX or LiteRT files, given by path or by ``module:function``, without data.
 
     Raises:
@@ -131,16 +132,16 @@ def is_litert(path: Path) -> bool:
         return False
 
 
-def _open_paths(float_path: Path, quantized_path: Path) -> Models:
+def _open_paths(float_path: Path, quantized_path: Path) -> FileModels:
     """Open two files of one kind; neither is run."""
     paths = (float_path, quantized_path)
     # A file that is missing is to be named by who reads the other one.
     kinds = [is_litert(path) for path in paths if path.exists()] or [is_litert(path) for path in paths]
     if all(kinds):
         # LiteRT is an optional package.
-        from quantmedic.collectors.from_litert.open import open_litert
+        from quantmedic.collectors.from_litert import models as litert
 
-        return open_litert(float_path, quantized_path)
+        return litert.open_models(float_path, quantized_path)
     if not any(kinds):
         return open_models(float_path, quantized_path)
     names = ["LiteRT" if kind else "ONNX" for kind in kinds]

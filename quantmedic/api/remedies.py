@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from quantmedic.api.cases import with_notice
 from quantmedic.api.judging import judge
@@ -13,8 +12,8 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_onnx.file import require_writable
-from quantmedic.collectors.from_onnx.models import Models
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.records import Case, RunRecord
@@ -46,7 +45,7 @@ class Proof:
     """A case with its trials, and the model with all proven remedies."""
 
     case: Case
-    fixed: Any = None  # in the form of its front end, which also writes it
+    fixed: Edited | None = None
 
 
 def simulate_remedies(case: Case, measurement: Measurement) -> Case:

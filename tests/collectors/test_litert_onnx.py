@@ -18,25 +18,26 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_litert.feed import feed_of as feed_places
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor, read_litert
-from quantmedic.collectors.from_litert.models import fed as fed_places
+from quantmedic.collectors.from_litert.models import LiteRTModels
 from quantmedic.collectors.from_litert.operators import OPERATORS
+from quantmedic.collectors.from_litert.session import is_open
 from quantmedic.collectors.from_litert.translation import graph_of
 from quantmedic.collectors.from_litert.translator import UNTRANSLATED, translate
-from quantmedic.collectors.from_onnx.models import Models, pairs_of
-from quantmedic.collectors.from_onnx.record import case_record
 from quantmedic.collectors.from_onnx.session import make_session
-from quantmedic.collectors.from_onnx.simulated import SimulatedNetwork
-from quantmedic.collectors.from_onnx.traits import half_tensors
+from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.types import static_shapes
 from quantmedic.collectors.measure.bias_facts import bias_facts
 from quantmedic.collectors.measure.plan import foresee
+from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.static import _Unobserved
 from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.graph import Attributes
 from quantmedic.collectors.pair.match import match
 from quantmedic.collectors.pair.patterns import Bounds, clip_bounds
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.tensor_pairs import pairs_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.onnx_edit import edit
@@ -807,10 +808,11 @@ PAIRS = ["autoencoder_example", "image_example1"]
 MODES = ["int8", "int16", "dynamic", "weights", "float16"]
 
 
-def pair_of(float_model: LiteModel, quantized: LiteModel) -> Models:
+def pair_of(float_model: LiteModel, quantized: LiteModel) -> LiteRTModels:
     float_graph, graph = graph_of(float_model), graph_of(quantized)
     matched = match(float_graph, graph)
-    return Models(float_graph, graph, matched, pairs_of(float_graph, graph, matched))
+    batched = is_open(float_model) and is_open(quantized)
+    return LiteRTModels(float_graph, graph, matched, pairs_of(float_graph, graph, matched), batched=batched)
 
 
 def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
@@ -819,7 +821,7 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
     made = Interpreter(
         model_content=model.content, experimental_op_resolver_type=_KERNELS, experimental_preserve_all_tensors=True
     )
-    given = fed_places(graph, Batch(feeds))
+    given = feed_places(Batch(feeds), graph)
     for place, data in given.items():
         made.resize_tensor_input(place, data.shape)
     made.allocate_tensors()
@@ -832,9 +834,9 @@ def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tupl
     return {name: (mine, made.get_tensor(graph.places[name])) for name, mine in seen}
 
 
-def recorded(models: Models) -> CaseRecord:
+def recorded(models: LiteRTModels) -> CaseRecord:
     observed = _Unobserved(foresee(models))
-    return case_record(models, observed, "test", None, executed={}, half=half_tensors(models.quantized))[0]
+    return record_models(models, observed, {}, how={}, version="test")[0]
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -917,9 +919,9 @@ def test_remedies_are_simulated_and_tried_on_a_translated_model(mode: str, tmp_p
     twins = litert_models.every_operator()
     x = RNG.normal(size=(4, 8, 8, 3)).astype("f4")
     made = litert_models.quantized(twins.litert(), mode, {"image": x})
-    models = pair_of(read(tmp_path / "f.tflite", twins.litert()), read(tmp_path / "q.tflite", made))
-    case, batch = Case(recorded(models), {}), Batch({"image": x})
-    simulated = SimulatedNetwork(models, case, 1)
+    pair = pair_of(read(tmp_path / "f.tflite", twins.litert()), read(tmp_path / "q.tflite", made))
+    case, batch, models = Case(recorded(pair), {}), Batch({"image": x}), pair.editable()
+    simulated = OnnxSimulated(models, case, 1)
     graph = models.quantized
     layers = frozenset(op.index for op in graph.operators if op.op_type in ("Conv", "Gemm"))
     assert simulated.weighted == layers

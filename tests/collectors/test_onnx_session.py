@@ -24,7 +24,7 @@ from builders.onnx_models import (
 from onnx import helper
 
 from quantmedic.collectors.from_onnx import session as onnx_session
-from quantmedic.collectors.from_onnx.models import Models, open_models
+from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.session import (
     ObservedModel,
@@ -32,10 +32,9 @@ from quantmedic.collectors.from_onnx.session import (
     executed_types,
     isolate_operators,
     make_session,
-    output_difference,
-    same_outputs,
 )
 from quantmedic.collectors.from_onnx.unsigned import with_unsigned_pairs
+from quantmedic.collectors.measure.outputs import output_difference, same_outputs
 from quantmedic.collectors.pair.graph import Graph, Tap
 from quantmedic.engine.errors import ModelError
 
@@ -66,7 +65,7 @@ def kernels(model: onnx.ModelProto, folder: Path) -> Counter[str]:
 
 
 @pytest.fixture(scope="module")
-def deep(tmp_path_factory) -> Models:
+def deep(tmp_path_factory) -> OnnxModels:
     folder = tmp_path_factory.mktemp("deep")
     float_model = deep_net()
     onnx.save(float_model, folder / "float.onnx")

@@ -17,7 +17,7 @@ from quantmedic.collectors.from_onnx.traits import (
     toolchain_marks,
     training_nodes,
 )
-from quantmedic.collectors.from_onnx.view import Reading
+from quantmedic.collectors.measure.models import Reading
 from quantmedic.collectors.pair.patterns import squared_tensors
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.derive import derive

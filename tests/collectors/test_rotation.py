@@ -32,7 +32,7 @@ import quantmedic
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
-from quantmedic.collectors.from_onnx.view import View
+from quantmedic.collectors.from_onnx.view import OnnxView
 from quantmedic.collectors.measure.rotation import parts_of
 from quantmedic.demo import patient
 from quantmedic.engine.case.facts import CaseFacts
@@ -302,14 +302,14 @@ def _static(folder: Path) -> onnx.ModelProto:
     )
 
 
-def turns(models: Any, first: Batch) -> Iterator[View]:
+def turns(models: Any, first: Batch) -> Iterator[OnnxView]:
     """Views of all tensors, of each half, and of every third."""
     pairs = dict(enumerate(models.pairs))
-    whole = View(models, pairs, first, 1)
+    whole = OnnxView(models, pairs, first, 1)
     yield whole
     half = len(pairs) // 2
     for wanted in (range(half), range(half, len(pairs)), range(0, len(pairs), 3), range(1, len(pairs), 2)):
-        yield View(models, {i: pairs[i] for i in wanted}, first, 1, whole.observed.plain)
+        yield OnnxView(models, {i: pairs[i] for i in wanted}, first, 1, whole.observed.plain)
 
 
 def check_outputs(paths: tuple[Path, Path], batches: list[Batch]) -> None:

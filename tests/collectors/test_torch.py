@@ -40,7 +40,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval  # noqa: E402
 
 import quantmedic  # noqa: E402
 from quantmedic.api.opening import open_pair  # noqa: E402
-from quantmedic.collectors.measure.observer import Options  # noqa: E402
+from quantmedic.collectors.measure.options import Options  # noqa: E402
 from quantmedic.collectors.measure.simulation import Simulation  # noqa: E402
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts  # noqa: E402
 from quantmedic.engine.case.records import Case  # noqa: E402
@@ -392,7 +392,7 @@ class Ward:
         return cls(models, Simulation(models, sets["validation"], "validation", found.case, options))
 
     def edited(self, case: Case, change: Change) -> float:
-        run = self.models.quantized_runner(1, edit(self.models, case, change).model)
+        run = edit(self.models, case, change).runner(1)
         outputs = [run(batch) for batch in self.simulation._batches]
         return db(self.simulation.record.power, self.simulation._noise.compared(outputs).noise)
 
@@ -474,7 +474,7 @@ def test_an_edited_quantizer_equals_one_that_was_set_so(name, log_scale, zero):
     """The module re-made with that scale and zero point, by torch's own fake quantizer."""
     found, ward, scale = measured("eager"), eager_ward(), 2.0**log_scale
     grid = Grid(step=scale, low=-zero * scale, high=(127 - zero) * scale)
-    run_edited = ward.models.quantized_runner(1, edit(ward.models, found.case, Change({found.index(name): grid})).model)
+    run_edited = edit(ward.models, found.case, Change({found.index(name): grid})).runner(1)
     other = copy.deepcopy(found.quantized)
     other.get_submodule(name).activation_post_process = Rounding(scale, zero)
     for batch in ward.simulation._batches[:1]:

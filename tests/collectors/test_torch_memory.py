@@ -69,7 +69,7 @@ def test_a_group_holds_no_more_than_fits() -> None:
     models, datasets = open_pair(*pair(), {"validation": batches()}, preprocessing={})
     batch = next(datasets["validation"].batches(8))
     limit = 2 * 8 * (8 * 8 * 8 * 8)  # two tensors of eight samples and channels: float32, and as much of their codes
-    models.bound(limit)
+    models.limit_memory(limit)
     with models.as_deployed():
         view = models.view(dict(enumerate(models.pairs)), batch, 1)
         sizes = {i: 2 * view.read(batch).floats[pair.twin].nbytes for i, pair in view.pairs.items()}

@@ -8,7 +8,7 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.measure.given_outputs import ELEMENTS, column_axis, compared, thinned
+from quantmedic.collectors.measure.outputs import ELEMENTS, column_axis, compare_outputs, thin_out
 from quantmedic.engine.case.comparison import FIELDS, Comparison, affine_facts, comparison_facts, noise_ratio
 from quantmedic.engine.formulas.paired import mean_interval
 
@@ -24,10 +24,10 @@ def outputs(seed: int, n: int = 40, offset: float = 0.0):
 def test_parts_merge_to_the_whole(seed: int, cuts: list[int], offset: float) -> None:
     x, y = outputs(seed, offset=offset)
     x[3, 1, 2], y[7, 0, 0] = np.nan, np.inf
-    whole = compared(x, y, 1, classes=False)
+    whole = compare_outputs(x, y, 1, classes=False)
     merged = Comparison.empty(4)
     for a, b in zip(np.split(x, sorted(cuts)), np.split(y, sorted(cuts)), strict=True):
-        merged = merged.merge(compared(a, b, 1))
+        merged = merged.merge(compare_outputs(a, b, 1))
     np.testing.assert_allclose(merged.table, whole.table, rtol=1e-9, atol=1e-12)
     assert merged.votes.tolist() == whole.votes.tolist()
     exact = [FIELDS.index(name) for name in ("count", "max", "peak", "nonfinite")]
@@ -36,7 +36,7 @@ def test_parts_merge_to_the_whole(seed: int, cuts: list[int], offset: float) -> 
 
 def test_facts_are_those_of_numpy() -> None:
     x, y = outputs(1)
-    facts = comparison_facts([compared(x, y, None)])
+    facts = comparison_facts([compare_outputs(x, y, None)])
     d = y.astype(np.float64) - x
     assert facts.max_abs_difference == np.abs(d).max()
     assert facts.sqnr_db == pytest.approx(10 * np.log10((x.astype(np.float64) ** 2).sum() / (d**2).sum()))
@@ -48,19 +48,19 @@ def test_a_small_column_is_not_hidden_by_a_large_one() -> None:
     x = np.concatenate([np.linspace(0, 640, 100)[:, None], np.linspace(0, 1, 100)[:, None]], axis=1)
     y = x.copy()
     y[:, 1] = 0
-    assert comparison_facts([compared(x, y, 1)]).relative_difference == pytest.approx(1 / 6.4)
-    assert comparison_facts([compared(x, y, None)]).relative_difference == pytest.approx(1 / 640)
+    assert comparison_facts([compare_outputs(x, y, 1)]).relative_difference == pytest.approx(1 / 6.4)
+    assert comparison_facts([compare_outputs(x, y, None)]).relative_difference == pytest.approx(1 / 640)
 
 
 def test_agreement_counts_classes_of_values_and_of_codes() -> None:
     scores = np.array([[1.0, 2.0, 0.0], [3.0, 1.0, 2.0]])
     codes = np.array([[10, 200, 3], [0, 9, 200]], np.uint8)
-    assert comparison_facts([compared(scores, codes, None, classes=True)]).agreement == 0.5
+    assert comparison_facts([compare_outputs(scores, codes, None, classes=True)]).agreement == 0.5
 
 
 def test_worst_output_counts() -> None:
     x, y = outputs(2)
-    good, bad = compared(x, x, None), compared(x, y, None)
+    good, bad = compare_outputs(x, x, None), compare_outputs(x, y, None)
     facts = comparison_facts([good, bad])
     assert facts.sqnr_db == comparison_facts([bad]).sqnr_db
     assert comparison_facts([good]).sqnr_db == math.inf
@@ -70,16 +70,16 @@ def test_worst_output_counts() -> None:
 
 def test_noise_ratio_is_that_of_mean_squares() -> None:
     x = np.zeros((100, 3))
-    two, one = compared(x, x + 2, None), compared(x[:50], x[:50] + 1, None)
+    two, one = compare_outputs(x, x + 2, None), compare_outputs(x[:50], x[:50] + 1, None)
     assert noise_ratio([two], [one]) == pytest.approx(4.0)
-    assert noise_ratio([compared(x, x, None)], [compared(x, x, None)]) == 0.0
-    assert noise_ratio([two], [compared(x, x, None)]) is None
+    assert noise_ratio([compare_outputs(x, x, None)], [compare_outputs(x, x, None)]) == 0.0
+    assert noise_ratio([two], [compare_outputs(x, x, None)]) is None
 
 
 @pytest.mark.parametrize("slope, offset", [(23.0, -8.0), (0.1, 100.0), (-2.0, 0.0)])
 def test_a_line_is_found(slope: float, offset: float) -> None:
     x = np.random.default_rng(0).standard_normal((500, 10)) + 1000
-    facts = affine_facts(compared(x, slope * x + offset, None))
+    facts = affine_facts(compare_outputs(x, slope * x + offset, None))
     assert facts.slope == pytest.approx(slope)
     assert facts.offset == pytest.approx(offset, abs=1e-5)
     assert facts.r2 == pytest.approx(1.0)
@@ -88,7 +88,7 @@ def test_a_line_is_found(slope: float, offset: float) -> None:
 
 def test_no_line_without_variation() -> None:
     constant = np.ones((5, 2))
-    assert affine_facts(compared(constant, constant, None)).slope is None
+    assert affine_facts(compare_outputs(constant, constant, None)).slope is None
 
 
 def test_columns_lie_on_the_shorter_fixed_axis() -> None:
@@ -104,11 +104,11 @@ def test_columns_lie_on_the_shorter_fixed_axis() -> None:
 
 def test_thinning_visits_every_column_and_forgets_the_batch() -> None:
     x = np.broadcast_to(np.arange(85.0), (3, 700, 85))
-    kept = thinned(x)
+    kept = thin_out(x)
     assert kept.shape[1] <= ELEMENTS and set(kept[0]) == set(range(85))
-    np.testing.assert_array_equal(np.concatenate([thinned(x[:1]), thinned(x[1:])]), kept)
+    np.testing.assert_array_equal(np.concatenate([thin_out(x[:1]), thin_out(x[1:])]), kept)
     small = np.ones((2, 10))
-    assert thinned(small).shape == (2, 10)
+    assert thin_out(small).shape == (2, 10)
 
 
 def test_interval_covers_the_true_mean() -> None:

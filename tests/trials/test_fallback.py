@@ -16,7 +16,7 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.metrics import Metric, load_metric
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError

@@ -26,7 +26,7 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.observer import Options
+from quantmedic.collectors.measure.options import Options
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.sensitivity import MODES
 from quantmedic.trials.sensitivity import Experiment, Unit, left_in_float

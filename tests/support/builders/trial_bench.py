@@ -13,10 +13,10 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 import quantmedic
 from builders.onnx_models import images, own, save_pair
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.from_onnx.models import Models, open_models
+from quantmedic.collectors.from_onnx.feed import feed_of
+from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.session import make_session, run
-from quantmedic.collectors.measure.observer import Options
-from quantmedic.collectors.measure.plan import feed_of
+from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
@@ -52,7 +52,7 @@ class Bench:
 
     def __init__(self, float_path: Path, quantized_path: Path, data: Mapping[str, Array] | Array) -> None:
         self.case: Case = quantmedic.collect(float_path, quantized_path, validation=data)
-        self.models: Models = open_models(float_path, quantized_path)
+        self.models: OnnxModels = open_models(float_path, quantized_path)
         self.data = open_dataset(data, self.models.input_specs, role="validation")
         self.facts = derive(self.case, quantmedic.load_rulebase())
         self.every = Targets(tuple(range(len(self.facts.tensors))), tuple(range(len(self.facts.layers))))

@@ -1,0 +1,111 @@
+"""The ONNX translations of two LiteRT files, on which remedies are carried out: LiteRT files are not edited."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.from_litert.feed import decode, outputs_of
+from quantmedic.collectors.from_litert.record import describe, kernels
+from quantmedic.collectors.from_litert.translation import LiteRTGraph
+from quantmedic.collectors.from_onnx.feed import feed_of
+from quantmedic.collectors.from_onnx.profile import profile
+from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
+from quantmedic.collectors.from_onnx.steps import OnnxSteps
+from quantmedic.collectors.from_onnx.view import OnnxView
+from quantmedic.collectors.measure.latency import Profile
+from quantmedic.collectors.measure.model_pair import ModelPair
+from quantmedic.collectors.measure.models import Description, Kernel, Runner, View
+from quantmedic.collectors.pair.graph import Shape
+from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.case.records import Case
+
+Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
+
+
+@dataclass
+class TranslatedModels(ModelPair):
+    """Both translations; see ``Models``. What is said of the models is said of the files."""
+
+    framework: ClassVar[str] = "litert"
+    measures_step_error: ClassVar[bool] = True
+
+    float_graph: LiteRTGraph
+    quantized: LiteRTGraph
+    shapes: Mapping[str, Shape] = field(kw_only=True)
+    input_specs: list[InputSpec] = field(kw_only=True)
+    difference: float = field(kw_only=True)
+    """Largest difference of the quantized one's outputs from the interpreter's, over their largest magnitude."""
+
+    @property
+    def notices(self) -> list[str]:
+        """How the translation differs from the file."""
+        departs = f"differ from the interpreter's by {self.difference:.2g} of the largest" if self.difference else ""
+        return [
+            "remedies were tried on an ONNX translation of the quantized model, for LiteRT files are not edited: its "
+            f"outputs before any change {departs or 'are those of the interpreter'}, on the first batch"
+        ]
+
+    def view(
+        self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None
+    ) -> OnnxView:
+        """Both translations with these pairs exposed."""
+        return OnnxView(self, pairs, first, threads, plain)
+
+    def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> OnnxSteps:
+        """The float translation cut where the quantized one is seen."""
+        return OnnxSteps(self, view, pairs, threads)
+
+    def profile(self, batch: Batch, threads: int) -> Profile:
+        """Latency of both translations."""
+        return profile(self, batch, threads)
+
+    def describe(self) -> Description:
+        """What a case says of the files."""
+        return describe(self.float_graph, self.quantized)
+
+    def kernels(self, threads: int) -> dict[str, Kernel]:
+        """How LiteRT computes the tensors of the quantized file."""
+        return kernels(self.quantized)
+
+    def editable(self) -> "TranslatedModels":
+        """These models."""
+        return self
+
+    def simulate(self, case: Case, threads: int) -> OnnxSimulated:
+        """The float translation with simulated quantizers."""
+        return OnnxSimulated(self, case, threads)
+
+    def float_runner(self, threads: int) -> Runner:
+        """Runs the float translation."""
+        graph = self.float_graph
+        return translated_runner(graph, graph.model, [graph.outputs[i] for i, _ in self.match.outputs], threads)
+
+    def quantized_runner(self, threads: int, changed: onnx.ModelProto | None = None) -> Runner:
+        """Runs the quantized translation, or a changed copy of it."""
+        graph = self.quantized
+        names = [graph.outputs[j] for _, j in self.match.outputs]
+        return translated_runner(graph, graph.model if changed is None else changed, names, threads)
+
+
+def translated_runner(graph: LiteRTGraph, model: onnx.ModelProto, names: Sequence[str], threads: int) -> Runner:
+    """Runs a translation, or a changed copy of it; outputs that are codes become real values.
+
+    Raises:
+        ModelError: onnxruntime refuses the model.
+    """
+    session = make_session(model, graph.path, threads)
+    places = outputs_of(graph)
+
+    def call(batch: Batch) -> list[Float32]:
+        found = run(session, names, feed_of(batch, graph), graph.path)
+        return [decode(graph, places[name], array) for name, array in zip(names, found, strict=True)]
+
+    return call

@@ -1,0 +1,77 @@
+"""What front ends share: two matched graphs, and the answers of a front end that can do no more than run them."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import ClassVar
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.measure.models import FloatSteps, IsolatedOperators, Producer, Reading, View
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.match import Match
+from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.engine.errors import ModelError
+
+
+@dataclass
+class ModelPair:
+    """Both graphs and their twins; a front end adds what concerns running. See ``Models``."""
+
+    float_graph: Graph
+    quantized: Graph
+    match: Match
+    pairs: list[Pair]
+
+    framework: ClassVar[str]
+    measures_operator_error: ClassVar[bool] = False
+    measures_step_error: ClassVar[bool] = False
+
+    @property
+    def notices(self) -> list[str]:
+        """What the user should know of these models where remedies are tried on them: nothing."""
+        return []
+
+    def limit_memory(self, size: int) -> None:
+        """Refuse a limit: all tensors are observed at once.
+
+        Raises:
+            ModelError: Always.
+        """
+        raise ModelError(
+            "memory is bounded for torch modules only",
+            where=str(self.quantized.path),
+            help="--mode fast observes a part of the tensors of ONNX models at a time",
+        )
+
+    def as_deployed(self) -> AbstractContextManager[None]:
+        """Context in which both models run as deployed: they always do."""
+        return nullcontext()
+
+    def isolated(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
+        """Refuse to run quantized operators by themselves.
+
+        Raises:
+            ModelError: Always.
+        """
+        raise ModelError(
+            f"operators of {self.framework} models are not measured on float inputs", where=str(self.quantized.path)
+        )
+
+    def steps(self, view: View, pairs: Sequence[Pair], threads: int) -> FloatSteps:
+        """Refuse to run float operators by themselves.
+
+        Raises:
+            ModelError: Always.
+        """
+        raise ModelError(
+            f"operators of {self.framework} models are not measured on deployed inputs", where=str(self.quantized.path)
+        )
+
+    def producer_of(self, pair: Pair) -> Producer:
+        """What writes a measured tensor; its place is its number among the pairs."""
+        producer = self.quantized.producers.get(pair.root)
+        return Producer(producer.op_type if producer is not None else "Input", self.pairs.index(pair), pair.twin)
+
+    def kernel_noise(self, first: Batch, reading: Reading, threads: int) -> float | None:
+        """What kernels add to the quantization: not known."""
+        return None

@@ -1,0 +1,189 @@
+"""Outputs against outputs: column by column, as classes, and whether they are the same at all."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.messages import shape_text, table
+from quantmedic.collectors.measure.accumulate import class_scores
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
+from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
+from quantmedic.engine.errors import DataError
+
+Array = NDArray[np.generic]
+Floats = NDArray[np.float64]
+#: Kinds of given outputs, with the option that gives them.
+OPTIONS = {"reference": "--reference-outputs", "device": "--device-outputs"}
+#: Elements of a sample's output that are compared where only the line through them matters.
+ELEMENTS = 4096
+#: More columns of an output are not held apart.
+MAX_COLUMNS = 4096
+
+
+class Outputs:
+    """Compares the outputs that both models have, column by column where they have a fixed number of columns."""
+
+    def __init__(self, models: PairedGraphs, *, classes: bool) -> None:
+        self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
+        self._axes = [column_axis(models.shapes.get(name)) for name in self._names]
+        self._classes = classes
+
+    def pairs(
+        self, floats: Sequence[Array], quantized: Sequence[Array], *, whole: bool = False
+    ) -> dict[str, Comparison]:
+        """The quantized model's outputs, as they are returned, against the float model's: one column each.
+
+        Of large outputs some elements of every sample tell enough, unless the ``whole`` is asked for.
+        """
+        found = {}
+        for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
+            if comparable(x, y):
+                found[f"output.{i}"] = compare_outputs(*((x, y) if whole else (thin_out(x), thin_out(y))), None)
+        return found
+
+    def given(
+        self, kind: str, outside: Sequence[Array | None], floats: Sequence[Array], quantized: Sequence[Array]
+    ) -> dict[str, Comparison]:
+        """Given outputs: the float model against the framework's, and the device's against the quantized model.
+
+        Raises:
+            DataError: Shapes differ.
+        """
+        found = {}
+        for i, (given, *own) in enumerate(zip(outside, floats, quantized, strict=True)):
+            if given is None:
+                continue
+            x, y = (given, own[0]) if kind == "reference" else (own[1], given)
+            if not comparable(x, y):
+                rows = [(OPTIONS[kind], shape_text(given.shape)), (f"model {self._names[i]}", shape_text(own[0].shape))]
+                raise DataError("given outputs do not have the shape of the model's", where=table(*rows))
+            found[f"{kind}.{i}"] = compare_outputs(x, y, self._axes[i], classes=self._classes and i == 0)
+        return found
+
+    def of_stage(self, key: str, first: Sequence[Array], other: Sequence[Array]) -> dict[str, Comparison]:
+        """The outputs of one stage against those of another; outputs of different shapes are left out."""
+        found = {}
+        for i, (x, y) in enumerate(zip(first, other, strict=False)):
+            if comparable(x, y):
+                axis = self._axes[i] if i < len(self._axes) else None
+                found[f"{key}.{i}"] = compare_outputs(x, y, axis, classes=self._classes and i == 0)
+        return found
+
+
+def same_outputs(a: Sequence[Array], b: Sequence[Array]) -> bool:
+    """Bit-equal, NaN equal to NaN."""
+    return all(_is_same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _is_same(x: Array, y: Array) -> bool:
+    """Sequences and maps, which runtimes return as Python objects, are not compared."""
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        return True
+    return np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
+
+
+def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
+    """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite."""
+    return max((_relative_difference(x, y) for x, y in zip(a, b, strict=True) if not _is_same(x, y)), default=0.0)
+
+
+def _relative_difference(x: Array, y: Array) -> float:
+    before, after = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    finite = np.isfinite(before) & np.isfinite(after)
+    top = float(np.abs(before[finite]).max(initial=0.0))
+    if not np.array_equal(np.isfinite(before), np.isfinite(after)) or top == 0.0:
+        return np.inf
+    return float(np.abs(after - before)[finite].max()) / top
+
+
+def column_axis(shape: Sequence[int | None] | None) -> int | None:
+    """The axis whose entries mean different things: the shorter of axis 1 and the last one, if its length is fixed."""
+    if shape is None or len(shape) < 2:
+        return None
+    fixed = [(size, axis) for axis in (1, len(shape) - 1) if (size := shape[axis])]
+    size, axis = min(fixed, default=(0, 0))
+    return axis if 1 < size <= MAX_COLUMNS else None
+
+
+def thin_out(x: Array) -> Array:
+    """Evenly spread elements of every sample, ``[samples, elements]``: the same ones however samples are batched."""
+    rows = x.reshape(len(x), -1)
+    size = rows.shape[1]
+    step = -(-size // ELEMENTS)
+    # Without a common factor no axis is visited at some of its places only.
+    while step > 1 and math.gcd(step, size) > 1:
+        step += 1
+    return rows[:, ::step]
+
+
+def comparable(x: object, y: object) -> bool:
+    """Two arrays of numbers of one shape; runtimes return sequences and maps as other objects."""
+    if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray):
+        return False
+    return all(a.dtype.kind in "fiub" and a.ndim for a in (x, y)) and x.shape == y.shape
+
+
+def compare_outputs(x: Array, y: Array, axis: int | None, *, classes: bool = False) -> Comparison:
+    """What one batch tells of two arrays of one shape, samples along axis 0.
+
+    Args:
+        x: The standard.
+        y: What is held against it.
+        axis: Axis of the columns; None for one column.
+        classes: Both hold class scores.
+    """
+    a, b = (_columns(v, axis) for v in (x, y))
+    finite = np.isfinite(a) & np.isfinite(b)
+    bad = np.logical_not(finite).sum(axis=1)
+    if bad.any():
+        a, b = (np.where(finite, v, 0.0) for v in (a, b))
+    count = finite.sum(axis=1).astype(np.float64)
+    known = np.maximum(count, 1.0)
+    means = [v.sum(axis=1) / known for v in (a, b)]
+    from_a, from_b = ((v - m[:, np.newaxis]) * finite for v, m in zip((a, b), means, strict=True))
+    d = b - a
+    values: dict[str, Floats] = {
+        "count": count,
+        "mean_x": means[0],
+        "mean_y": means[1],
+        "m2_x": _dot(from_a, from_a),
+        "m2_y": _dot(from_b, from_b),
+        "cross": _dot(from_a, from_b),
+        "square": _dot(d, d),
+        "power": _dot(a, a),
+        "max": np.abs(d).max(axis=1, initial=0.0),
+        "peak": np.abs(a).max(axis=1, initial=0.0),
+        "nonfinite": bad.astype(np.float64),
+    }
+    return Comparison(np.stack([values[name] for name in FIELDS], axis=-1), _votes(x, y, classes))
+
+
+def with_metric(comparison: Comparison, values: Floats) -> Comparison:
+    """The comparison with the task metric of ``y`` on the same samples."""
+    votes = comparison.votes.copy()
+    finite = np.isfinite(values)
+    votes[VOTES.index("measured")] += int(finite.sum())
+    return Comparison(comparison.table, votes, comparison.metric + float(values[finite].sum()))
+
+
+def _columns(x: Array, axis: int | None) -> Floats:
+    """``[columns, values]`` in float64."""
+    moved = x.reshape(1, -1) if axis is None else np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    return moved.astype(np.float64)
+
+
+def _dot(a: Floats, b: Floats) -> Floats:
+    products: Floats = np.einsum("ij,ij->i", a, b)
+    return products
+
+
+def _votes(x: Array, y: Array, classes: bool) -> NDArray[np.int64]:
+    votes = dict.fromkeys(VOTES, 0)
+    votes["samples"] = len(x)
+    scores = [class_scores(v, len(x), kinds="fiu") for v in (x, y)] if classes else []
+    if scores and scores[0] is not None and scores[1] is not None:
+        votes["classified"] = len(x)
+        votes["same"] = int((scores[0].argmax(axis=1) == scores[1].argmax(axis=1)).sum())
+    return np.array([votes[name] for name in VOTES], np.int64)

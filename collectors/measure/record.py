@@ -1,0 +1,323 @@
+"""What a case says of two models besides statistics: tables of tensors and operators, names, sizes, hashes."""
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.measure.bias_facts import bias_facts
+from quantmedic.collectors.measure.host import has_vnni
+from quantmedic.collectors.measure.models import Description, Kernel, Models
+from quantmedic.collectors.measure.plan import Plan
+from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
+from quantmedic.collectors.pair.attributes import readable_attributes
+from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
+from quantmedic.collectors.pair.operations import operations_of
+from quantmedic.collectors.pair.patterns import feeds_softmax, float_clip, gate_of, is_clip_lost, squared_tensors
+from quantmedic.collectors.pair.quantizer import quantizer_facts
+from quantmedic.collectors.pair.tensor_pairs import observable_tensor
+from quantmedic.engine.case.facts import Pattern, QuantizerFacts
+from quantmedic.engine.case.records import (
+    CaseRecord,
+    GateRecord,
+    OperatorRecord,
+    OutputRecord,
+    TensorRecord,
+    WeightArrays,
+)
+
+#: Operators that move values and leave them as they are.
+_MOVING = frozenset({"Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Identity"})
+
+
+class Observation(Protocol):
+    """What is measured of two models, and how faithfully: an ``Observer``, or what stands for one without data."""
+
+    @property
+    def plan(self) -> Plan:
+        """What is measured."""
+
+    @property
+    def spatial(self) -> bool | None:
+        """Samples are images, of which neighbouring pixels are compared; None where that is not known."""
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Fields of ``ModelFacts`` that running the models told."""
+
+
+def record_models(
+    models: Models,
+    observation: Observation,
+    kernels: Mapping[str, Kernel],
+    *,
+    how: Mapping[str, object],
+    version: str,
+    metric: Metric | None = None,
+) -> tuple[CaseRecord, dict[int, WeightArrays]]:
+    """Everything that does not change while data are read, and the arrays of the weights by operator.
+
+    Data sets and notices are left empty.
+
+    Args:
+        models: Both models.
+        observation: What is measured of them.
+        kernels: How each tensor of the quantized model is computed, as far as that is known.
+        how: How the case came about, for the record of the run.
+        version: Version of quantmedic.
+        metric: Task metric.
+    """
+    description = models.describe()
+    index = {pair.root: i for i, pair in enumerate(observation.plan.pairs)}
+    ends = [op.index for op in models.quantized.operators if op.op_type in COMPUTE] or [-1]
+    traits = _Traits(description.half, squared_tensors(models.quantized))
+    graph, twins = models.quantized, models.match.operators
+    found = [measure_weights(op, graph, twins.get(op.index), models.float_graph) for op in graph.operators]
+    tables = _Tables(models, index, kernels, ends, description.attributes_of_twins)
+    operators = tuple(
+        _operator(op, tables, own).model_copy(update={"operations": count})
+        for op, own, count in zip(graph.operators, found, operations_of(models), strict=True)
+    )
+    record = CaseRecord(
+        quantmedic_version=version,
+        model=description.facts.model_copy(update=_pair_facts(models, observation, operators)),
+        tensors=tuple(_tensor(i, observation, models, index, traits) for i in range(len(observation.plan.pairs))),
+        operators=operators,
+        outputs=_outputs(models, observation, index, decoded=not description.codes_are_outputs),
+        input_tensor=observation.plan.input_pair,
+        image_input=observation.plan.image is not None and observation.plan.image[1] > 0,
+        spatial_input=observation.spatial,
+        metric=metric.name if metric else None,
+        metric_higher_is_better=metric.higher_is_better if metric else None,
+        unmatched=tuple(models.match.unmatched),
+        notices=(),
+        run={"metric_output": metric.output if metric else None, **_run_record(description, how)},
+    )
+    return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
+
+
+def _run_record(description: Description, how: Mapping[str, object]) -> dict[str, object]:
+    """How a case came about: names and hashes of both models, options and versions."""
+    return {
+        "float_model": description.names[0],
+        "float_sha256": description.hashes[0],
+        "quantized_model": description.names[1],
+        "quantized_sha256": description.hashes[1],
+        **how,
+        **description.versions,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+class _Traits(NamedTuple):
+    """Tensors of the quantized model that are float16 (None where unknown), and those that are squared."""
+
+    half: frozenset[str] | None
+    squared: frozenset[str]
+
+
+def _tensor(
+    i: int, observation: Observation, models: Models, index: Mapping[str, int], traits: "_Traits"
+) -> TensorRecord:
+    pair = observation.plan.pairs[i]
+    producer = models.quantized.producers.get(pair.root)
+    twin = models.match.operators.get(producer.index) if producer is not None else None
+    gate = gate_of(pair.root, models, index)
+    clip = float_clip(pair.twin, models)
+    return TensorRecord(
+        name=pair.root,
+        float_name=pair.twin,
+        producer=producer.op_type if producer else "Input",
+        producer_name=(twin.name if twin else producer.name) if producer else None,
+        consumers=tuple(op.op_type for op in models.quantized.consumers.get(pair.root, [])),
+        readers=_readers(pair.twin, models.float_graph),
+        axis=observation.plan.axes[i],
+        channels=observation.plan.channels[i],
+        bucketed=observation.plan.bucketed[i],
+        is_input=pair.root in models.quantized.inputs,
+        is_half=None if traits.half is None else pair.root in traits.half,
+        is_squared=pair.root in traits.squared,
+        quantizer=quantizer_facts(pair.tap.quantizer),
+        pattern=_pattern(pair.root, gate, models.quantized),
+        gate=gate,
+        clip_low=clip.low if clip is not None else None,
+        clip_high=clip.high if clip is not None else None,
+        clip_lost=is_clip_lost(pair.root, clip, models.quantized) if clip is not None else None,
+    )
+
+
+def _pattern(root: str, gate: GateRecord | None, graph: Graph) -> Pattern:
+    if gate is not None:
+        return "swish"
+    return "softmax-input" if feeds_softmax(root, graph) else "none"
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the records of all operators are made from.
+
+    Attributes:
+        models: Both models.
+        index: Number of each measured tensor by its root.
+        kernels: How each tensor is computed.
+        ends: Indexes of the compute operators, in order.
+        attributes_of_twins: See ``Description``.
+    """
+
+    models: Models
+    index: Mapping[str, int]
+    kernels: Mapping[str, Kernel]
+    ends: Sequence[int]
+    attributes_of_twins: bool
+
+
+def _operator(op: Operator, tables: _Tables, own: Weights) -> OperatorRecord:
+    models, index, ends = tables.models, tables.index, tables.ends
+    twin = models.match.operators.get(op.index)
+    kernel = kernel_of(op, models.quantized, tables.kernels)
+    return OperatorRecord(
+        index=op.index,
+        name=twin.name if twin else op.name,
+        float_name=twin.name if twin else None,
+        quantized_name=op.name,
+        float_nodes=_float_nodes(op, twin, models),
+        op_type=op.op_type,
+        inputs=tuple(index.get(name) for name in op.inputs if name not in models.quantized.constants),
+        outputs=tuple(index.get(observable_tensor(name, models.quantized)) for name in op.outputs),
+        is_compute=op.op_type in COMPUTE,
+        is_first=op.index == ends[0],
+        is_last=op.index == ends[-1],
+        executed_as=kernel.value if kernel is not None else None,
+        weight=own.facts,
+        bias=bias_facts(op, models.quantized, twin, models.float_graph),
+        attributes=_attributes(op, twin, of_twin=tables.attributes_of_twins),
+        sources=_sources(op, models.quantized, index),
+    )
+
+
+def _attributes(op: Operator, twin: Operator | None, *, of_twin: bool) -> dict[str, str]:
+    """Attributes of an operator, or those of a twin of its type."""
+    same = twin is not None and twin.op_type == op.op_type
+    return readable_attributes(twin if twin is not None and same and of_twin else op)
+
+
+def _sources(op: Operator, graph: Graph, index: Mapping[str, int]) -> tuple[int, ...]:
+    """Operators that write what this one reads, where the tensor between them is not measured."""
+    writers = [graph.producers.get(name) for name in op.inputs if name not in index]
+    return tuple(dict.fromkeys(writer.index for writer in writers if writer is not None))
+
+
+def _readers(tensor: str, graph: Graph) -> tuple[str, ...]:
+    """Named nodes that compute with a tensor; one that only moves values is named along with those behind it."""
+    found: dict[str, None] = {}
+    frontier = [tensor]
+    while frontier:
+        readers = [reader for name in frontier for reader in graph.consumers.get(name, [])]
+        found |= dict.fromkeys(reader.node.name for reader in readers if reader.node.name)
+        frontier = [output for reader in readers if reader.op_type in _MOVING for output in reader.outputs]
+    return tuple(found)
+
+
+def _float_nodes(op: Operator, twin: Operator | None, models: Models) -> tuple[str, ...]:
+    """Float nodes from the twin of an operator to the tensor that stands for its output; none if that has no name."""
+    if twin is None or not twin.node.name:
+        return ()
+    found = {twin.index: twin}
+    ends = [models.match.tensors.get(observable_tensor(name, models.quantized)) for name in op.outputs]
+    for tensor in ends:
+        chain: dict[int, Operator] = {}
+        node = models.float_graph.producers.get(tensor) if tensor else None
+        while node is not None and node.index > twin.index:
+            chain[node.index] = node
+            node = next((p for name in node.inputs if (p := models.float_graph.producers.get(name))), None)
+        if node is twin:
+            found |= chain
+    return tuple(node.node.name for _, node in sorted(found.items()) if node.node.name)
+
+
+def kernel_of(op: Operator, graph: Graph, kernels: Mapping[str, Kernel]) -> Kernel | None:
+    """Integer where an integer kernel computes the operator or writes its codes; None where that is not known."""
+    names = [op.node.outputs[0], *(name for output in op.outputs for name in _copies(graph, output))]
+    found = {kernels[name] for name in names if name in kernels}
+    if not found:
+        return None
+    return Kernel.INTEGER if Kernel.INTEGER in found else Kernel.FLOAT
+
+
+def _copies(graph: Graph, root: str) -> Iterator[str]:
+    yield root
+    yield from (tap.tensor for tap in graph.quantizers.get(root, []) if tap.tensor)
+
+
+def _outputs(
+    models: Models, observation: Observation, index: Mapping[str, int], *, decoded: bool
+) -> tuple[OutputRecord, ...]:
+    grids = {i: columns for i, _, columns in observation.plan.output_grids}
+    records = []
+    for position, twin in models.match.outputs:
+        name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
+        records.append(
+            OutputRecord(
+                name=name,
+                tensor=i,
+                quantizer=quantizer_facts(observation.plan.pairs[i].tap.quantizer)
+                if i is not None
+                else QuantizerFacts(),
+                columns=grids.get(i, 0) if i is not None else 0,
+                is_codes=not decoded
+                and _is_integer(models.quantized, twin)
+                and not _is_integer(models.float_graph, position),
+            )
+        )
+    return tuple(records)
+
+
+def _is_integer(graph: Graph, position: int) -> bool:
+    """The output at this position holds integers."""
+    dtype = graph.output_specs[position].dtype
+    return dtype is not None and dtype.kind in "iu"
+
+
+def _pair_facts(models: Models, observation: Observation, operators: Sequence[OperatorRecord]) -> dict[str, object]:
+    """Fields of ``ModelFacts`` that graphs and records tell."""
+    graph = models.quantized
+    compute = [op for op in operators if op.is_compute]
+    quantized = [op for op in compute if _is_quantized(graph.operators[op.index], graph)]
+    kernels = [op.executed_as for op in compute if op.executed_as is not None]
+    known = sum(len(op.outputs) for op in graph.operators)
+    matched = sum(name in models.match.tensors for op in graph.operators for name in op.outputs)
+    return {
+        **observation.facts,
+        "operators": len(operators),
+        "compute_operators": len(compute),
+        "quantized_share": len(quantized) / len(compute) if compute else None,
+        "integer_share": kernels.count(Kernel.INTEGER) / len(kernels) if kernels else None,
+        "matched_share": matched / known if known else None,
+        **_operation_facts(operators),
+        "float_is_quantized": models.float_graph.is_quantized,
+        "cpu_vnni": has_vnni(),
+    }
+
+
+def _operation_facts(operators: Sequence[OperatorRecord]) -> dict[str, object]:
+    """Multiply-adds of all operators, and how many of them integer kernels do."""
+    counts = [(op.operations, op.executed_as) for op in operators if op.operations != 0]
+    known = [count for count, _ in counts if count is not None]
+    if len(known) < len(counts):
+        return {}
+    total = sum(known)
+    is_known = total and all(kernel is not None for _, kernel in counts)
+    integer = sum(count for count, kernel in counts if count is not None and kernel == Kernel.INTEGER)
+    return {"operations": total, "integer_operations_share": integer / total if is_known else None}
+
+
+def _is_quantized(op: Operator, graph: Graph) -> bool:
+    return any(
+        name in graph.quantizers or (name in graph.constants and graph.constants[name].quantizer is not None)
+        for name in op.inputs
+    )

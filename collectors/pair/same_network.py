@@ -1,0 +1,72 @@
+"""Whether two models are one network: they are not swapped, take the same inputs, and have layers in common."""
+
+from collections.abc import Sequence
+
+from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.likeness import refuse_other_weights
+from quantmedic.collectors.pair.match import Match, match
+from quantmedic.engine.errors import ModelError
+
+_NOT_MADE_FROM = "is the quantized model made from this float model?"
+
+
+def match_files(
+    float_graph: Graph, quantized: Graph, float_inputs: Sequence[InputSpec], quantized_inputs: Sequence[InputSpec]
+) -> Match:
+    """Match two graphs that were read from files.
+
+    Raises:
+        ModelError: They are swapped, their inputs or weights differ, or no layer matches.
+    """
+    refuse_swapped(float_graph, quantized)
+    _refuse_other_inputs(float_inputs, quantized_inputs)
+    matched = match(float_graph, quantized)
+    if not matched.operators:
+        raise ModelError(
+            "no layer of the two models matches",
+            where=[
+                f"float     {float_graph.path.name}: {len(float_graph.operators)} operators",
+                f"quantized {quantized.path.name}: {len(quantized.operators)} operators",
+            ],
+            help=_NOT_MADE_FROM,
+        )
+    refuse_other_weights(float_graph, quantized, matched.operators)
+    return matched
+
+
+def refuse_swapped(float_graph: Graph, quantized: Graph) -> None:
+    """Refuse a pair of which only the float model is quantized.
+
+    Raises:
+        ModelError: Only the float model holds quantizers.
+    """
+    if float_graph.is_quantized and not quantized.is_quantized:
+        raise ModelError(
+            "the models seem to be swapped: the float model holds quantizers, the quantized one none",
+            where=[f"float     {float_graph.path}", f"quantized {quantized.path}"],
+            help="give the float model first: quantmedic diagnose FLOAT QUANT",
+        )
+
+
+def _refuse_other_inputs(mine: Sequence[InputSpec], theirs: Sequence[InputSpec]) -> None:
+    """Models that take different inputs are not made from each other."""
+    names = [spec.name for spec in mine]
+    if set(names) == {spec.name for spec in theirs}:
+        theirs = sorted(theirs, key=lambda spec: names.index(spec.name))
+    if len(mine) == len(theirs) and all(_shapes_fit(a, b) for a, b in zip(mine, theirs, strict=True)):
+        return
+    raise ModelError(
+        "the two models do not belong together: their inputs differ",
+        where=[f"float     {_describe_inputs(mine)}", f"quantized {_describe_inputs(theirs)}"],
+        help=_NOT_MADE_FROM,
+    )
+
+
+def _shapes_fit(a: InputSpec, b: InputSpec) -> bool:
+    same_rank = len(a.shape) == len(b.shape)
+    return same_rank and all(x is None or y is None or x == y for x, y in zip(a.shape, b.shape, strict=True))
+
+
+def _describe_inputs(specs: Sequence[InputSpec]) -> str:
+    return ", ".join(f"{s.name} {s.dtype}{['?' if d is None else d for d in s.shape]}" for s in specs)
