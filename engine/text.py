@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from difflib import get_close_matches
 
 
 def escaped(char: str) -> str:
@@ -21,7 +21,13 @@ def quote(name: str) -> str:
     return inert(json.dumps(name, ensure_ascii=False))
 
 
-def literal(value: Any) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The nearest known name, as the end of a message that says that a name is unknown; empty where none is near."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def literal(value: object) -> str:
     """Names, numbers and tables of them that Python, JSON and YAML read alike."""
     if isinstance(value, Mapping):
         rows = ", ".join(f"{quote(name)}: {literal(row)}" for name, row in value.items())

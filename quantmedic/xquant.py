@@ -27,7 +27,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports import xquant as words
 from quantmedic.reports.charts.geometry import Chart
 from quantmedic.reports.machines.json import render_json

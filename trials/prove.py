@@ -20,7 +20,7 @@ from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect,
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.remedy_kinds import HALVES, kinds_everywhere
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.measure import OutOfTimeError
 from quantmedic.trials.trial import Trials

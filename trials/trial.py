@@ -25,7 +25,7 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.remedy_kinds import change_of
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit
 from quantmedic.trials.float_set import float_set

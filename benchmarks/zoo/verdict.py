@@ -14,7 +14,7 @@ import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 from .cases import Built
 from .peer import peer_causes

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from quantmedic.collectors.data.messages import missing
 from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.rules.rule import LogPattern
+from quantmedic.engine.rules.log_patterns import LogPattern
 
 #: Bytes of one log that are read: the beginning, which states the settings, and the end, which states how it went.
 MAX_BYTES = 16 << 20

@@ -210,9 +210,9 @@ class CaseRecord(Record):
         cls,
         quantmedic_version: str,
         model: ModelFacts,
-        operators: tuple[OperatorRecord, ...],
         notices: tuple[str, ...],
         run: dict[str, Any],
+        operators: tuple[OperatorRecord, ...] = (),
         tensors: tuple[TensorRecord, ...] = (),
     ) -> "CaseRecord":
         """The record of a case that was read from files: no model was run, so there are neither outputs nor data."""

@@ -14,7 +14,7 @@ from quantmedic.engine.contract.previous import Previous
 from quantmedic.engine.contract.remedies import Prescription, Proof
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.record import Contract
-from quantmedic.engine.rules.rule import Threshold
+from quantmedic.engine.rules.rulebase import Threshold
 from quantmedic.engine.rules.toolchain import Chosen
 
 SCHEMA_VERSION = "1.0"

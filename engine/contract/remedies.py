@@ -8,9 +8,10 @@ from pydantic import Field
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import Stopped, TrialRecord
 from quantmedic.engine.record import Contract
+from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.options import Language
+from quantmedic.engine.rules.remedies import Cost, Mark, RemedyScope, Snippet
 from quantmedic.engine.rules.remedy_kinds import Simulation
-from quantmedic.engine.rules.rule import Cost, Data, Mark, RemedyScope, Snippet
 
 
 class Present(Data):

@@ -7,19 +7,11 @@ from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Present, Withheld
+from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
-from quantmedic.engine.rules.rule import (
-    EACH_FIELDS,
-    GLOBAL_SCOPES,
-    LAYER_NAMING,
-    NAME_FIELDS,
-    VALUE_FIELDS,
-    Condition,
-    Remedy,
-    RuleBase,
-    Snippet,
-    names_layers,
-)
+from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, VALUE_FIELDS, Remedy, Snippet
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES, LAYER_NAMING, names_layers
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: A value for a snippet keeps this many digits; it is rounded up, so that a bound still holds.
 DIGITS = 3
@@ -319,8 +311,9 @@ def _snippet_value(given: str | tuple[str, ...], views: list[Facts], facts: Case
     """The largest of a number, rounded up; the different texts; or several facts of every subject under its name."""
     if isinstance(given, str):
         values = [value for view in views if (value := look_up(given, view, facts.model)) is not None]
-        if all(isinstance(value, int | float) for value in values):
-            return _rounded_up(max(values)) if values else None
+        numbers = [value for value in values if isinstance(value, int | float)]
+        if len(numbers) == len(values):
+            return _rounded_up(max(numbers)) if numbers else None
         return tuple(dict.fromkeys(values))
     table = {_float_name(view): tuple(look_up(path, view, facts.model) for path in given) for view in views}
     return {name: row for name, row in table.items() if name and None not in row} or None

@@ -7,7 +7,8 @@ from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, LayerNam
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.rules.evaluate import Evidence, Finding
-from quantmedic.engine.rules.rule import SEVERITIES, RuleBase
+from quantmedic.engine.rules.rule import SEVERITIES
+from quantmedic.engine.rules.rulebase import RuleBase
 
 
 def cause_report(findings: Sequence[Finding], base: RuleBase, facts: CaseFacts) -> CauseReport:

@@ -19,7 +19,7 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.garbage import uncollected
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from quantmedic.engine.formulas.spreads import (
 )
 from quantmedic.engine.rules.evaluate import Finding, evaluate
 from quantmedic.engine.rules.near import NearMiss, near_misses
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 
 @dataclass(frozen=True)

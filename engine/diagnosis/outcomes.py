@@ -11,7 +11,7 @@ from quantmedic.engine.diagnosis.prediction import Prediction, is_faithful, pred
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.remedy_kinds import BOUNDS
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 
 class Outcome(NamedTuple):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.proof import NOISELESS
 from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.decibels import sqnr_db, to_decibels
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Gains in dB beyond this are told apart by no decision: 99 % of the noise power is gone.
 ENOUGH_DB = 20.0

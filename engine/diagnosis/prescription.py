@@ -13,8 +13,9 @@ from quantmedic.engine.contract.remedies import Advice, Configuration, Prescript
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet
 from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, merge, write
+from quantmedic.engine.rules.remedies import Mark, Snippet
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
-from quantmedic.engine.rules.rule import Mark, RuleBase, Snippet
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain, choose
 from quantmedic.engine.text import inert
 

@@ -14,8 +14,9 @@ from quantmedic.engine.errors import CaseError
 from quantmedic.engine.formulas.range_moves import SAME
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.evaluate import decide, look_up, subject_name
+from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
-from quantmedic.engine.rules.rule import Remedy, RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Share of a cause's subjects that a remedy has to be tried on before its failure speaks against the cause.
 TRIED_SHARE = 0.5

@@ -12,7 +12,8 @@ from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
-from quantmedic.engine.rules.rule import GLOBAL_SCOPES, RuleBase, Severity
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES, Severity
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Decibels that a cause counts for where nothing could be simulated.
 PRIOR_DB: Mapping[Severity, float] = {"high": 12.0, "medium": 6.0, "low": 0.5, "info": 0.0}

@@ -35,7 +35,7 @@ from quantmedic.engine.formulas.tensors import (
     main_role,
     seen_tensors,
 )
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.
 _UNTOLD = ("zero_point_gain_db", "unmasked_levels", "unmasked_sqnr_db", "inner_sqnr_db", "inner_share", "clip_lost")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import FIELD, Options, fill, write
-from quantmedic.engine.rules.rule import EACH_FIELDS, NAME_FIELDS, Snippet
+from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
 
 

@@ -13,7 +13,8 @@ from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals,
 from quantmedic.engine.formulas.change import Change, Targets, everything
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, change_of
-from quantmedic.engine.rules.rule import SEVERITIES, RuleBase
+from quantmedic.engine.rules.rule import SEVERITIES
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
 MAX_SUSPECTS, MAX_REMEDIES = 12, 3

@@ -30,7 +30,8 @@ from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
 from quantmedic.engine.gate.budget import judge_budget
 from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
-from quantmedic.engine.rules.rule import SEVERITIES, RuleBase, Severity, matches
+from quantmedic.engine.rules.rule import SEVERITIES, Severity, matches
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: An exemption warns from so many days before it expires.
 SOON_DAYS = 14

@@ -17,8 +17,11 @@ from quantmedic.engine.case.facts import (
     OutputFacts,
     TensorFacts,
 )
-from quantmedic.engine.rules.rule import SHOWN, Any_, Condition, Not, Rule, RuleBase
+from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase
 
+#: Rules that load compare only what can be compared.
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "is": operator.eq,
     "is_not": operator.ne,
@@ -38,9 +41,9 @@ class Evidence:
     """One comparison that contributed to a verdict: the fact's value against its threshold."""
 
     fact: str
-    value: Any
+    value: object
     op: str
-    threshold: Any
+    threshold: object
     source: str | None
     subject: str
 
@@ -93,18 +96,18 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
     """Judge every rule on every subject of its scope, in the order of the rules."""
     results = [_judge(rule, base, facts) for rule in base.rules]
     if facts.model.framework == FLOAT_ALONE:
-        results = [_of_float_alone(result) for result in results]
+        results = [_without_unknown(result) for result in results]
     fired = {(result.rule.id, id(finding.view)) for result in results for finding in result.findings}
     return [_without_explained(result, fired) if result.rule.yields_to else result for result in results]
 
 
-def _of_float_alone(result: RuleResult) -> RuleResult:
-    """What rules on quantized models do not know can be supplied by nobody where there is none."""
+def _without_unknown(result: RuleResult) -> RuleResult:
+    """Without what rules on quantized models lack: where there is no quantized model, nobody can supply it."""
     return result if result.rule.family == "failure" else replace(result, unknown=())
 
 
 def _without_explained(result: RuleResult, fired: Set[tuple[str, int]]) -> RuleResult:
-    """Without the findings on subjects that a rule which it yields to explains."""
+    """Without findings on subjects that another rule, to which this one yields, explains better."""
     kept = tuple(f for f in result.findings if not any((r, id(f.view)) in fired for r in result.rule.yields_to))
     return replace(result, findings=kept)
 
@@ -113,7 +116,8 @@ def subjects(scope: str, facts: CaseFacts) -> Sequence[Facts]:
     """The views of a case that a rule of this scope ranges over."""
     if scope == "model":
         return (facts.model,)
-    return getattr(facts, {"dataset": "datasets"}.get(scope, scope + "s"))
+    views: Sequence[Facts] = getattr(facts, f"{scope}s")
+    return views
 
 
 def subject_name(view: Facts) -> str:
@@ -132,7 +136,7 @@ def subject_name(view: Facts) -> str:
     return "model"
 
 
-def look_up(path: str, view: Facts, model: Facts) -> Any:
+def look_up(path: str, view: Facts, model: Facts) -> object:
     """Value of a dotted fact path on a subject; ``model.…`` reads the whole model's facts."""
     parts = path.split(".")
     if parts[0] == "model" and view is not model:
@@ -155,38 +159,38 @@ def _judge(rule: Rule, base: RuleBase, facts: CaseFacts) -> RuleResult:
             continue
         name = subject_name(view)
 
-        def read(path: str, view: Facts = view) -> Any:
+        def value_at(path: str, view: Facts = view) -> object:
             return look_up(path, view, facts.model)
 
-        _, used = _decide(rule.when if asked else rule.where, read, base)
+        _, used = _decide(rule.when if asked or rule.where is None else rule.where, value_at, base)
         if verdict is None:
-            missing = tuple(dict.fromkeys(c.fact for c in used if read(c.fact) is None))
+            missing = tuple(dict.fromkeys(c.fact for c in used if value_at(c.fact) is None))
             unknown.append(Unknown(rule, name, missing))
             continue
         judged += 1
-        values = [(path, read(path)) for path in rule.shows]
+        values = [(path, value_at(path)) for path in rule.shows]
         shown = [Evidence(path, value, SHOWN, None, None, name) for path, value in values if value is not None]
-        evidence = (*shown, *(_evidence(condition, read, base, name) for condition in used))
-        findings.append(Finding(rule, name, _layer(view), render_message(rule.message, read), evidence, view))
+        evidence = (*shown, *(_evidence_of(condition, value_at, base, name) for condition in used))
+        findings.append(Finding(rule, name, _layer_of(view), render_message(rule.message, value_at), evidence, view))
     return RuleResult(rule, tuple(findings), tuple(unknown), judged, facts.without_data)
 
 
-def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
-    """The verdict of a node as a function of the subject; what it rests on is found out by ``_decide``."""
+def _test(node: Node, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
+    """The verdict of a node as a function of the subject; ``_decide`` finds the conditions that it rests on."""
     if isinstance(node, Condition):
         if node.fact.startswith("model.") and scope != "model":
             of_model = holds(node, operator.attrgetter(node.fact)(facts), base)
             return lambda view: of_model
         if node.op == "known" and node.value and facts.without_data and base.needs_data(node.fact):
-            return _awaited(operator.attrgetter(node.fact))
-        return _comparison(node, operator.attrgetter(node.fact), base)
+            return _known_or_undecided(operator.attrgetter(node.fact))
+        return _comparison_test(node, operator.attrgetter(node.fact), base)
     if isinstance(node, Not):
         inner = _test(node.not_, scope, base, facts)
         return lambda view: None if (verdict := inner(view)) is None else not verdict
     decisive = isinstance(node, Any_)
-    parts = [_test(part, scope, base, facts) for part in (node.any if decisive else node.all)]
+    parts = [_test(part, scope, base, facts) for part in node.parts]
 
-    def joined(view: Facts) -> bool | None:
+    def join(view: Facts) -> bool | None:
         verdict: bool | None = not decisive
         for part in parts:
             found = part(view)
@@ -196,32 +200,32 @@ def _test(node: Any, scope: str, base: RuleBase, facts: CaseFacts) -> Test:
                 verdict = None
         return verdict
 
-    return joined
+    return join
 
 
-def _awaited(read: Callable[[Any], Any]) -> Test:
-    """A fact that data would have told: without them nobody can say that there is none."""
-    return lambda view: None if read(view) is None else True
+def _known_or_undecided(value_at: Callable[[Facts], object]) -> Test:
+    """``known`` for a fact that is measured on data, where none were given: it is undecided, not false."""
+    return lambda view: None if value_at(view) is None else True
 
 
-def _comparison(condition: Condition, read: Callable[[Any], Any], base: RuleBase) -> Test:
+def _comparison_test(condition: Condition, value_at: Callable[[Facts], object], base: RuleBase) -> Test:
     if condition.op == "known":
         wanted = bool(condition.value)
-        return lambda view: (read(view) is not None) is wanted
+        return lambda view: (value_at(view) is not None) is wanted
     compare, limit = COMPARE[condition.op], limit_of(condition, base)
-    return lambda view: None if (value := read(view)) is None else bool(compare(value, limit))
+    return lambda view: None if (value := value_at(view)) is None else bool(compare(value, limit))
 
 
-def _decide(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Condition]]:
+def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tuple[bool | None, list[Condition]]:
     """Verdict of a node, and the conditions that decided it (or, if undecided, that are missing)."""
     if isinstance(node, Condition):
-        return holds(node, read(node.fact), base), [node]
+        return holds(node, value_at(node.fact), base), [node]
     if isinstance(node, Not):
-        verdict, used = _decide(node.not_, read, base)
+        verdict, used = _decide(node.not_, value_at, base)
         # What an exclusion rests on is no evidence for the rule; what it lacks must be named.
         return (None, used) if verdict is None else (not verdict, [])
     decisive = isinstance(node, Any_)
-    parts = [_decide(part, read, base) for part in (node.any if decisive else node.all)]
+    parts = [_decide(part, value_at, base) for part in node.parts]
     if any(verdict is decisive for verdict, _ in parts):
         return decisive, _merge(used for verdict, used in parts if verdict is decisive)
     if any(verdict is None for verdict, _ in parts):
@@ -233,7 +237,7 @@ def _merge(parts: Iterable[list[Condition]]) -> list[Condition]:
     return [condition for part in parts for condition in part]
 
 
-def holds(condition: Condition, value: Any, base: RuleBase) -> bool | None:
+def holds(condition: Condition, value: object, base: RuleBase) -> bool | None:
     """Verdict of one comparison on a value; None where the value is missing."""
     if condition.op == "known":
         return (value is not None) is bool(condition.value)
@@ -242,17 +246,17 @@ def holds(condition: Condition, value: Any, base: RuleBase) -> bool | None:
     return bool(COMPARE[condition.op](value, limit_of(condition, base)))
 
 
-def limit_of(condition: Condition, base: RuleBase) -> Any:
+def limit_of(condition: Condition, base: RuleBase) -> object:
     """What a condition compares its fact with, thresholds as they are in force."""
     return base.threshold(condition.threshold) if condition.threshold else condition.value
 
 
-def _evidence(condition: Condition, read: Callable[[str], Any], base: RuleBase, subject: str) -> Evidence:
+def _evidence_of(condition: Condition, value_at: Callable[[str], object], base: RuleBase, subject: str) -> Evidence:
     source = base.thresholds[condition.threshold].source if condition.threshold else None
-    return Evidence(condition.fact, read(condition.fact), condition.op, limit_of(condition, base), source, subject)
+    return Evidence(condition.fact, value_at(condition.fact), condition.op, limit_of(condition, base), source, subject)
 
 
-def _layer(view: Facts) -> str | None:
+def _layer_of(view: Facts) -> str | None:
     match view:
         case LayerFacts():
             return view.name
@@ -265,12 +269,12 @@ def _layer(view: Facts) -> str | None:
     return None
 
 
-def decide(node: Any, view: Facts, model: Facts, base: RuleBase) -> tuple[bool | None, list[Condition]]:
+def decide(node: Node, view: Facts, model: Facts, base: RuleBase) -> tuple[bool | None, list[Condition]]:
     """Verdict of a condition node on one subject, and the conditions that decided it or are missing for it."""
     return _decide(node, lambda path: look_up(path, view, model), base)
 
 
-def render_message(message: str, read: Callable[[str], Any]) -> str:
+def render_message(message: str, value_at: Callable[[str], object]) -> str:
     """Fill the ``{fact.path:format}`` fields of a message; a fact without a value reads "not measured".
 
     Of several facts, ``{fact.path|fact.path}``, the first that has a value is written; of a list its entries.
@@ -280,7 +284,7 @@ def render_message(message: str, read: Callable[[str], Any]) -> str:
         parts.append(text)
         if not name:
             continue
-        value = next((value for path in name.split("|") if (value := read(path)) is not None), None)
+        value = next((value for path in name.split("|") if (value := value_at(path)) is not None), None)
         shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
         parts.append("not measured" if value is None else format(shown, spec or ""))
     return "".join(parts)

@@ -1,18 +1,20 @@
 """Examples of a manual page: facts on which its rule speaks or stays silent. The page is the test of its rule."""
 
-import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 from pydantic import ValidationError
 
 from quantmedic.engine.case.facts import CaseFacts, fact_paths
 from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.conditions import Any_, Condition, Node, Not
 from quantmedic.engine.rules.evaluate import evaluate, holds, limit_of, look_up, subjects
-from quantmedic.engine.rules.rule import Any_, Condition, Not, Rule, RuleBase
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.text import suggest
 
 Kind = Literal["fires", "silent"]
 _EXAMPLE = re.compile(r"^```yaml (fires|silent)[ \t]*\n(.*?)^```", re.M | re.S)
@@ -33,8 +35,8 @@ class Reason:
     """A comparison that decided an example: the fact's value, and whether the condition holds."""
 
     condition: Condition
-    value: Any
-    limit: Any
+    value: object
+    limit: object
     holds: bool
 
 
@@ -59,7 +61,7 @@ def page_examples(page: str) -> list[Example]:
     return found
 
 
-def example_values(example: Example, page: str = "page") -> dict[str, Any]:
+def example_values(example: Example, page: str = "page") -> dict[str, object]:
     """The nested facts of an example as they are written; ``page`` is named in errors.
 
     Raises:
@@ -77,14 +79,14 @@ def example_values(example: Example, page: str = "page") -> dict[str, Any]:
     return values
 
 
-def example_case(rule: Rule, values: Mapping[str, Any], where: str = "page") -> CaseFacts:
+def example_case(rule: Rule, values: Mapping[str, object], where: str = "page") -> CaseFacts:
     """The facts of an example as a case with one subject of the rule's scope.
 
     Raises:
         RuleError: A fact is unknown or cannot have the value given; suggests the nearest.
     """
-    own: Mapping[str, Any] = values
-    case: dict[str, Any] = {"model": values}
+    own: Mapping[str, object] = values
+    case: dict[str, object] = {"model": values}
     if rule.scope != "model":
         own = {key: value for key, value in values.items() if key != "model"}
         case = {"model": values.get("model", {}), f"{rule.scope}s": [own]}
@@ -119,34 +121,34 @@ def _reasons(rule: Rule, case: CaseFacts, base: RuleBase) -> tuple[Reason, ...]:
     """The comparisons that decided; those behind a negation included, unlike in the evidence of a finding."""
     view = subjects(rule.scope, case)[0]
 
-    def read(path: str) -> Any:
+    def value_at(path: str) -> object:
         return look_up(path, view, case.model)
 
     if rule.where is not None:
-        asked, reasons = _deciding(rule.where, read, base)
+        asked, reasons = _decide(rule.where, value_at, base)
         if not asked:
             return tuple(reasons)
-    return tuple(_deciding(rule.when, read, base)[1])
+    return tuple(_decide(rule.when, value_at, base)[1])
 
 
-def _deciding(node: Any, read: Callable[[str], Any], base: RuleBase) -> tuple[bool | None, list[Reason]]:
+def _decide(node: Node, value_at: Callable[[str], object], base: RuleBase) -> tuple[bool | None, list[Reason]]:
     """Verdict of a node in Kleene logic, and the comparisons that decided it."""
     if isinstance(node, Condition):
-        value = read(node.fact)
+        value = value_at(node.fact)
         verdict = holds(node, value, base)
         return verdict, [Reason(node, value, limit_of(node, base), bool(verdict))]
     if isinstance(node, Not):
-        verdict, reasons = _deciding(node.not_, read, base)
+        verdict, reasons = _decide(node.not_, value_at, base)
         return None if verdict is None else not verdict, reasons
     decisive = isinstance(node, Any_)
-    parts = [_deciding(part, read, base) for part in (node.any if decisive else node.all)]
+    parts = [_decide(part, value_at, base) for part in node.parts]
     verdicts = [verdict for verdict, _ in parts]
     joined = decisive if decisive in verdicts else None if None in verdicts else not decisive
     return joined, [reason for verdict, reasons in parts if verdict is joined for reason in reasons]
 
 
-def _nearest(path: str, known: Mapping[str, Any]) -> str:
+def _nearest(path: str, known: Iterable[str]) -> str:
     """A suggestion among the facts, or among the groups of facts where a whole group is misspelt."""
+    known = list(known)
     groups = {path.rpartition(".")[0] for path in known} - {""}
-    near = difflib.get_close_matches(path, [*known, *groups], n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return suggest(path, [*known, *groups])

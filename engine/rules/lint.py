@@ -8,26 +8,19 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 import yaml
+from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import fact_paths
+from quantmedic.engine.rules.conditions import COMPARISONS, Any_, Condition, Node, Not, number_of
 from quantmedic.engine.rules.evaluate import limit_of
 from quantmedic.engine.rules.examples import page_examples
-from quantmedic.engine.rules.rule import (
-    COMPARISONS,
-    FAMILIES,
-    All,
-    Any_,
-    Condition,
-    Not,
-    Remedy,
-    Rule,
-    RuleBase,
-    message_fields,
-)
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.rule import FAMILIES, Rule, message_fields
+from quantmedic.engine.rules.rulebase import RuleBase
 
 Level = Literal["error", "warning"]
 #: Branches of a rule that are looked at; a rule with more is not judged.
@@ -70,8 +63,8 @@ class Domain:
     low_open: bool = False
     high_open: bool = False
     whole: bool = False
-    allowed: frozenset[Any] | None = None
-    excluded: frozenset[Any] = frozenset()
+    allowed: frozenset[object] | None = None
+    excluded: frozenset[object] = frozenset()
     nan: bool = False
     possible: bool = True
 
@@ -93,7 +86,7 @@ class Domain:
         last = math.ceil(high) - 1 if self.high_open else math.floor(high)
         return last - first < len(self.excluded) and all(value in self.excluded for value in range(first, last + 1))
 
-    def _within(self, value: Any) -> bool:
+    def _within(self, value: object) -> bool:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return True
         above = value > self.low or (value == self.low and not self.low_open)
@@ -111,7 +104,7 @@ class Claim:
     condition: Condition
     place: int
     op: str
-    limit: Any
+    limit: object
     nan: bool
 
     @property
@@ -161,13 +154,13 @@ class _Expansion:
         self.asked = bool(branches)
         self.branches = self._expand(rule.when, True, branches)
 
-    def _expand(self, node: Any, holds: bool, branches: list[Branch]) -> list[Branch]:
+    def _expand(self, node: Node, holds: bool, branches: list[Branch]) -> list[Branch]:
         if isinstance(node, Not):
             return self._expand(node.not_, not holds, branches)
         if isinstance(node, Condition):
             claim = self._claim(node, holds)
-            return [grown for branch in branches if (grown := self._grown(branch, claim)) is not None]
-        parts = node.all if isinstance(node, All) else node.any
+            return [grown for branch in branches if (grown := self._grow(branch, claim)) is not None]
+        parts = node.parts
         if isinstance(node, Any_) is holds:
             found = [grown for part in parts for grown in self._expand(part, holds, branches)]
             if len(found) > BRANCHES:
@@ -185,28 +178,28 @@ class _Expansion:
         claim = Claim(condition, place, condition.op, limit, nan=condition.op == "is_not")
         return claim if holds else claim.opposite
 
-    def _grown(self, branch: Branch, claim: Claim) -> Branch | None:
+    def _grow(self, branch: Branch, claim: Claim) -> Branch | None:
         """The branch with one more condition; None where both cannot hold."""
         fact = claim.condition.fact
-        domain = narrowed(branch.domains.get(fact, self.types[fact]), claim)
+        domain = narrow(branch.domains.get(fact, self.types[fact]), claim)
         if not domain.empty:
             return Branch((*branch.claims, claim), {**branch.domains, fact: domain})
         others = tuple(other for other in branch.claims if other.condition.fact == fact)
-        alone = [o for o in others if narrowed(narrowed(self.types[fact], o), claim).empty]
-        impossible = narrowed(self.types[fact], claim).empty
+        alone = [o for o in others if narrow(narrow(self.types[fact], o), claim).empty]
+        impossible = narrow(self.types[fact], claim).empty
         self.clashes.append(Clash(claim, () if impossible else tuple(alone[:1]) or others))
         return None
 
-    def left(self, claims: Iterable[Claim], fact: str) -> Domain:
+    def remaining_domain(self, claims: Iterable[Claim], fact: str) -> Domain:
         """What some conditions leave of a fact."""
         domain = self.types[fact]
         for claim in claims:
             if claim.condition.fact == fact:
-                domain = narrowed(domain, claim)
+                domain = narrow(domain, claim)
         return domain
 
 
-def _domain_of(info: Any) -> Domain:
+def _domain_of(info: FieldInfo) -> Domain:
     """What a fact can be by its type and unit."""
     types = [part for part in get_args(info.annotation) or (info.annotation,) if part is not type(None)]
     if all(part is bool or get_origin(part) is Literal for part in types):
@@ -217,7 +210,7 @@ def _domain_of(info: Any) -> Domain:
     return Domain(whole=types == [int], nan=float in types)
 
 
-def narrowed(domain: Domain, claim: Claim) -> Domain:
+def narrow(domain: Domain, claim: Claim) -> Domain:
     """What is left of a fact where the condition holds."""
     op, limit = claim.op, claim.limit
     wanted = bool(limit) if op == "known" else True
@@ -226,15 +219,15 @@ def narrowed(domain: Domain, claim: Claim) -> Domain:
     domain = replace(domain, known=wanted, nan=domain.nan and claim.nan)
     if claim.off:
         return domain
-    if op in ("gt", "ge") and limit >= domain.low:
-        return replace(domain, low=limit, low_open=op == "gt" or (limit == domain.low and domain.low_open))
-    if op in ("lt", "le") and limit <= domain.high:
-        return replace(domain, high=limit, high_open=op == "lt" or (limit == domain.high and domain.high_open))
+    if op in ("gt", "ge") and (low := number_of(limit)) >= domain.low:
+        return replace(domain, low=low, low_open=op == "gt" or (low == domain.low and domain.low_open))
+    if op in ("lt", "le") and (high := number_of(limit)) <= domain.high:
+        return replace(domain, high=high, high_open=op == "lt" or (high == domain.high and domain.high_open))
+    choices = frozenset(limit) if isinstance(limit, list | tuple) else frozenset([limit])
     if op in ("is", "in"):
-        choices = frozenset(limit if op == "in" else [limit])
         return replace(domain, allowed=choices if domain.allowed is None else domain.allowed & choices)
     if op in ("is_not", "not_in"):
-        return replace(domain, excluded=domain.excluded | frozenset(limit if op == "not_in" else [limit]))
+        return replace(domain, excluded=domain.excluded | choices)
     return domain
 
 
@@ -242,7 +235,7 @@ def implies(domain: Domain, claim: Claim) -> bool:
     """The condition holds for all that is left; a comparison needs a fact that is known."""
     if claim.op == "known":
         return domain.known is claim.limit
-    return domain.known is True and not claim.off and narrowed(domain, claim.opposite).empty
+    return domain.known is True and not claim.off and narrow(domain, claim.opposite).empty
 
 
 def lint(base: RuleBase, pages: Mapping[str, str], builtin: RuleBase | None = None) -> list[Remark]:
@@ -257,9 +250,9 @@ def lint(base: RuleBase, pages: Mapping[str, str], builtin: RuleBase | None = No
     remarks: list[Remark] = []
     for rule in base.rules:
         if rule.id not in granted:
-            found = [*_logic(rule, base), *_words(rule, builtin), *_page(rule, pages.get(rule.id))]
+            found = [*_logic(rule, base), *_wording(rule, builtin), *_page(rule, pages.get(rule.id))]
             remarks += sorted(found, key=lambda remark: remark.level)
-    return [*remarks, *_unused(base, builtin)] if builtin is not None else remarks
+    return [*remarks, *_unused_definitions(base, builtin)] if builtin is not None else remarks
 
 
 def _logic(rule: Rule, base: RuleBase) -> Iterable[Remark]:
@@ -276,22 +269,22 @@ def _logic(rule: Rule, base: RuleBase) -> Iterable[Remark]:
         yield Remark("error", rule.id, f"{part}: {'; '.join(reasons)}", tuple(places), "correct or remove one of them")
         return
     yield from _dead_parts(expansion, text)
-    yield from _redundant(expansion, text)
+    yield from _redundant_conditions(expansion, text)
     yield from _harmless(expansion)
 
 
 def _dead_parts(expansion: _Expansion, text: "_Text") -> Iterable[Remark]:
     """Alternatives that can never be true, in a rule that can fire without them."""
     alive = {claim.place for branch in expansion.branches for claim in branch.claims}
-    told: set[int] = set()
+    reported: set[int] = set()
     for clash in _distinct(expansion.clashes):
         dead = {claim.place for claim in (clash.claim, *clash.others)} - alive
-        if dead and not dead & told:
-            told |= dead
+        if dead and not dead & reported:
+            reported |= dead
             yield _warn(expansion.rule, f"one alternative can never be true: {text.clash(clash)}", text.places(clash))
 
 
-def _redundant(expansion: _Expansion, text: "_Text") -> Iterable[Remark]:
+def _redundant_conditions(expansion: _Expansion, text: "_Text") -> Iterable[Remark]:
     """Conditions that hold anyway, later ones first to be named."""
     branches = expansion.branches
     by_place = {claim.place: claim for branch in branches for claim in branch.claims}
@@ -311,15 +304,15 @@ def _redundant(expansion: _Expansion, text: "_Text") -> Iterable[Remark]:
             continue
         holding = [branch for branch in branches if any(own.place == place for own in branch.claims)]
         others = [[o for o in b.claims if o.place != place and o.place not in dropped] for b in holding]
-        if all(implies(expansion.left(rest, fact), claim) for rest in others):
+        if all(implies(expansion.remaining_domain(rest, fact), claim) for rest in others):
             dropped.add(place)
             same = [other for rest in others for other in rest if other.condition.fact == fact and other.op != "known"]
             words = " and ".join(dict.fromkeys(text.of(other) for other in same))
             yield _warn(expansion.rule, f"{text.of(claim)} adds nothing: {words} asks for more", text.places_of(claim))
-    yield from _absorbed(expansion, text, dropped)
+    yield from _redundant_alternatives(expansion, text, dropped)
 
 
-def _absorbed(expansion: _Expansion, text: "_Text", dropped: set[int]) -> Iterable[Remark]:
+def _redundant_alternatives(expansion: _Expansion, text: "_Text", dropped: set[int]) -> Iterable[Remark]:
     """Alternatives of an ``any`` that are true only where another one is true already."""
     branches = expansion.branches
     if len(branches) > COMPARED:
@@ -356,10 +349,10 @@ def _harmless(expansion: _Expansion) -> Iterable[Remark]:
 
 def _minds_harm(domain: Domain) -> bool:
     """It asks for harm, or speaks where nobody measured any."""
-    return domain.known is False or (domain.known is True and domain.allowed == {True})
+    return domain.known is False or (domain.known is True and domain.allowed == frozenset([True]))
 
 
-def _words(rule: Rule, builtin: RuleBase | None) -> Iterable[Remark]:
+def _wording(rule: Rule, builtin: RuleBase | None) -> Iterable[Remark]:
     """The name and the message."""
     if not message_fields(rule.message):
         yield _warn(rule, "the message names no fact", help_="say how much: {data.rounding.sqnr_db:.1f} dB")
@@ -399,7 +392,7 @@ def _page(rule: Rule, page: str | None) -> Iterable[Remark]:
         yield _warn(rule, "its page does not begin with its name", help_=f"begin with: # {rule.name} ({rule.id})")
 
 
-def _unused(base: RuleBase, builtin: RuleBase) -> Iterable[Remark]:
+def _unused_definitions(base: RuleBase, builtin: RuleBase) -> Iterable[Remark]:
     """Thresholds and remedies of the user's own that no rule uses, or that replace a built-in one."""
     asking: tuple[Rule | Remedy, ...] = (*base.rules, *base.remedies.values())
     used = {condition.threshold for asked in asking for condition in asked.conditions()}
@@ -436,7 +429,7 @@ class _Text:
         condition = claim.condition
         if condition.op == "known":
             return f"{condition.fact} known: {str(bool(condition.value)).lower()}"
-        value = f"${condition.threshold} ({claim.limit:g})" if condition.threshold else claim.limit
+        value = f"${condition.threshold} ({number_of(claim.limit):g})" if condition.threshold else claim.limit
         negated = "not " if claim.op != condition.op else ""
         return f"{negated}{condition.fact} {COMPARISONS[condition.op]} {value}"
 
@@ -460,14 +453,15 @@ def _condition_places(rule: Rule) -> tuple[str, ...]:
     if rule.path is None:
         return ()
     text = rule.path.read_text(encoding="utf-8")
-    document: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    document = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert document is not None  # the rule was read from it
     parts = {key.value: value for key, value in document.value}
     found = [number for key in ("where", "when") if key in parts for number in _fact_lines(parts[key])]
     lines = text.splitlines()
     return tuple(f"{rule.path}:{number}: {lines[number - 1].strip()}" for number in found)
 
 
-def _fact_lines(node: Any) -> Iterable[int]:
+def _fact_lines(node: yaml.Node) -> Iterable[int]:
     """Lines of the conditions below a node of YAML."""
     if isinstance(node, yaml.SequenceNode):
         for part in node.value:

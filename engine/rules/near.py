@@ -8,15 +8,17 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import CaseFacts, Facts, LayerFacts, Scope, fact_paths
+from quantmedic.engine.rules.conditions import Any_, Condition, Node, Not, number_of
 from quantmedic.engine.rules.evaluate import COMPARE, holds, limit_of
-from quantmedic.engine.rules.rule import Any_, Condition, Not, Rule, RuleBase
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: A value is close to its threshold up to this share of it.
 NEAR_SHARE = 0.2
@@ -38,9 +40,9 @@ class NearMiss:
     rule: str
     name: str
     fact: str
-    value: Any
+    value: object
     comparison: str
-    threshold: Any
+    threshold: float
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class _Verdicts:
     rises: tuple[_Turn, ...] = ()
     falls: tuple[_Turn, ...] = ()
 
-    def negated(self) -> "_Verdicts":
+    def negate(self) -> "_Verdicts":
         """The verdicts on the opposite."""
         return _Verdicts(self.false, self.true, self.falls, self.rises)
 
@@ -74,9 +76,9 @@ class _Table:
     views: Sequence[Facts]
     facts: CaseFacts
     base: RuleBase
-    columns: dict[str, list[Any]] = field(default_factory=dict)
+    columns: dict[str, list[object]] = field(default_factory=dict)
 
-    def column(self, path: str) -> list[Any]:
+    def column(self, path: str) -> list[object]:
         """The fact at a path, of every subject."""
         if path not in self.columns:
             parent, _, name = path.rpartition(".")
@@ -113,9 +115,9 @@ def _ask(rule: Rule, table: _Table, found: list[list[tuple[float, NearMiss]]]) -
     """Add what one rule nearly says; of several comparisons that would do, the closest."""
     parts = [part for part in (rule.where, rule.when) if part is not None]
     closest: dict[int, tuple[float, NearMiss]] = {}
-    for turn in _joined(parts, table, decisive=False).rises:
+    for turn in _join(parts, table, decisive=False).rises:
         condition = turn.condition
-        limit = float(limit_of(condition, table.base))
+        limit = number_of(limit_of(condition, table.base))
         comparison = _OPPOSITE[condition.op] if turn.opposed else condition.op
         places = np.flatnonzero(turn.subjects)
         away = distances(table.numbers(condition.fact)[places], limit, _unit(condition.fact, table.scope))
@@ -138,30 +140,30 @@ def distances(values: NDArray[np.float64], limit: float, unit: str | None) -> ND
     return np.where(np.isnan(away), np.inf, away)
 
 
-def _verdicts(node: Any, table: _Table) -> _Verdicts:
+def _verdicts_of(node: Node, table: _Table) -> _Verdicts:
     if isinstance(node, Condition):
-        return _comparison(node, table)
+        return _compare_all(node, table)
     if isinstance(node, Not):
-        return _verdicts(node.not_, table).negated()
+        return _verdicts_of(node.not_, table).negate()
     decisive = isinstance(node, Any_)
-    return _joined(node.any if decisive else node.all, table, decisive=decisive)
+    return _join(node.parts, table, decisive=decisive)
 
 
-def _joined(nodes: Sequence[Any], table: _Table, *, decisive: bool) -> _Verdicts:
+def _join(nodes: Sequence[Node], table: _Table, *, decisive: bool) -> _Verdicts:
     """All of the nodes, or with ``decisive`` any of them."""
     # Any is the negation of all of the negations.
     if decisive:
-        return _every([_verdicts(node, table).negated() for node in nodes], table).negated()
+        return _every([_verdicts_of(node, table).negate() for node in nodes], table).negate()
     parts = []
     # What is the same for all layers costs nothing, and often settles it.
     for node in sorted(nodes, key=lambda node: not _is_of_model(node)):
-        parts.append(_verdicts(node, table))
+        parts.append(_verdicts_of(node, table))
         if parts[-1].false.all() and not parts[-1].rises:
             return table.constant(False)
     return _every(parts, table)
 
 
-def _is_of_model(node: Any) -> bool:
+def _is_of_model(node: Node) -> bool:
     return isinstance(node, Condition) and node.fact.startswith("model.")
 
 
@@ -184,7 +186,7 @@ def _every(parts: Sequence[_Verdicts], table: _Table) -> _Verdicts:
     return _Verdicts(open_parts == 0, false, tuple(rises), tuple(falls))
 
 
-def _comparison(condition: Condition, table: _Table) -> _Verdicts:
+def _compare_all(condition: Condition, table: _Table) -> _Verdicts:
     if _is_of_model(condition):
         value = operator.attrgetter(condition.fact)(table.facts)
         return table.constant(holds(condition, value, table.base))

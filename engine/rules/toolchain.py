@@ -71,7 +71,7 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
     """
     known = list(toolchains)
     if asked is not None:
-        found = named(asked, known)
+        found = find_toolchain(asked, known)
         return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
     told = next((each for each in known if each.name == model.settings.toolchain), None)
     if told is not None:
@@ -90,23 +90,23 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
     return Chosen(how=f"not recognised from the model: {left}")
 
 
-def named(asked: str, toolchains: Iterable[Toolchain]) -> Toolchain:
+def find_toolchain(asked: str, toolchains: Iterable[Toolchain]) -> Toolchain:
     """The toolchain of a name as users write it.
 
     Raises:
         RuleError: There is none; names the nearest.
     """
-    names = {_key(name): each for each in toolchains for name in (each.name, each.title, *each.names)}
-    found = names.get(_key(asked))
+    names = {_bare_name(name): each for each in toolchains for name in (each.name, each.title, *each.names)}
+    found = names.get(_bare_name(asked))
     if found is not None:
         return found
-    near = get_close_matches(_key(asked), names, n=1)
+    near = get_close_matches(_bare_name(asked), names, n=1)
     hint = f"; did you mean {names[near[0]].names[0]!r}?" if near else ""
     short = ", ".join(dict.fromkeys(each.names[0] for each in names.values()))
     raise RuleError(f"unknown toolchain {asked!r}{hint}", where="--toolchain", help=f"known: {short}")
 
 
-def _key(name: str) -> str:
+def _bare_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 

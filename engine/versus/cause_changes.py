@@ -12,7 +12,8 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline, headline_of, is_number
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.evaluate import RuleResult, look_up, subject_name, subjects
-from quantmedic.engine.rules.rule import SEVERITIES, RuleBase, Severity
+from quantmedic.engine.rules.rule import SEVERITIES, Severity
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: ``explained``: still found, and another cause explains it now or did; ``not-judged``: one of the two could not judge
 #: it; ``gone``: the other model has no such subject; ``mixed``: on some subjects better, on others worse.

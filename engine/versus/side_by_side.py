@@ -19,7 +19,7 @@ from quantmedic.engine.formulas.matching import How, Matching, match_layers, new
 from quantmedic.engine.garbage import uncollected
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.evaluate import evaluate, look_up
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.versus.cause_changes import CauseChange, cause_changes, findings_of
 from quantmedic.engine.versus.outcome import (
     Direction,

@@ -9,9 +9,12 @@ from typing import get_args
 from quantmedic.api.rulebase import load_rulebase, rule_folder
 from quantmedic.engine.case.facts import Scope, fact_paths
 from quantmedic.engine.errors import OutputError, RuleError
+from quantmedic.engine.rules.conditions import COMPARISONS
 from quantmedic.engine.rules.examples import Example, Outcome, Reason, page_examples, run_example
 from quantmedic.engine.rules.lint import Remark, lint
-from quantmedic.engine.rules.rule import COMPARISONS, Rule, RuleBase, load_rules
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import count, field_info, number
 
 REASONS_SHOWN = 4

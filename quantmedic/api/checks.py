@@ -20,7 +20,7 @@ from quantmedic.engine.gate.baseline import BASELINE_SCHEMA, Baseline, baseline_
 from quantmedic.engine.gate.check import Circumstances, gone_findings, run_gate
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.evaluate import evaluate
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.write import place
 from quantmedic.store.policies import apply_policy, load_policy, policy_folders
 

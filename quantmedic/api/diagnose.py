@@ -15,7 +15,7 @@ from quantmedic.collectors.data.progress import no_progress
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Arguments of ``collect`` that ``collect_failed`` takes too.
 _WITHOUT_MODEL = {"toolchain_logs", "preprocessing", "samples", "core_config", "mct_log", "progress"}

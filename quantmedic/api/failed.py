@@ -27,7 +27,7 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.errors import DataError, QuantmedicError
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
 #: ``mode`` in the run record of such a case.

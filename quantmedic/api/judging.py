@@ -11,8 +11,8 @@ from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.diagnosis.suspects import repairs_of
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
-from quantmedic.engine.rules.rule import RuleBase
-from quantmedic.engine.rules.toolchain import named
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.version import VERSION
 
 
@@ -76,7 +76,7 @@ def inspect_under(case: Case | Inspection, base: RuleBase) -> Inspection:
 def check_toolchain(asked: str | None, base: RuleBase) -> None:
     """Refuse an unknown name before anything is measured."""
     if asked is not None:
-        named(asked, base.toolchains)
+        find_toolchain(asked, base.toolchains)
 
 
 def _compare_previous(previous: Case, case: Case, base: RuleBase) -> PreviousCase:

@@ -24,7 +24,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.tensors import main_role
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.prove import prove
 
 

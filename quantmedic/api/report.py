@@ -9,7 +9,7 @@ from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.write import write_report as _write
 
 FORMATS = ("html", "markdown", "json")

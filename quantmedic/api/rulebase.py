@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 
-from quantmedic.engine.rules.rule import RuleBase, load_rules
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.rulebase import RuleBase
 
 
 def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:

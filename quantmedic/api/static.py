@@ -15,7 +15,7 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.collect import Extras
 from quantmedic.collectors.measure.static import collect
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
 

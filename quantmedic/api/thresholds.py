@@ -7,7 +7,8 @@ import yaml
 
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.rule import RuleBase, read_yaml
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.yaml_files import read_yaml
 
 #: XQuant's single numbers under our names.
 _XQUANT = {

@@ -6,7 +6,7 @@ from quantmedic.api.options import ToolchainOptions
 from quantmedic.collectors.from_settings.mct_settings import Told, read_told
 from quantmedic.collectors.from_settings.toolchain_log import read_logs
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 
 class ToolchainFacts(NamedTuple):

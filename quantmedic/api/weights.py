@@ -10,7 +10,7 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_checkpoint.collect import collect_checkpoints
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
 

@@ -48,7 +48,7 @@ from quantmedic.cli.terminal import (
 
 if TYPE_CHECKING:
     from quantmedic.engine.contract.diagnosis import Diagnosis
-    from quantmedic.engine.rules.rule import RuleBase
+    from quantmedic.engine.rules.rulebase import RuleBase
 
 _SENSITIVITY_MODES = ("one", "all-but-one", "cumulative")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from quantmedic.engine.rules.rule import RuleBase
+    from quantmedic.engine.rules.rulebase import RuleBase
 
 FORMATS = ("html", "markdown", "json", "png")
 #: Formats of what is printed as well as written.
@@ -269,9 +269,9 @@ def parse_rules(
 
     base = (load or load_rulebase)(options.pop("rule_folders", ()))
     if toolchain is not None:
-        from quantmedic.engine.rules.toolchain import named
+        from quantmedic.engine.rules.toolchain import find_toolchain
 
-        named(toolchain, base.toolchains)
+        find_toolchain(toolchain, base.toolchains)
     base = apply_thresholds(base, options.pop("threshold_file", None), options.pop("threshold", ()))
     return base.choose(options.pop("select", ()), options.pop("ignore", ()))
 

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from quantmedic.api.thresholds import translate
 from quantmedic.engine.errors import PolicyError, RuleError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.engine.rules.rule import RuleBase, matches
+from quantmedic.engine.rules.rule import matches
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible
 from quantmedic.store.policy_mistakes import (
     EXPLAIN,

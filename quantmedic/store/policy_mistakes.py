@@ -14,7 +14,7 @@ from quantmedic.collectors.data.functions import FUNCTION
 from quantmedic.collectors.data.metrics import BUILT_IN
 from quantmedic.engine.errors import PolicyError
 from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget, Policy, PolicyFile
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible
 from quantmedic.store.toml_lines import Key
 

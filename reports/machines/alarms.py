@@ -8,7 +8,8 @@ from typing import Literal
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.check import CheckedFinding, CheckReport, ExemptionUse, FindingStatus, GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.rules.rule import COMPARISONS, FAMILIES, SEVERITIES, Severity
+from quantmedic.engine.rules.conditions import COMPARISONS
+from quantmedic.engine.rules.rule import FAMILIES, SEVERITIES, Severity
 from quantmedic.reports.sections.gate import before_text, check_of, reason_text
 from quantmedic.reports.text import capital, measure, name, visible
 

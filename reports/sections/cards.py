@@ -10,7 +10,7 @@ from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explaine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.snippets import render_snippets
-from quantmedic.engine.rules.rule import COMPARISONS, SHOWN
+from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.prescription import MARKS

@@ -19,7 +19,8 @@ from quantmedic.engine.contract.check import (
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.gate.budget import rounded_up
-from quantmedic.engine.rules.rule import COMPARISONS, asks_for_data
+from quantmedic.engine.rules.conditions import COMPARISONS
+from quantmedic.engine.rules.rulebase import asks_for_data
 from quantmedic.reports.text import count, decibels, measure, name, number, visible
 
 MESSAGE_LIMIT = 300

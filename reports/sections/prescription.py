@@ -7,7 +7,7 @@ from typing import Annotated
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Configuration, Prescription, Step
 from quantmedic.engine.rules.options import Language
-from quantmedic.engine.rules.rule import Mark
+from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
 from quantmedic.reports.sections.proof import trial_text

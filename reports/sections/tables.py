@@ -19,7 +19,7 @@ from quantmedic.engine.case.records import IMPORTED, STATIC
 from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
-from quantmedic.engine.rules.rule import Threshold
+from quantmedic.engine.rules.rulebase import Threshold
 from quantmedic.reports.text import (
     NOT_MEASURED,
     field_info,

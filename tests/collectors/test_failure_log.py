@@ -9,7 +9,7 @@ import pytest
 import quantmedic
 from quantmedic.collectors.from_settings.toolchain_log import LogFacts, read_log_facts
 from quantmedic.engine.case.facts import FailureFacts
-from quantmedic.engine.rules.rule import LogPattern
+from quantmedic.engine.rules.log_patterns import LogPattern
 
 BASE = quantmedic.load_rulebase()
 LOGS = Path(__file__).parent / "data" / "logs"

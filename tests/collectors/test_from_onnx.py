@@ -53,7 +53,7 @@ from quantmedic.engine.case.statistics import SHOWN_BUCKETS, SetStatistics
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.page.data import page_sections
 
 Array = NDArray[Any]

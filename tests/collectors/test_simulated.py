@@ -32,7 +32,7 @@ from quantmedic.engine.diagnosis.prediction import output_sqnr_db, simulation_ga
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.remedy_kinds import change_of
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 pytestmark = pytest.mark.thorough
 

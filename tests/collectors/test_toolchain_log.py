@@ -8,7 +8,7 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 import quantmedic
 from quantmedic.collectors.from_settings.toolchain_log import MAX_BYTES, read_logs
 from quantmedic.engine.errors import DataError, RuleError
-from quantmedic.engine.rules.rule import load_rules
+from quantmedic.engine.rules.load import load_rules
 
 BASE = quantmedic.load_rulebase()
 UNREACHABLE = {

@@ -10,7 +10,7 @@ from quantmedic.engine.contract.remedies import Advice, Withheld
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.evaluate import evaluate
-from quantmedic.engine.rules.rule import load_rules
+from quantmedic.engine.rules.load import load_rules
 
 THRESHOLDS = "limit: {value: 1.0, source: a guess, description: d, unit: ratio}"
 RULE = """\

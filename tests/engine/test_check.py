@@ -15,7 +15,7 @@ from quantmedic.engine.gate.baseline import Baseline, baseline_of
 from quantmedic.engine.gate.check import Circumstances, run_gate
 from quantmedic.engine.gate.policy import Policy, PolicyFile
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
-from quantmedic.engine.rules.rule import Threshold
+from quantmedic.engine.rules.rulebase import Threshold
 
 TODAY = date(2026, 11, 21)
 GAIN = Threshold(name="anomalous_gain", value=0.05, source="test", description="d")

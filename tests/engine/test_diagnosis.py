@@ -14,7 +14,8 @@ from quantmedic.engine.diagnosis.suspects import Repair, simulate, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.rules.evaluate import Finding, evaluate
-from quantmedic.engine.rules.rule import RuleBase, load_rules
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.rulebase import RuleBase
 
 THRESHOLDS = {
     "drop_large": 0.04,

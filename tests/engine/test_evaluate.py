@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, ModelFacts, OperandFacts, TensorFacts
 from quantmedic.engine.rules.evaluate import evaluate, look_up, render_message, subject_name, subjects
-from quantmedic.engine.rules.rule import Rule, RuleBase, Threshold
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
 few = examples(100)
 FLAGS = ("float_is_quantized", "input_nonfinite", "dead_output")

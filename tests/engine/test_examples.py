@@ -6,7 +6,9 @@ import pytest
 
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.examples import Outcome, example_case, example_values, page_examples, run_example
-from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
 PAGE = """# some-defect (U001)
 

@@ -19,7 +19,8 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Spread
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
-from quantmedic.engine.rules.rule import Rule, load_rules
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.rule import Rule
 
 few = examples(40)
 BASE = load_rules([Path(str(files("quantmedic.rules")))])

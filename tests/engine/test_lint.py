@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.lint import Remark, lint
-from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold, load_rules
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
 PAGE = "# some-defect (U001)\n\n```yaml fires\na: 1\n```\n\n```yaml silent\na: 2\n```\n"
 THRESHOLDS = {"ten": 10.0, "never": float("inf")}

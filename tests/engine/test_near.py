@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, ModelFacts
+from quantmedic.engine.rules.conditions import All, Any_, Condition, Not
 from quantmedic.engine.rules.evaluate import COMPARE, holds, look_up
+from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.near import NEAR_DB, NEAR_SHARE, near_misses
-from quantmedic.engine.rules.rule import All, Any_, Condition, Not, Rule, RuleBase, load_rules
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase
 
 SHIPPED = load_rules([Path(str(files("quantmedic.rules")))])
 PATHS = ("weight.std", "weight.absmax_over_std", "weight_error.sqnr_db")

@@ -10,7 +10,9 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.previous import Changed, Previous, Tried
 from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs
-from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
 THRESHOLDS = {"drop_large": 0.04, "drop_moderate": 0.015, "degrade_layer_ratio": 0.5, "previous_effect_db": 1.0}
 GRANULARITY = "weight.quantizer.granularity"

@@ -7,6 +7,7 @@ import pytest
 
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.formulas import change
+from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import (
     BOUNDS,
     EDIT,
@@ -17,7 +18,6 @@ from quantmedic.engine.rules.remedy_kinds import (
     check_rows,
     kinds_everywhere,
 )
-from quantmedic.engine.rules.rule import Remedy
 
 every_kind = pytest.mark.parametrize("kind", REMEDY_KINDS.values(), ids=lambda kind: kind.name)
 REMEDIES = load_rulebase().remedies

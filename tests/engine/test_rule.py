@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.rule import COMPARISONS, RuleBase, load_rules, message_fields
+from quantmedic.engine.rules.conditions import COMPARISONS
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.rule import message_fields
+from quantmedic.engine.rules.rulebase import RuleBase
 
 RULE = """\
 id: X001

@@ -5,7 +5,7 @@ import pytest
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import ModelFacts, SettingsFacts
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.toolchain import choose, named
+from quantmedic.engine.rules.toolchain import choose, find_toolchain
 
 BASE = load_rulebase()
 TOOLCHAINS = BASE.toolchains
@@ -30,12 +30,12 @@ ORT = "quantizer relu > relu_QuantizeLinear_Output > relu_DequantizeLinear_Outpu
     ],
 )
 def test_names_as_users_say_them(asked: str, name: str) -> None:
-    assert named(asked, TOOLCHAINS).name == name
+    assert find_toolchain(asked, TOOLCHAINS).name == name
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(RuleError, match="unknown toolchain 'horizn'; did you mean 'horizon'") as error:
-        named("horizn", TOOLCHAINS)
+        find_toolchain("horizn", TOOLCHAINS)
     assert "ort" in error.value.help and "torchao" in error.value.help
 
 

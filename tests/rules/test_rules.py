@@ -11,21 +11,14 @@ import yaml
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, fact_paths
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.snippets import render_snippet, render_snippets
+from quantmedic.engine.rules.conditions import All, Any_, Condition
 from quantmedic.engine.rules.evaluate import Finding, evaluate, render_message
 from quantmedic.engine.rules.examples import example_case, example_values, page_examples
 from quantmedic.engine.rules.lint import lint
-from quantmedic.engine.rules.rule import (
-    EACH_FIELDS,
-    GLOBAL_SCOPES,
-    NAME_FIELDS,
-    All,
-    Any_,
-    Condition,
-    Rule,
-    RuleBase,
-    load_rules,
-    message_fields,
-)
+from quantmedic.engine.rules.load import load_rules
+from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES, Rule, message_fields
+from quantmedic.engine.rules.rulebase import RuleBase
 
 RULES_FOLDER = Path(str(files("quantmedic.rules")))
 MANUALS = Path(str(files("quantmedic.manuals")))

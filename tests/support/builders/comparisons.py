@@ -8,7 +8,9 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
-from quantmedic.engine.rules.rule import Remedy, Rule, RuleBase, Threshold
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
 
 SAMPLES = 400

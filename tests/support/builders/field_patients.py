@@ -19,7 +19,7 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 import quantmedic
 from builders.onnx_models import Array, Feed, Net, run
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.rules.rule import RuleBase
+from quantmedic.engine.rules.rulebase import RuleBase
 
 DEMO = Path(quantmedic.__file__).parent / "demo"
 MEAN, STD = 0.286, 0.353

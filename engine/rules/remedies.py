@@ -1,0 +1,134 @@
+"""Remedies: what to change, what it costs, when it is useless or unsafe, and how a toolchain applies it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from quantmedic.engine.rules.conditions import Condition, Data, Node, leaves
+from quantmedic.engine.rules.options import FIELD, Form, Options, asked_fields
+from quantmedic.engine.rules.remedy_kinds import Simulation
+from quantmedic.engine.rules.rule import Rule, message_fields, names_layers
+
+#: How far a snippet was checked.
+Mark = Literal["run", "source", "documentation"]
+#: Scopes whose facts can decide about a remedy.
+RemedyScope = Literal["model", "dataset", "layer", "tensor"]
+#: Fields of a snippet that become lists of names, of the float model unless said otherwise, and what they hold.
+NAME_FIELDS: dict[str, str] = {
+    "layers": "the layers concerned",
+    "nodes": "their nodes: each layer with the activation that was fused into it",
+    "around": "their nodes and those that read their outputs: a tensor stays quantized while a reader quantizes it",
+    "group": "their nodes and those that feed them, up to three steps upstream",
+    "tensors": "the activations concerned",
+    "weights": "the weights of the layers concerned",
+    "typed": "all nodes of their operator types",
+    "quantized_layers": "the layers concerned that have weights, by their names in the quantized model",
+    "quantized_tensors": "the quantized activations concerned, by their names in the quantized model",
+}
+#: Fields of a snippet with values that no remedy has to name.
+VALUE_FIELDS: dict[str, str] = {
+    "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
+    "pixel_scale": "factor per channel that it multiplies the rest by",
+}
+#: Fields whose line of the snippet stands once for each name of a list.
+EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors"}
+
+
+class Snippet(Data):
+    """How one toolchain applies a remedy: text with names and values of this model filled in by the report."""
+
+    toolchain: str
+    mark: Mark = Field(
+        default="documentation",
+        description="run: executed; source: checked in that version's source; documentation: read only",
+    )
+    code: str = Field(default="", description="text, with fields for names and values")
+    options: Mapping[str, Options] = Field(
+        default={}, exclude=True, description="options by the form of the toolchain that takes them, behind the code"
+    )
+    forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
+    note: str | None = None
+    whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
+    types: tuple[str, ...] = Field(default=(), description="only for layers of these types, and then before others")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "Snippet":
+        if not (self.code or self.options):
+            raise ValueError("a snippet needs code or options")
+        return self
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """Lists of names and values that it asks for."""
+        return frozenset((*(name for name in FIELD.findall(self.code) if name), *asked_fields(self.options)))
+
+    @property
+    def names_something(self) -> bool:
+        """The code holds names of layers or tensors."""
+        return bool(self.fields & (NAME_FIELDS.keys() | EACH_FIELDS.keys()))
+
+
+class Cost(Data):
+    """What a remedy costs, each from 0 (none) to 3 (high); None where nobody said."""
+
+    latency: Annotated[int, Field(ge=0, le=3)] | None = None
+    memory: Annotated[int, Field(ge=0, le=3)] | None = None
+    effort: Annotated[int, Field(ge=0, le=3)] | None = None
+    says: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, raw: object) -> object:
+        return {"says": raw} if isinstance(raw, str) else raw
+
+
+class Withhold(Data):
+    """When a remedy is not advised for a subject, and the reason given; its fields are facts, as in a message."""
+
+    when: Node
+    because: str
+
+
+class Remedy(Data):
+    """What to change, what it costs, when it is useless or unsafe, and how it is predicted and proved.
+
+    Conditions, ``now`` and ``values`` speak of facts of ``scope``. A value is the largest of one fact over the
+    subjects, or, given as a list of facts, those facts of every subject under its name.
+    """
+
+    id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
+    title: str
+    changes: str
+    cost: Cost
+    unsafe: str
+    scope: RemedyScope = "model"
+    now: tuple[str, ...] = Field(default=(), description="facts that hold the present setting")
+    in_force: Node | None = Field(default=None, description="true on every subject: already done, never advised")
+    withheld: tuple[Withhold, ...] = ()
+    values: Mapping[str, str | tuple[str, ...]] = Field(default={}, description="fields of snippets from facts")
+    simulate: Simulation | None = Field(
+        default=None, description="kind of its change; None: its effect cannot be predicted"
+    )
+    snippets: tuple[Snippet, ...] = ()
+
+    def conditions(self) -> list[Condition]:
+        """All comparisons that decide whether it is advised."""
+        parts = [*([self.in_force] if self.in_force is not None else ()), *(reason.when for reason in self.withheld)]
+        return [condition for part in parts for condition in leaves(part)]
+
+    def facts(self) -> list[str]:
+        """All facts that it reads."""
+        texts = [field for reason in self.withheld for field in message_fields(reason.because)]
+        values = [path for given in self.values.values() for path in ([given] if isinstance(given, str) else given)]
+        return [*self.now, *(condition.fact for condition in self.conditions()), *texts, *values]
+
+
+def can_be_shown(remedy: Remedy, rule: Rule) -> bool:
+    """One of the remedy's snippets can be filled from findings of the rule, or it has none."""
+    named = names_layers(rule)
+    fits = [s for s in remedy.snippets if (named and not s.whole) or not (named or s.fields)]
+    return bool(fits) or not remedy.snippets

@@ -1,0 +1,105 @@
+"""The rule base: rules, thresholds, remedies, hints, log patterns and toolchains in force."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import (
+    AfterValidator,
+)
+
+from quantmedic.engine.errors import RuleError
+from quantmedic.engine.rules.conditions import Data
+from quantmedic.engine.rules.log_patterns import LogPattern
+from quantmedic.engine.rules.remedies import Remedy
+from quantmedic.engine.rules.rule import Rule, matches
+from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.engine.text import suggest
+
+
+def _not_nan(value: float) -> float:
+    if math.isnan(value):
+        raise ValueError("nothing is above or below NaN")
+    return value
+
+
+class Threshold(Data):
+    """A named number that rules refer to as ``$name`` and users override."""
+
+    name: str
+    value: Annotated[float, AfterValidator(_not_nan)]
+    unit: str | None = None
+    source: str
+    description: str
+
+
+#: Options that pass samples.
+_DATA_OPTIONS = ("--representative", "--validation")
+
+
+class RuleBase(Data):
+    """All rules, thresholds and remedies in force, and the hints for facts that were not measured."""
+
+    rules: tuple[Rule, ...]
+    thresholds: Mapping[str, Threshold]
+    remedies: Mapping[str, Remedy]
+    hints: Mapping[str, str] = {}
+    logs: tuple[LogPattern, ...] = ()
+    toolchains: tuple[Toolchain, ...] = ()
+    ignored: tuple[Rule, ...] = ()
+
+    def threshold(self, name: str) -> float:
+        """Value in force of a named threshold."""
+        return self.thresholds[name].value
+
+    def hint(self, path: str) -> str | None:
+        """How to supply a missing fact: the hint of the longest matching prefix of its path."""
+        matching = [prefix for prefix in self.hints if path.startswith(prefix)]
+        return self.hints[max(matching, key=len)] if matching else None
+
+    def needs_data(self, path: str) -> bool:
+        """A fact is measured on samples: its hint names the option that passes them."""
+        return asks_for_data(self.hint(path))
+
+    def with_thresholds(self, values: Mapping[str, object], origin: str) -> "RuleBase":
+        """Replace thresholds by the user's; ``origin`` is shown as their source.
+
+        Raises:
+            RuleError: A name is unknown or a value is not a number.
+        """
+        changed = dict(self.thresholds)
+        for name, value in values.items():
+            if name not in changed:
+                raise RuleError(
+                    f"unknown threshold {name!r}{suggest(name, changed)}",
+                    where=origin,
+                    help="list the thresholds with: quantmedic rules --thresholds",
+                )
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+                raise RuleError(f"threshold {name} must be a number, not {value!r}", where=origin)
+            changed[name] = changed[name].model_copy(update={"value": float(value), "source": origin})
+        return self.model_copy(update={"thresholds": changed})
+
+    def choose(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> "RuleBase":
+        """Keep the rules whose id, id prefix, name or cause is selected and not ignored.
+
+        Raises:
+            RuleError: A selector matches no rule.
+        """
+        select, ignore = tuple(select), tuple(ignore)
+        for selector in (*select, *ignore):
+            if not any(matches(rule, selector) for rule in self.rules):
+                known = [rule.id for rule in self.rules] + [rule.name for rule in self.rules]
+                raise RuleError(
+                    f"no rule matches {selector!r}{suggest(selector, known)}",
+                    help="list the rules with: quantmedic rules",
+                )
+        kept = [r for r in self.rules if not select or any(matches(r, s) for s in select)]
+        ignored = [r for r in kept if any(matches(r, s) for s in ignore)]
+        left = tuple(rule for rule in kept if rule not in ignored)
+        return self.model_copy(update={"rules": left, "ignored": (*self.ignored, *ignored)})
+
+
+def asks_for_data(hint: str | None) -> bool:
+    """How to supply a fact is to pass samples."""
+    return hint is not None and any(option in hint for option in _DATA_OPTIONS)

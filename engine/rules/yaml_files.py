@@ -1,0 +1,73 @@
+"""YAML files of rules: read safely, and quoted by file and line in errors."""
+
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from quantmedic.engine.errors import RuleError
+
+if TYPE_CHECKING:
+    SafeLoader = yaml.SafeLoader
+else:
+    #: The safe loader, compiled where libyaml is present.
+    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _UniqueKeys(SafeLoader):
+    """Refuses a key that is given twice; YAML loaders keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {name!r} is given twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> object:
+    """Read one YAML file with the safe loader.
+
+    Raises:
+        RuleError: The file cannot be read or is not YAML; names the line.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except OSError as error:
+        raise RuleError("cannot read file", where=f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise RuleError("not a YAML file", where=f"{path}{line}: {getattr(error, 'problem', error)}") from error
+
+
+def place_of_text(path: Path, text: str) -> str:
+    """``file:line`` of the first line that holds the text."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return str(path)
+    return next((_quote_line(path, i, line) for i, line in enumerate(lines, 1) if text in line), str(path))
+
+
+def place_of_keys(path: Path, keys: Iterable[object]) -> str:
+    """``file:line`` of the innermost of nested keys; those that the file does not have are passed over."""
+    text = path.read_text(encoding="utf-8")
+    node, number = yaml.compose(text, Loader=SafeLoader), 0
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, value) for k, value in node.value if k.value == str(key)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            found = (node.value[key], node.value[key])
+        else:
+            found = None
+        if found:
+            number, node = found[0].start_mark.line + 1, found[1]
+    return _quote_line(path, number, text.splitlines()[number - 1]) if number else str(path)
+
+
+def _quote_line(path: Path, number: int, line: str) -> str:
+    return f"{path}:{number}: {line.strip()}"
