@@ -1,4 +1,4 @@
-"""What report.json says of causes of accuracy loss, and of rules that named none."""
+"""Causes of accuracy loss in report.json, and the rules that found none."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What report.json says of ``quantmedic check``: the gate's verdict, every line that it rests on, and earlier runs."""
+"""The answer of ``quantmedic check`` in report.json: the verdict, every line that it rests on, and earlier runs."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What report.json says of single layers: the layer table."""
+"""The layer table of report.json."""
 
 from pydantic import Field
 

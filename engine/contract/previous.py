@@ -1,4 +1,4 @@
-"""What report.json says of the case before: settings that changed, their effect, and remedies that were tried."""
+"""The comparison with the previous case in report.json: changed settings, their effect, remedies that were tried."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class Effect(Contract):
     helped: bool | None = Field(
         default=None,
         description="the output gained at least the threshold previous_effect_db, or the drop fell below its earlier "
-        "interval; None where neither can be told",
+        "interval; None where neither is known",
     )
 
 
@@ -55,7 +55,7 @@ class Tried(Contract):
     title: str
     subjects: tuple[str, ...] = Field(description="what it was applied to; all of them")
     everywhere: bool = Field(description="it concerns the model or a data set as a whole")
-    effect_db: float | None = Field(description="gain at the output; together with all that changed beside it")
+    effect_db: float | None = Field(description="gain at the output, of this remedy and all other changes together")
     helped: bool | None
 
 

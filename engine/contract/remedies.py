@@ -1,4 +1,4 @@
-"""What report.json says of remedies: what to change, what that recovers, and the configuration that does it."""
+"""Remedies in report.json: what to change, what that recovers, and the configuration that does it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -48,7 +48,8 @@ class Advice(Data):
     layers: tuple[str, ...] = Field(default=(), description="layers that it is for, by name; empty: the whole model")
     tensors: tuple[str, ...] = Field(default=(), description="activations that it is for, named as in the float model")
     unsure: tuple[str, ...] = Field(
-        default=(), description="facts not measured that would tell whether it is in force already, or out of place"
+        default=(),
+        description="facts that were not measured, and would show whether it is in force already, or out of place",
     )
     snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
     fields: Mapping[str, Any] = Field(default={}, exclude=True, description="names and values for the snippets")
@@ -64,7 +65,7 @@ class Withheld(Data):
 
 
 class TrialRow(Contract):
-    """A trial, and what it stands for in this diagnosis."""
+    """A trial, with the remedy that it carried out and the causes that advise it."""
 
     causes: tuple[str, ...] = Field(description="causes that the remedy is advised for; empty: for none")
     remedy: str = Field(description="title of the remedy, or what was changed")

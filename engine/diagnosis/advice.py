@@ -1,4 +1,4 @@
-"""Which remedies to advise for a cause, for which layers, and which to hold back and why. Pure."""
+"""Which remedies to advise for a cause, for which layers, and which to hold back and why."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _F = TypeVar("_F", bound=Facts)
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What the conditions of a remedy say of one subject; ``reason`` is the place among ``withheld``."""
+    """What the conditions of a remedy decide for one subject; ``reason`` is the place among ``withheld``."""
 
     view: Facts
     in_force: str | None = None
@@ -62,7 +62,7 @@ def advise(
 def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] = ()) -> Advice:
     """A remedy for the whole network of these operator types, or for these nodes.
 
-    It has the snippets that name no layer or tensor, or but nodes.
+    Snippets that ask for other names than those of the nodes are left out.
     """
     fields: dict[str, object] = dict.fromkeys(NAME_FIELDS, ()) | dict.fromkeys(("layers", "nodes", "around"), nodes)
     return Advice(
@@ -222,7 +222,7 @@ def _fact_text(value: object) -> str:
 
 
 def _withheld_entries(remedy: Remedy, verdicts: list[_Verdict]) -> list[Withheld]:
-    """One entry per reason; where the remedy is in force on some subjects and stands on others, that needs no word."""
+    """One entry per reason; that a remedy is in force on some subjects only is not reported."""
     some_stand = any(verdict.stands for verdict in verdicts)
     against = [v for v in verdicts if v.because is not None or (v.in_force is not None and not some_stand)]
     reasons: dict[int, list[_Verdict]] = {}
@@ -331,7 +331,7 @@ def _float_name(view: Facts) -> str | None:
 
 
 def _nodes(layer: LayerFacts) -> tuple[str, ...]:
-    """Nodes of a layer in the float model; by its name where the collector did not tell."""
+    """Nodes of a layer in the float model; its name where its nodes are not known."""
     if layer.float_nodes is not None:
         return layer.float_nodes
     return (layer.float_name,) if layer.float_name else ()

@@ -1,9 +1,9 @@
 """The smallest set of layers that must stay in float so that a goal is met, found on sets and in few evaluations.
 
 Noise of many layers adds up at the output about as powers do. So one pass over the samples quantizes a few other layers
-in every batch, and the noise of the batches, regressed on what was quantized in them, ranks all layers at once. Few,
-since what a batch tells is as uncertain as its noise is large. Every evaluation of a set teaches the regression too.
-Sets are chosen along the ranking, and none is trusted before it was evaluated as a whole.
+in every batch, and the noise of the batches, regressed on what was quantized in them, ranks all layers at once. A batch
+quantizes few layers, since the louder it is, the less exact is what it contributes. Evaluated sets enter the regression
+too. Sets are chosen along the ranking, and none is trusted before it was evaluated as a whole.
 """
 
 import math
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 #: Units by index, left in float together.
 Units = frozenset[int]
 #: Share of the units that a batch quantizes for the ranking. Units louder by this factor than those at the edge of the
-#: set are quantized less often, for beside them the quiet ones are not heard.
+#: set are quantized less often, since their noise would hide that of the quiet ones.
 DENSITY, HEADROOM = 0.1, 4.0
 #: Evaluated sets weigh this much more than as many batches with random ones: they are what is searched.
 TRUST = 3.0
@@ -31,7 +31,7 @@ TINY = 1e-12
 LOUD = 4.0
 #: Rankings drawn for one set that was not evaluated yet.
 DRAWS = 20
-#: More units in float and more noise: a rise of the noise power by this share is told.
+#: A set that holds another one and is noisier by this share of the noise power is reported.
 REVERSAL = 0.02
 
 
@@ -41,9 +41,9 @@ class Outcome:
 
     Attributes:
         noise: Noise power at the output by batch, ``[batches]``, in any unit that all passes share.
-        value: What the goal speaks of: SQNR in dB, or drop of a metric.
+        value: The quantity that the goal limits: SQNR in dB, or drop of a metric.
         met: Whether the goal is met.
-        tolerable: Share of this noise that would just meet the goal, as far as the value tells.
+        tolerable: Share of this noise that would just meet the goal, estimated from the value.
     """
 
     noise: Floats
@@ -177,7 +177,7 @@ class _Search:
         quantized = (place + self._rng.random((self._units, 1))) / batches < planned[:, np.newaxis]
         chosen = [frozenset(np.flatnonzero(~column).tolist()) for column in quantized.T]
         noise = np.divide(self._probe(chosen), self._full, out=np.zeros(batches), where=self._full > 0)
-        # A batch that is loud by itself says more of the whole, but none shall speak for all.
+        # A batch that is loud by itself is a larger part of the whole, but no single one may decide.
         self._model.add(chosen, noise, np.minimum(self._full / self._full.mean(), LOUD))
         self._count_pass()
 
@@ -186,7 +186,7 @@ class _Search:
         self._progress(self.found)
 
     def _tolerated_share(self) -> float:
-        """Share of the noise that may stay, as the evaluation nearest to the goal tells: between what met it or not."""
+        """Share of the noise that may stay, estimated from the evaluation nearest to the goal."""
         steps = [step for step in self.found.steps if step.share > TINY]
         least = min((step.share for step in steps if not step.met), default=1.0)
         most = max((step.share for step in steps if step.met), default=0.0)

@@ -41,7 +41,7 @@ class FallbackLayer(_Frozen):
 class Cost(_Frozen):
     """What leaves the integers: the layers, and the layers that read them."""
 
-    readers: int = Field(description="layers beside those of the set that run in float too")
+    readers: int = Field(description="layers that run in float too without being in the set")
     bytes: int = Field(description="bytes that float32 weights take more")
     operations: int | None = Field(description="multiply-adds per sample that leave the integers; None if not known")
     operations_all: int | None = Field(description="multiply-adds per sample of the whole network")

@@ -37,7 +37,7 @@ class Headline:
 
 
 def headline_of(fact: str, comparison: str, value: object, threshold: object) -> Headline | None:
-    """Evidence as a headline; None where it says not which values are worse, or compares no numbers."""
+    """Evidence as a headline; None where the operator does not show which values are worse."""
     if comparison not in (*UPWARD, *DOWNWARD) or not is_number(value) or not is_number(threshold):
         return None
     return Headline(fact, unit_of(fact), comparison, float(value), float(threshold))
@@ -51,7 +51,7 @@ def is_beyond(value: object, comparison: str | None, threshold: object) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """An integer or real number, and no truth value."""
+    """An integer or a real number, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""What a reader looks up beside the diagnosis: the graph, and each layer's distributions, channels and near misses."""
+"""Details of a case for a reader: the graph, and each layer's distributions, channels and near misses."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 
 class Outcome(NamedTuple):
-    """What is known of a suspect's remedies: simulated and measured by kind, and of the one that stands for it.
+    """Simulated and measured results of a suspect's remedies by kind, and those of the repair chosen for it.
 
     ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
     ``added`` were measured on copies, on the model as it is and on top of proven repairs.
@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
         return any(found) if found else None
 
     def is_chosen(self, advice: Advice) -> bool:
-        """The advice is of the kind that stands for the suspect."""
+        """The advice is of the kind of the chosen repair."""
         known = advice.simulate in self.remedies or advice.simulate in self.trials
         return self.repair is not None and known and advice.simulate == self.repair.kind
 

@@ -1,6 +1,6 @@
 """What remedies would recover at the network's output, from simulated runs under changed quantizers.
 
-Local noise does not tell what arrives at the output: downstream layers add, attenuate and amplify it. So the float
+Local noise does not show what arrives at the output: downstream layers add, attenuate and amplify it. So the float
 network is run with the deployed quantizers and with those that a remedy would leave, and the noise at its output is
 compared. The runs are few, because only what the rules suspect is changed.
 """
@@ -16,9 +16,9 @@ from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.decibels import sqnr_db, to_decibels
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Gains in dB beyond this are told apart by no decision: 99 % of the noise power is gone.
+#: Gains in dB beyond this count as equal: 99 % of the noise power is gone.
 ENOUGH_DB = 20.0
-#: Where simulated and deployed network differ by more, a simulated gain says little of the deployed one.
+#: Where simulated and deployed network differ by more, a simulated gain says little about the deployed one.
 FAITHFUL_DB = 6.0
 
 

@@ -1,4 +1,4 @@
-"""The prescription: the best remedies as one configuration of the user's toolchain, ready to be pasted. Pure."""
+"""The prescription: the best remedies as one configuration of the user's toolchain, ready to be pasted."""
 
 import re
 import textwrap
@@ -34,7 +34,7 @@ class _Choice(NamedTuple):
 
 
 def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) -> Diagnosis:
-    """The diagnosis with the toolchain that it speaks for, and a prescription unless there is nothing to repair.
+    """The diagnosis with its toolchain, and with a prescription unless there is nothing to repair.
 
     Where quantization failed there is none: remedies then change the model, the data or the call, not a configuration.
 
@@ -99,9 +99,9 @@ def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Too
     )
     marks = [step.mark for step in steps if step.mark is not None]
     proven = all(step.measured is not None and step.measured.proven for step in steps)
-    foretold = all(step.measured is not None or step.predicted is not None for step in steps)
+    predicted = all(step.measured is not None or step.predicted is not None for step in steps)
     return Prescription(
-        basis="proven" if proven else "predicted" if foretold else "untried",
+        basis="proven" if proven else "predicted" if predicted else "untried",
         steps=steps,
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),

@@ -1,4 +1,4 @@
-"""Against the case before: which settings changed since, what that did to the output, and which remedy was in vain."""
+"""The comparison with the previous case: changed settings, their effect, and remedies that did not help."""
 
 import math
 import re
@@ -18,7 +18,7 @@ from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
-#: Share of a cause's subjects that a remedy has to be tried on before its failure speaks against the cause.
+#: Share of a cause's subjects that a remedy has to be tried on before its failure counts against the cause.
 TRIED_SHARE = 0.5
 EXAMPLES_SHOWN = 3
 #: Facts that somebody chose; all others are consequences, which change with any calibration.
@@ -215,7 +215,7 @@ _KINDS = ("weights", "weight granularity", "weight symmetry", "quantizer", "bits
 
 
 def _layer_settings(layer: LayerFacts) -> dict[str, object]:
-    """Settings of a layer, most telling first; what is not known is left out."""
+    """Settings of a layer, the most important first; those that are not known are left out."""
     quantizer = layer.weight.quantizer
     settings = {
         "weights": _precision(quantizer.bits) if layer.weight.name is not None or quantizer.bits is not None else None,
@@ -257,7 +257,7 @@ def _precision(bits: int | None) -> str:
 
 
 def differs(before: object, after: object) -> bool:
-    """Values of a setting are not the same; numbers by more than 1 % of the largest beside them."""
+    """Values of a setting are not the same; numbers by more than 1 % of the largest among them."""
     if before is None or after is None:
         return (before is None) is not (after is None)
     old, new = _as_numbers(before), _as_numbers(after)
@@ -345,7 +345,7 @@ def _carried_out(remedy: Remedy, old: Facts, new: Facts, past: PreviousCase, fac
     if moves is not None and isinstance(old, TensorFacts) and isinstance(new, TensorFacts):
         return moves(old, new)
     if isinstance(old, DatasetFacts) and old.role is not None:
-        if old.role not in past.shared:  # One of the cases lacks the set: nothing tells what became of it.
+        if old.role not in past.shared:  # One of the cases lacks the set.
             return False
         if past.shared[old.role] < 1.0:
             return True

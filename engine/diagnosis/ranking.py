@@ -31,8 +31,8 @@ def rank(
     """The cause first whose repair recovers most of the output error, times the confidence in it; proven ones lead.
 
     Severe doubts about sanity come first, since they may explain everything else. Data and the model as a whole count
-    more than a layer, and the more so the larger the drop. Where nothing could be simulated, severity speaks, they lead
-    if most layers are degraded, and among layers those where the error is born.
+    more than a layer, and the more so the larger the drop. Where nothing could be simulated, severity
+    decides: they lead if most layers are degraded, and among layers those where the error is born.
     """
     born = {layer.name for layer in facts.layers if layer.born}
     share = facts.model.degraded_share
@@ -96,7 +96,7 @@ def absorb(
 
 
 def _is_spread(suspect: Suspect) -> bool:
-    """Only rules about data sets or the whole model speak for the cause."""
+    """Only rules about data sets or the whole model found the cause."""
     return all(f.rule.scope in GLOBAL_SCOPES for f in suspect.findings)
 
 
@@ -105,6 +105,6 @@ def _identity(finding: Finding) -> tuple[str, str]:
 
 
 def _still_there(results: list[RuleResult]) -> set[tuple[str, str]]:
-    """What still fires, or cannot be told, on the repaired facts."""
+    """Findings that are still there on the repaired facts, or that cannot be judged on them."""
     fired = {(f.rule.id, f.subject) for result in results for f in result.findings}
     return fired | {(u.rule.id, u.subject) for result in results for u in result.unknown}

@@ -38,7 +38,14 @@ from quantmedic.engine.formulas.tensors import (
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.
-_UNTOLD = ("zero_point_gain_db", "unmasked_levels", "unmasked_sqnr_db", "inner_sqnr_db", "inner_share", "clip_lost")
+_UNKNOWN_ON_NEW_GRIDS = (
+    "zero_point_gain_db",
+    "unmasked_levels",
+    "unmasked_sqnr_db",
+    "inner_sqnr_db",
+    "inner_share",
+    "clip_lost",
+)
 #: Facts of weights as they are stored now; what they are predicted to be on other grids stays.
 _NOT_AS_STORED = dict.fromkeys(
     (
@@ -58,7 +65,7 @@ def facts_after(case: Case, facts: CaseFacts, base: RuleBase, change: Change, ou
     """Facts after a change.
 
     Rounding errors are simulated on the stored histograms. Accumulated errors depend on the whole network and become
-    unknown, the harm too unless a simulated run foretells it; facts about the inputs of a data set stay as they are.
+    unknown, the harm too unless a simulated run predicts it; facts about the inputs of a data set stay as they are.
 
     Args:
         case: What was measured.
@@ -146,8 +153,8 @@ def _in_float(tensor: TensorFacts, role: Role) -> TensorFacts:
     """A tensor without a quantizer."""
     nothing = {"rounding": NO_ERROR, "clipping": NO_CLIPPING, "operator": NO_ERROR, "predicted_best_gain_db": None}
     data = _unknown_arrival(tensor.data).model_copy(update=nothing)
-    gone = dict.fromkeys(("best_sqnr_db", *_UNTOLD)) | grid_facts(tensor.data.values, QuantizerFacts())
-    # What a file records of it is no longer what the model holds.
+    gone = dict.fromkeys(("best_sqnr_db", *_UNKNOWN_ON_NEW_GRIDS)) | grid_facts(tensor.data.values, QuantizerFacts())
+    # The values that a file records for it are no longer those of the model.
     gone |= {"recorded": RecordedFacts()}
     return tensor.model_copy(update={"quantizer": QuantizerFacts(), "data": data, role: data, **gone})
 
@@ -171,7 +178,7 @@ def _tensor_on_grid(
     data = _unknown_arrival(tensor.data).model_copy(update=update)
     quantizer = _quantizer_on_grid(tensor.quantizer, grid)
     known = {"quantizer": quantizer, "recorded": RecordedFacts(), "data": data, role: data}
-    return tensor.model_copy(update={**known, **dict.fromkeys(_UNTOLD), **grid_facts(values, quantizer)})
+    return tensor.model_copy(update={**known, **dict.fromkeys(_UNKNOWN_ON_NEW_GRIDS), **grid_facts(values, quantizer)})
 
 
 def _quantizer_on_grid(quantizer: QuantizerFacts, grid: Grid) -> QuantizerFacts:
@@ -202,7 +209,7 @@ def _with_new_clipping(facts: CaseFacts, after: CaseFacts) -> tuple[DatasetFacts
 
 
 def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome: Prediction | None) -> ModelFacts:
-    """The model's own facts; what only a new run can tell is unknown, but for what a simulated one foretells."""
+    """The model's own facts; facts that need a new run are unknown, unless a simulated run predicts them."""
     unknown = (
         "degraded_layers",
         "degraded_share",
@@ -215,9 +222,9 @@ def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome
     )
     if outcome is None:
         return after.model_copy(update=dict.fromkeys(unknown))
-    foretold = {
+    predicted = {
         "output_sqnr_db": outcome.sqnr_db,
         "output_agreement": outcome.agreement,
         "harmed": bool(before.harmed) and not heals(outcome, base),
     }
-    return after.model_copy(update=dict.fromkeys(unknown) | foretold)
+    return after.model_copy(update=dict.fromkeys(unknown) | predicted)

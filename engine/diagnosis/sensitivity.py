@@ -12,7 +12,7 @@ from quantmedic.engine.record import Record
 #: One layer quantized, the rest float; one layer float, the rest quantized; all layers up to one quantized.
 Mode = Literal["one", "all-but-one", "cumulative"]
 MODES: tuple[Mode, ...] = ("one", "all-but-one", "cumulative")
-#: What an interrupted measurement has to be repeated with, in the order in which differences are told.
+#: What an interrupted measurement has to be repeated with, in the order in which differences are reported.
 _RESUMED = {
     "float_sha256": "models",
     "quantized_sha256": "models",

@@ -28,8 +28,8 @@ Repairs = Callable[[Sequence[Finding]], "tuple[Repair, ...]"]
 class Repair:
     """What one kind of remedy of a suspected cause changes, where, and the name of its simulated run.
 
-    ``data`` describes what of its own the change was fitted on; it then stays as it is. ``nodes`` are those of the
-    float model that a quantizer has to pass over, where they are no cause's layers.
+    ``data`` describes the data that the change was fitted on, where these are its own: it is then not fitted again.
+    ``nodes`` are those of the float model that a quantizer has to pass over, where no cause names their layers.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Suspect:
 
 
 def first_about_best(gains: Sequence[tuple[float, Repair]]) -> Repair | None:
-    """The first repair whose gain in dB is about that of the best one; what is no remedy but a bound comes last."""
+    """The first repair whose gain in dB is about that of the best one; bounds come last."""
     ordered = sorted(gains, key=lambda found: found[1].kind in BOUNDS)
     enough = max((gain for gain, _ in gains), default=0.0) - PREFERENCE_DB
     return next((repair for gain, repair in ordered if gain >= enough), None)
@@ -85,7 +85,7 @@ def suspects_of(results: Iterable[RuleResult], repairs: Repairs) -> list[Suspect
 
 
 def targets_of(findings: Iterable[Finding], case: Case, facts: CaseFacts) -> Targets:
-    """Tensors and operators that findings speak of; a finding about data or the whole model means all of them."""
+    """Tensors and operators that findings are about; a finding about data or the whole model means all of them."""
     tensors: dict[int, None] = {}
     operators: dict[int, None] = {}
     number = {id(tensor): i for i, tensor in enumerate(facts.tensors)}
@@ -184,7 +184,7 @@ def last_gain(
 ) -> Prediction | None:
     """What a repair recovers where all the other suspects' are done already; None where these alone heal the network.
 
-    Of what the other repairs leave, even a trifle is all.
+    Of the little noise that the other repairs leave then, any repair would seem to recover much.
     """
     others = [other for other in every if other.key != repair.key]
     if not others:

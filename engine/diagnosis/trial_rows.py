@@ -1,4 +1,4 @@
-"""What was proven, as a report shows it: trials with the causes and remedies that they stand for."""
+"""The proof as report.json shows it: trials with the remedies that they carried out, and the causes of these."""
 
 from collections.abc import Iterable, Sequence
 

@@ -26,7 +26,7 @@ from quantmedic.engine.formulas.tensors import (
     tensor_bins,
 )
 
-#: So far below the lowest value a softmax gives less than 1e-7 of the highest.
+#: A softmax gives a value this far below the others hardly more than 1e-7 of what it gives them.
 SILENT = 16.0
 #: How the weights of a layer are stored instead.
 WeightForm = Literal["float", "per-channel", "best-range", "eight-bit"]
@@ -131,7 +131,7 @@ kl_range = _method_range("kl")
 
 
 def mask_range(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """Ranges that end below the values beside a huge negative mask, where a softmax no longer sees the difference."""
+    """Ranges without a huge negative mask: they end where a softmax gives hardly anything any more."""
     grids: dict[int, Grid] = {}
     for i in _with_fixed_grid(targets, facts):
         bins = tensor_bins(case, main_role(case), i)
@@ -161,7 +161,7 @@ def in_float(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 
 def float_with_inputs(case: Case, facts: CaseFacts, targets: Targets) -> Change:
-    """The layers, and what they read: a network's input is rounded by no layer."""
+    """The layers and what they read: the input of the network is the output of no layer."""
     inputs = _read_by(case, targets.operators).tensors
     return in_float(case, facts, Targets(tuple(sorted({*inputs, *targets.tensors})), targets.operators))
 

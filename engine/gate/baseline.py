@@ -52,7 +52,7 @@ class Baseline(Contract):
         return renamer(new_names(match_layers(then, layers), then, layers))
 
     def without(self, gone: Iterable[KnownFinding]) -> "Baseline":
-        """Without findings that are no longer there; nothing is added or changed."""
+        """The baseline without these findings."""
         left = set(gone)
         return self.model_copy(update={"findings": tuple(f for f in self.findings if f not in left)})
 
@@ -62,7 +62,7 @@ def baseline_of(facts: CaseFacts, results: Iterable[RuleResult]) -> Baseline:
 
     Args:
         facts: Its facts.
-        results: What all rules say of them.
+        results: Results of all rules on them.
     """
     found = dict.fromkeys(_known_finding(finding) for result in results for finding in result.findings)
     order = {layer.name or "?": place for place, layer in enumerate(facts.layers)}

@@ -27,9 +27,9 @@ from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget
 
 Floats = NDArray[np.float64]
 Status = Literal["pass", "fail", "undecided"]
-#: Of samples whose loss nobody knows; a drop that leaves them out is no pass.
-_NO_NUMBER = "the quantized model's metric is no number on any of {} samples"
-_LEFT_OUT = "left out: {} where the quantized model's metric is no number"
+#: Messages about samples whose loss is unknown: a drop that was measured without them is never a pass.
+_NO_NUMBER = "the quantized model's metric is not a number on any of {} samples"
+_LEFT_OUT = "left out: {} where the quantized model's metric is not a number"
 #: Samples that an interval of values other than 0 and 1 takes: of fewer, a bootstrap knows too little of their spread.
 _LEAST_SAMPLES = 10
 #: Decimals that a figure has at least, and at most where it lies close to its limit.
@@ -72,7 +72,7 @@ def _require_output(name: str | None, case: Case) -> None:
 class _Drop:
     """A measured drop in the unit of its budget, with its interval and the limit.
 
-    ``low`` and ``high`` are None where so few samples tell no spread.
+    ``low`` and ``high`` are None where there are too few samples to know their spread.
     """
 
     value: float
@@ -169,7 +169,7 @@ def _measure_drop(budget: Budget, metric: MetricFacts, floats: Floats, quantized
 
 
 def _missing_metric(budget: Budget, case: Case, metric: MetricFacts) -> str | None:
-    """What is missing where the case does not hold the metric that the budget speaks of."""
+    """Why the case does not hold the metric of the budget; None where it does."""
     name = metric.name
     if name is None:
         return f"no task metric was measured: {budget.metric} needs labels"
@@ -214,7 +214,7 @@ def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
         return _unjudged_line("agreement", f"classes are read from the output {first}, not from {budget.output}")
     same = _same_class(case)
     if same is None or not len(same):
-        missing = "the outputs are no classes" if case.statistics else "no samples were run"
+        missing = "the outputs are not class scores" if case.statistics else "no samples were run"
         return _unjudged_line("agreement", missing)
     assert budget.min is not None
     ends = mean_interval(same.astype(np.float64), confidence=budget.confidence)
@@ -256,8 +256,7 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     """The line of the accumulated SQNR of one output, of the worst one where none is named.
 
     It has no interval: the level is a ratio of sums over these very samples, the same bytes in every run, and a few
-    samples with large errors make most of it. Whoever wants to know how far other samples would move it needs other
-    samples.
+    samples with large errors make most of it. How far other samples would move it, only other samples can show.
     """
     assert budget.min is not None
     levels = {
@@ -277,15 +276,15 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
         kind="sqnr",
         name="",
         status="pass" if value >= budget.min else "fail",
-        message=f"{figure}{of}, required {_fixed_point(budget.min, digits)} dB{_unheard(budget, facts)}",
+        message=f"{figure}{of}, required {_fixed_point(budget.min, digits)} dB{_outputs_without_level(budget, facts)}",
         value=value,
         limit=budget.min,
         unit="dB",
     )
 
 
-def _unheard(budget: Budget, facts: CaseFacts) -> str:
-    """Outputs of which the worst one is not the worst: integers have no SQNR, nor has what could not be compared."""
+def _outputs_without_level(budget: Budget, facts: CaseFacts) -> str:
+    """Outputs that cannot be the worst one: integers have no SQNR, and some outputs could not be compared."""
     outputs = facts.outputs if budget.output is None else ()
     names = [output.name for output in outputs if output.tensor.data.accumulated.sqnr_db is None]
     return f"; not measured: {', '.join(map(str, names))}" if names else ""
@@ -318,6 +317,6 @@ def _suffix(unit: str) -> str:
 
 
 def rounded_up(samples: int) -> int:
-    """A number of samples to two digits: more would claim what nobody knows."""
+    """A number of samples, rounded up to two digits: it is an estimate."""
     step: int = 10 ** max(len(str(samples)) - 2, 0)
     return -(-samples // step) * step

@@ -35,13 +35,13 @@ from quantmedic.engine.rules.rulebase import RuleBase
 
 #: An exemption warns from so many days before it expires.
 SOON_DAYS = 14
-#: Figures of a static case: there is none.
+#: Message of the gates that need data, in a static case.
 STATIC = "no data was used: --static judges weights, graph and quantization parameters"
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a check depends on beside the case and the policy.
+    """What a check depends on besides the case and the policy.
 
     Attributes:
         today: The day that decides which exemptions have expired.
@@ -84,7 +84,7 @@ def run_gate(
         case: What was measured.
         facts: Its facts.
         diagnosis: What became of its findings.
-        results: What all rules say of the facts.
+        results: Results of all rules on the facts.
         given: Day, baseline and options.
 
     Raises:
@@ -124,7 +124,7 @@ class _Gate:
     def _verdict(self, gates: Sequence[GateLine]) -> tuple[GateWord, bool]:
         """The gravest that the policy lets fail, else the gravest at all; and whether it fails.
 
-        What a policy asks for and nobody measured is no pass; of a static case it was not to be expected.
+        A gate that could not be judged is not a pass, except in a static case, which has no data.
         """
         statuses = {gate.status for gate in gates}
         if "not-judged" in statuses and not self.given.static:
@@ -163,7 +163,7 @@ class _Gate:
         yield from self._exemptions_gate()
 
     def _data(self) -> Iterator[GateLine]:
-        """What an interrupted run left is no whole set, and its first samples need not be like the others."""
+        """An interrupted run is incomplete, and its first samples need not be like the others."""
         datasets = self.case.record.datasets
         unread = [f"{role}, {d.seen} samples" for role, d in datasets.items() if not d.complete]
         if unread:
@@ -215,7 +215,7 @@ class _Gate:
         )
 
     def _blind(self) -> list[str]:
-        """Rules that are to fail, named one by one, and that nobody could judge: with the facts that they lack."""
+        """Rules that the policy names one by one and that could not be judged, with the facts that they lack."""
         named = set(self.file.policy.check.fail_on.rules)
         lacking = [r for r in self.results if r.verdict == "not-judged" and {r.rule.id, r.rule.name} & named]
         return [
@@ -268,8 +268,9 @@ class _Gate:
     def findings(self) -> tuple[CheckedFinding, ...]:
         """Gravest first, and what counts before what does not.
 
-        A cause speaks for what it explains; one that itself does not count, being known to the baseline or not grave
-        enough, must not hide what does. One that is exempted is let pass with all that follows from it.
+        A cause represents the findings that it explains. Where it does not count itself, because the baseline holds it
+        or it is not grave enough, the explained ones that count are listed too. An exemption covers a cause with all
+        that it explains.
         """
         found = [self._checked_finding(finding, cause) for finding, cause in self._listed]
         speaking = {f.cause for f in found if f.gated or f.exemption is not None}
@@ -383,7 +384,7 @@ class _Gate:
         )
 
     def _exemption_status(self, exemption: Exemption, covered: int, days: int | None) -> ExemptionStatus:
-        # One may cover something, be it only a finding that another cause explains this time.
+        # It is in use even where another cause explains this time what it covers.
         if not covered and not any(_covers(exemption, finding) for finding in self._fired):
             return "not-judged" if self._unknown(exemption) else "unused"
         if days is not None and days < 0:

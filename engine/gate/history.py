@@ -1,4 +1,4 @@
-"""Figures of earlier checks, and how they went."""
+"""Figures of earlier checks, and how they changed."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -190,7 +190,7 @@ def _diagnosis_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
         for output in diagnosis.outputs:
             yield from _known_figure(f"sqnr_db {output.name}", output.tensor.data.accumulated.sqnr_db, "dB", "higher")
     yield from _known_figure("coverage", model.quantized_share, "%", "higher", scale=100)
-    if diagnosis.causes or diagnosis.passed:  # else no rule could be judged, and none found is no news
+    if diagnosis.causes or diagnosis.passed:  # else no rule could be judged: 0 causes would mean nothing
         for severity in _COUNTED:
             found = sum(cause.severity == severity for cause in diagnosis.causes)
             yield from _known_figure(f"causes {severity}", found, None, "lower")

@@ -1,4 +1,4 @@
-"""The policy of ``quantmedic check``: what fails, what is let pass, and until when."""
+"""The policy of ``quantmedic check``: what fails, what is exempted, and until when."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

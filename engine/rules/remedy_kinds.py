@@ -52,7 +52,8 @@ class RemedyKind:
         everywhere: How it is tried and prescribed for the whole network; None where only a cause can ask for it.
         bound: What a trial of it takes away, where that is the most that the remedy can gain: the remedy itself needs
             a toolchain. None where the change is what the remedy does.
-        moves: Whether the range of an activation moved as this kind moves it. None where the kind is told by settings.
+        moves: Whether the range of an activation moved as this kind moves it. None where settings of the model show
+            that it was applied.
         half: The part of the quantized model whose noise it takes away, of the two changes that are no remedies.
         advised_as: Kind under which remedies are advised that do the same, where it is not this one.
     """

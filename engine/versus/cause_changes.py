@@ -106,7 +106,7 @@ def findings_of(diagnosis: Diagnosis, facts: CaseFacts, results: Iterable[RuleRe
     Args:
         diagnosis: The diagnosis.
         facts: Its facts.
-        results: What all rules say of them, absorbed findings included.
+        results: Results of all rules on them, absorbed findings included.
     """
     fired: dict[str, set[str]] = {}
     unknown: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -257,5 +257,5 @@ def _overall_status(statuses: Iterable[Status], was: bool, is_: bool) -> Status:
     if was and is_:
         bad, good = found & {"new", "worse"}, found & {"healed", "better"}
         return "mixed" if bad and good else "worse" if bad else "better" if good else "unchanged"
-    told: tuple[Status, ...] = ("explained", "not-judged", "healed", "new", "gone")
-    return next((status for status in told if status in found), "healed" if was else "new")
+    order: tuple[Status, ...] = ("explained", "not-judged", "healed", "new", "gone")
+    return next((status for status in order if status in found), "healed" if was else "new")

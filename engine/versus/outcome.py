@@ -169,8 +169,8 @@ def answer(
     ``not-comparable``: one of the verdicts is, or one quantization failed. ``healed``: the verdict went from degraded
     to healthy, and the network is measurably better, or it is not worse and every cause of medium or high severity
     healed; ``broken`` is the same the other way. Else what was measured decides; where nothing was, as between cases
-    without data, the causes of medium or high severity do. ``unchanged``: no change is proven. ``undecided``: nothing
-    that both measured can tell.
+    without data, the causes of medium or high severity do. ``unchanged``: no change is proven. ``undecided``:
+    nothing that both measured can decide.
 
     Args:
         before: The first diagnosis.
@@ -183,11 +183,11 @@ def answer(
     if {"not-comparable", "failed"} & {before.verdict, after.verdict}:
         return "not-comparable"
     verdicts = (before.verdict, after.verdict)
-    told = causes if measured is None else measured
-    if verdicts == ("degraded", "healthy") and (measured == "better" or (all_healed and told in ("same", "better"))):
+    change = causes if measured is None else measured
+    if verdicts == ("degraded", "healthy") and (measured == "better" or (all_healed and change in ("same", "better"))):
         return "healed"
-    if verdicts == ("healthy", "degraded") and (measured == "worse" or (all_new and told in ("same", "worse"))):
+    if verdicts == ("healthy", "degraded") and (measured == "worse" or (all_new and change in ("same", "worse"))):
         return "broken"
-    if told is None:
+    if change is None:
         return "undecided"
-    return "unchanged" if told == "same" else told
+    return "unchanged" if change == "same" else change

@@ -34,14 +34,14 @@ from quantmedic.engine.versus.outcome import (
 )
 
 SCHEMA_VERSION = "1.0"
-#: Facts of the model that tell how it was made and is run; the others follow from these.
+#: Facts of how the model was made and is run; the others follow from these.
 _SETTING = re.compile(
     r"(framework|format|toolchain|opset|operators|quantized_share|integer_share|half_share|power_of_two_share)"
     r"|settings\..*"
 )
-#: Facts of the model that tell what it costs.
+#: Facts of what the model costs.
 _COST = re.compile(r"bytes_.*|size_ratio|(integer_)?operations(_share)?|latency_((float|quantized)_ms|ratio)")
-#: What a run says of files rather than of options.
+#: Entries of a run that are files rather than options.
 _FILES = frozenset({"float_model", "quantized_model", "float_sha256", "quantized_sha256", "data", "unmatched"})
 
 
@@ -96,7 +96,7 @@ class LayerChange(Contract):
 
 
 class LayersMatched(Contract):
-    """How layers were told to be the same."""
+    """How the layers of both models were matched."""
 
     by_name: int
     by_position: int
@@ -128,7 +128,7 @@ class ComparisonReport(Contract):
     same_metric: bool = Field(description="both measured the same metric of the same output, or none")
     metric: MetricChange | None = Field(description="None where the same metric was not measured in both")
     outputs: tuple[OutputChange, ...]
-    measured: str | None = Field(description="metric and outputs together: better, worse, same, mixed; None: not told")
+    measured: str | None = Field(description="metric and outputs together: better, worse, same, mixed; None: not known")
     causes: tuple[CauseChange, ...] = Field(description="every cause that either lists, what broke first")
     dataset: Role | None = Field(description="data set that the layers below were measured on in both cases")
     matched: LayersMatched

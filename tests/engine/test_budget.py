@@ -212,7 +212,7 @@ def test_samples_without_a_number_are_left_out() -> None:
         expected.high,
         expected.samples,
     )
-    assert line.message == expected.message + "; left out: 3 where the quantized model's metric is no number"
+    assert line.message == expected.message + "; left out: 3 where the quantized model's metric is not a number"
 
 
 def test_the_worst_output_is_that_without_a_number() -> None:
@@ -224,7 +224,7 @@ def test_the_worst_output_is_that_without_a_number() -> None:
 
 
 def test_a_drop_that_leaves_samples_out_is_no_pass() -> None:
-    """Where the metric of the quantized model is no number, the model may have lost all there is to lose."""
+    """Where the metric of the quantized model is not a number, the model may have lost all there is to lose."""
     good = counted(990, 0, 0, 10)
     assert judged(TOP1, case(good)).status == "pass"
     for lost in (np.nan, np.inf):
@@ -234,7 +234,7 @@ def test_a_drop_that_leaves_samples_out_is_no_pass() -> None:
     nothing = judged(TOP1, case(rows([1.0] * 5, [np.nan] * 5)))
     assert (nothing.status, nothing.message) == (
         "not-judged",
-        "the quantized model's metric is no number on any of 5 samples",
+        "the quantized model's metric is not a number on any of 5 samples",
     )
 
 
@@ -358,7 +358,7 @@ def test_agreement_needs_classes_of_the_output() -> None:
     line = judge_budget(budget, classes(9, 1), CaseFacts(), name="agreement", line=9)
     assert line.message == "classes are read from the output scores, not from boxes" and line.status == "not-judged"
     none = judge_budget(Budget(metric="agreement", min=0.99), case(rows([1.0], [1.0])), CaseFacts(), name="a", line=1)
-    assert (none.status, none.message) == ("not-judged", "the outputs are no classes")
+    assert (none.status, none.message) == ("not-judged", "the outputs are not class scores")
     static = Case(classes(9, 1).record, {})
     none = judge_budget(Budget(metric="agreement", min=0.99), static, CaseFacts(), name="a", line=1)
     assert (none.status, none.message) == ("not-judged", "no samples were run")
