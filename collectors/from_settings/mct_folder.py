@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, read_mct_log
+from quantmedic.collectors.from_settings.mct_log import MctLog, read_mct_log
+from quantmedic.collectors.from_settings.mct_stage import MctNode
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 
 
@@ -37,4 +38,4 @@ def _threshold(node: MctNode) -> RecordedFacts:
 
 
 #: A folder has no text to recognise it by: ``merge`` reads every folder so.
-FORMAT = Format("MCT log folder", "Sony MCT", lambda name, text: False, read_folder)
+MCT_FOLDER = Format("MCT log folder", "Sony MCT", lambda name, text: False, read_folder)

@@ -7,18 +7,28 @@ attributes, and from the choice of thresholds on also what the representative da
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.from_settings.mct_stage import (
+    Attribute,
+    Attributes,
+    MctNode,
+    Stage,
+    enum_member,
+    event_file_loader,
+    integers_in,
+    read_extremes,
+    read_stage,
+)
+from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.record import Record
 
-#: The stages that are asked for by name: the first, the one that chooses thresholds, and the one after.
+#: Stages that are read by name: the first, the one that chooses thresholds, and the one after.
 FIRST, CHOSEN, SHIFTED = "initial_graph", "thresholds_selection", "after_shift_negative_correction"
 TUNED = "after_gptq"
 #: Least and largest value per channel of what left each node.
@@ -30,39 +40,10 @@ SAME = 1e-5
 SHOWN = 3
 
 _EVENT_FILE = re.compile(r"events\.out\.tfevents\.(\d+)\..*?(?:\.(\d+))?$")
-_WHOLE = re.compile(r"\d+")
-_PARAMETER = re.compile(r"'(\w+)': (?:np\.\w+\(|np\.)?(True|False|[-+]?[\d.]+(?:e[-+]?\d+)?)", re.IGNORECASE)
-
-
-class MctNode(Record):
-    """One node of the toolkit's graph after quantization.
-
-    ``inputs`` are names of nodes; ``float_names`` the nodes of the float model that it stands for, several where they
-    were folded into it, none where the toolkit added it. Bits and thresholds are those of its output; without
-    ``quantized`` that output stays float. ``minimum`` and ``maximum`` are what the representative data showed there,
-    before any shift. ``weight_bits`` follow from the memory that the log states. ``None`` is not in the log.
-    """
-
-    name: str
-    op_type: str
-    inputs: tuple[str, ...] = ()
-    shape: tuple[int, ...] | None = None
-    float_names: tuple[str, ...] = ()
-    quantized: bool | None = None
-    bits: int | None = None
-    method: str | None = None
-    threshold: float | None = None
-    low: float | None = None
-    high: float | None = None
-    signed: bool | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-    weight_bits: int | None = None
-    weight_choices: tuple[int, ...] = ()
 
 
 class MctLog(Record):
-    """One quantization as the log folder tells it; ``written`` is when, in seconds since 1970."""
+    """One quantization as the log folder holds it; ``written`` is when, in seconds since 1970."""
 
     folder: str
     written: float
@@ -75,18 +56,6 @@ class MctLog(Record):
     def node(self, name: str) -> MctNode | None:
         """The node of that name after quantization."""
         return next((node for node in self.nodes if node.name == name), None)
-
-
-@dataclass
-class _Stage:
-    """A graph as one event file holds it: attributes per node, of itself, its weights and its activation."""
-
-    written: float = 0.0
-    nodes: dict[str, MctNode] = field(default_factory=dict)
-    own: dict[str, dict[str, Any]] = field(default_factory=dict)
-    weights: dict[str, dict[str, Any]] = field(default_factory=dict)
-    activation: dict[str, dict[str, Any]] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
 
 
 def read_mct_log(folder: str | Path) -> MctLog:
@@ -102,15 +71,15 @@ def read_mct_log(folder: str | Path) -> MctLog:
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise missing(path, "log folder of MCT", otherwise="; it is the folder given to mct.set_log_folder")
-    runs = _runs(path)
+    runs = _quantizations(path)
     if not runs:
         raise DataError(
             "the log folder holds no event files of MCT",
             where=str(path),
             help="call mct.set_log_folder(folder) before quantizing, and give that folder",
         )
-    _tensorboard()
-    return _read(*runs[-1])
+    event_file_loader()
+    return _read_quantization(*runs[-1])
 
 
 def fitting_mct_log(
@@ -130,19 +99,19 @@ def fitting_mct_log(
     Raises:
         DataError: ``tensorboard`` is not installed.
     """
-    _tensorboard()
+    event_file_loader()
     path = Path(folder).expanduser()
     if not path.is_dir():
         return None, f"the log folder {path} of MCT is missing: what it tells is not judged"
-    runs = _runs(path)
+    runs = _quantizations(path)
     if not runs:
         return None, f"the log folder {path} holds no event files of MCT: what it tells is not judged"
     known = list(names)
     first: str | None = None
     for run in reversed(runs):
         try:
-            log = _read(*run)
-            why = stale(log, known, thresholds, since)
+            log = _read_quantization(*run)
+            why = why_stale(log, known, thresholds, since)
         except DataError as error:
             log, why = None, error.message
         if why is None:
@@ -151,7 +120,7 @@ def fitting_mct_log(
     return None, f"the log folder {path} is stale: {first}; what it tells is not judged"
 
 
-def stale(
+def why_stale(
     log: MctLog, names: Iterable[str], thresholds: Mapping[str, float] | None = None, since: float | None = None
 ) -> str | None:
     """Why the log does not describe the model, or None: it is too old, or its nodes or thresholds are others."""
@@ -163,9 +132,9 @@ def stale(
     if strangers:
         return f"its graph lacks {len(strangers)} of {len(wanted)} nodes of the model ({_few(strangers)})"
     for name, value in (thresholds or {}).items():
-        told = nodes[name].threshold if name in nodes else None
-        if told is not None and abs(told - value) > SAME * max(abs(told), abs(value)):
-            return f"the threshold of {name} is {told:g} there and {value:g} in the model"
+        logged = nodes[name].threshold if name in nodes else None
+        if logged is not None and abs(logged - value) > SAME * max(abs(logged), abs(value)):
+            return f"the threshold of {name} is {logged:g} there and {value:g} in the model"
     return None
 
 
@@ -183,7 +152,7 @@ def _age(seconds: float) -> str:
 # What lies in the folder
 
 
-def _runs(path: Path) -> list[tuple[Path, dict[str, Path]]]:
+def _quantizations(path: Path) -> list[tuple[Path, dict[str, Path]]]:
     """Event files by stage of each quantization, the oldest first.
 
     Quantizations of one process share a folder: each begins with the first stage and numbers its files on.
@@ -192,7 +161,9 @@ def _runs(path: Path) -> list[tuple[Path, dict[str, Path]]]:
     found: list[tuple[tuple[int, int], Path, dict[str, Path]]] = []
     for root in roots:
         folder = root / "tensorboard_logs"
-        files = [(key, file) for file in folder.rglob("events.out.tfevents.*") if (key := _order(file)) is not None]
+        files = [
+            (key, file) for file in folder.rglob("events.out.tfevents.*") if (key := _file_order(file)) is not None
+        ]
         stages: dict[str, Path] | None = None
         for key, file in sorted(files):
             stage = file.parent.relative_to(folder).as_posix()
@@ -207,51 +178,23 @@ def _is_root(path: Path) -> bool:
     return (path / "tensorboard_logs").is_dir()
 
 
-def _order(file: Path) -> tuple[int, int] | None:
+def _file_order(file: Path) -> tuple[int, int] | None:
     """Second and running number at the ends of an event file's name."""
     match = _EVENT_FILE.fullmatch(file.name)
     return (int(match[1]), int(match[2] or 0)) if match else None
 
 
-def _tensorboard() -> Any:
-    """The readers of event files.
-
-    Raises:
-        DataError: TensorBoard is not installed.
-    """
-    try:
-        from tensorboard.backend.event_processing import event_file_loader
-    except ModuleNotFoundError as error:
-        raise DataError(
-            "the log folder of MCT needs TensorBoard, which is not installed", help="pip install 'quantmedic[mct]'"
-        ) from error
-    return event_file_loader
-
-
-def _events(file: Path) -> Iterator[Any]:
-    """Events of one file, up to where it was cut off."""
-    from tensorboard.compat.proto.event_pb2 import Event
-
-    try:
-        for raw in _tensorboard().RawEventFileLoader(str(file)).Load():
-            yield Event.FromString(raw)
-    except (OSError, ValueError) as error:
-        raise DataError("an event file of MCT cannot be read", where=f"{file}: {error}") from error
-
-
 # What one quantization wrote
 
 
-def _read(root: Path, files: dict[str, Path]) -> MctLog:
-    stages = {name: stage for name, file in files.items() if "/" not in name and (stage := _stage(file)).nodes}
+def _read_quantization(root: Path, files: dict[str, Path]) -> MctLog:
+    stages = {name: stage for name, file in files.items() if "/" not in name and (stage := read_stage(file)).nodes}
     if FIRST not in stages:
         raise DataError("the event files of MCT hold no graph", where=str(files[FIRST]))
     last = list(stages.values())[-1]
     before = [stage for stage in stages.values() if stage is not last]
-    lows, highs = (
-        _extremes(files[name], pick) if name in files else {} for name, pick in zip(EXTREMES, (min, max), strict=True)
-    )
-    merged = _merged(stages[FIRST], last)
+    lows, highs = (read_extremes(files[name]) if name in files else {} for name in EXTREMES)
+    merged = _float_names(stages[FIRST], last)
     return MctLog(
         folder=str(root),
         written=last.written,
@@ -261,137 +204,27 @@ def _read(root: Path, files: dict[str, Path]) -> MctLog:
             node.model_copy(
                 update={
                     "float_names": merged.get(name, ()),
-                    "minimum": lows.get(name),
-                    "maximum": highs.get(name),
+                    "minimum": lows[name][0] if name in lows else None,
+                    "maximum": highs[name][1] if name in highs else None,
                     "weight_choices": _choices(name, before),
                     "weight_bits": _weight_bits(name, last, before),
                 }
             )
             for name, node in last.nodes.items()
         ),
-        shifted=_shifted(stages),
-        settings=_settings(stages, last),
+        shifted=_shifted_nodes(stages),
+        settings=_common_settings(stages, last),
     )
 
 
-def _stage(file: Path) -> _Stage:
-    """The last graph in an event file, with the memory of each node."""
-    from tensorboard.compat.proto.config_pb2 import RunMetadata
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
-
-    stage = _Stage()
-    for event in _events(file):
-        kind = event.WhichOneof("what")
-        if kind == "file_version":
-            stage.written = event.wall_time
-        elif kind == "graph_def":
-            _fill(stage, GraphDef.FromString(event.graph_def))
-        elif kind == "tagged_run_metadata":
-            metadata = RunMetadata.FromString(event.tagged_run_metadata.run_metadata)
-            for device in metadata.step_stats.dev_stats:
-                stage.bytes |= {s.node_name: sum(m.total_bytes for m in s.memory) for s in device.node_stats}
-    return stage
-
-
-def _fill(stage: _Stage, graph: Any) -> None:
-    """Sort the entries of a graph: a node is followed under its name by ``.weights`` and ``.activation``."""
-    entries = {entry.name: entry for entry in graph.node}
-    mains = {name: entry for name, entry in entries.items() if _parent(name, entries) is None}
-    for place, entry in mains.items():
-        name = _bare(place)
-        for part, into in (("weights", stage.weights), ("activation", stage.activation)):
-            if f"{place}.{part}" in entries:
-                into[name] = _attributes(entries[f"{place}.{part}"])
-        stage.own[name] = _attributes(entry)
-        inputs = [source.rpartition(":")[0] for source in entry.input]
-        stage.nodes[name] = MctNode(
-            name=name,
-            op_type=entry.op,
-            inputs=tuple(_bare(_parent(source, entries) or source) for source in inputs if not _is_weight(source)),
-            shape=_shape(entry),
-            **_quantization(stage.activation.get(name, {})),
-        )
-
-
-def _parent(place: str, entries: Mapping[str, Any]) -> str | None:
-    head, _, part = place.rpartition(".")
-    return head if part in ("weights", "activation") and head in entries else None
-
-
-def _is_weight(place: str) -> bool:
-    return place.endswith(".weights")
-
-
-def _bare(place: str) -> str:
-    """Name of a node without the folders that TensorBoard draws around it."""
-    return place.rpartition("/")[2]
-
-
-def _shape(entry: Any) -> tuple[int, ...] | None:
-    shapes = list(entry.attr["_output_shapes"].list.shape) if "_output_shapes" in entry.attr else []
-    return tuple(side.size for side in shapes[0].dim) if len(shapes) == 1 else None
-
-
-def _attributes(entry: Any) -> dict[str, Any]:
-    """Attributes as Python values; what is neither number nor flag is text."""
-    found = {}
-    for name, value in entry.attr.items():
-        kind = value.WhichOneof("value")
-        if kind in ("i", "f", "b"):
-            found[name] = getattr(value, kind)
-        elif kind == "s":
-            found[name] = value.s.decode("utf-8", errors="replace")
-    return found
-
-
-def _quantization(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a node from the attributes of its activation; empty where it has none."""
-    if not attributes:
-        return {}
-    given = dict(_PARAMETER.findall(str(attributes.get("activation_quantization_params", ""))))
-    numbers = {name: float(text) for name, text in given.items() if text.lower() not in ("true", "false")}
-    signed = given.get("is_signed")
-    quantized = str(attributes.get("quant_mode", "")).rpartition(".")[2] == "QUANT"
-    return {
-        "quantized": quantized,
-        "bits": _whole(attributes.get("activation_n_bits")) if quantized else None,
-        "method": _word(attributes.get("activation_quantization_method")),
-        "threshold": numbers.get("threshold"),
-        "low": numbers.get("range_min"),
-        "high": numbers.get("range_max"),
-        "signed": None if signed is None else signed.lower() == "true",
-    }
-
-
-def _word(value: Any) -> str | None:
-    """Name of an enumeration's member, as ``QuantizationMethod.POWER_OF_TWO`` writes it."""
-    return str(value).rpartition(".")[2] if value else None
-
-
-def _whole(value: Any) -> int | None:
-    """A number, or the one that all candidates share, as in ``[8, 8, 8]``."""
-    found = {int(part) for part in _WHOLE.findall(str(value))}
-    return found.pop() if len(found) == 1 else None
-
-
-def _extremes(file: Path, pick: Any) -> dict[str, float]:
-    """Least or largest of the values per channel, by node."""
-    found: dict[str, float] = {}
-    for event in _events(file):
-        for value in event.summary.value:
-            if value.WhichOneof("value") == "simple_value":
-                found[value.tag] = pick(found.get(value.tag, value.simple_value), value.simple_value)
-    return found
-
-
-def _choices(name: str, stages: Iterable[_Stage]) -> tuple[int, ...]:
+def _choices(name: str, stages: Iterable[Stage]) -> tuple[int, ...]:
     """Bit widths that the weights of a node could have got, the largest first."""
     texts = [stage.weights.get(name, {}).get("weights_n_bits") for stage in stages]
-    found = {int(part) for text in texts if text is not None for part in _WHOLE.findall(str(text))}
+    found = {bits for text in texts if text is not None for bits in integers_in(text)}
     return tuple(sorted(found, reverse=True))
 
 
-def _weight_bits(name: str, last: _Stage, before: Iterable[_Stage]) -> int | None:
+def _weight_bits(name: str, last: Stage, before: Iterable[Stage]) -> int | None:
     """Bits of the kernel, from the bytes of the node before and after quantization.
 
     With k kernel values, f others: before 4·(k + f) bytes, after 4·f + k·bits / 8.
@@ -406,18 +239,18 @@ def _weight_bits(name: str, last: _Stage, before: Iterable[_Stage]) -> int | Non
     return round(bits) if abs(bits - round(bits)) * kernel < 8 and 1 <= round(bits) <= 16 else None
 
 
-def _kernel_size(attributes: Mapping[str, Any]) -> int | None:
+def _kernel_size(attributes: Attributes) -> int | None:
     """Values in the kernel of a convolution or a linear layer."""
     if "in_features" in attributes and "out_features" in attributes:
         return int(attributes["in_features"]) * int(attributes["out_features"])
     if "in_channels" in attributes and "kernel_size" in attributes:
-        window = prod(int(side) for side in _WHOLE.findall(str(attributes["kernel_size"])))
+        window = prod(integers_in(attributes["kernel_size"]))
         channels = int(attributes["in_channels"]) * int(attributes["out_channels"])
         return channels * window // int(attributes.get("groups", 1))
     return None
 
 
-def _shifted(stages: Mapping[str, _Stage]) -> tuple[str, ...]:
+def _shifted_nodes(stages: Mapping[str, Stage]) -> tuple[str, ...]:
     """Nodes whose output the toolkit shifts: an addition that it put behind them."""
     if CHOSEN not in stages or SHIFTED not in stages:
         return ()
@@ -426,7 +259,7 @@ def _shifted(stages: Mapping[str, _Stage]) -> tuple[str, ...]:
     return tuple(source for node in added for source in node.inputs[:1])
 
 
-def _merged(start: _Stage, end: _Stage) -> dict[str, tuple[str, ...]]:
+def _float_names(start: Stage, end: Stage) -> dict[str, tuple[str, ...]]:
     """Float nodes that each node of the quantized graph stands for.
 
     The toolkit names a merged node after one of its parts (``conv_bn``, ``bn_conv``, ``a_b_collapsed``); the other
@@ -454,29 +287,30 @@ def _merged(start: _Stage, end: _Stage) -> dict[str, tuple[str, ...]]:
     return {name: tuple(parts) for name, parts in merged.items()}
 
 
-def _settings(stages: Mapping[str, _Stage], last: _Stage) -> SettingsFacts:
-    """Settings that every node repeats; where edits of single layers changed some, what most say."""
+def _common_settings(stages: Mapping[str, Stage], last: Stage) -> SettingsFacts:
+    """Settings that every node repeats; where edits of single layers changed some, those of most nodes."""
     activation = [part for part in last.activation.values() if part]
     weights = [part for stage in stages.values() for part in stage.weights.values() if part]
     shifted = stages[CHOSEN].activation.values() if CHOSEN in stages else activation
 
-    def most(name: str, parts: Iterable[Mapping[str, Any]]) -> Any:
-        told = Counter(part[name] for part in parts if name in part)
-        return told.most_common(1)[0][0] if told else None
+    def most(name: str, parts: Iterable[Attributes]) -> Attribute | None:
+        counts = Counter(part[name] for part in parts if name in part)
+        return counts.most_common(1)[0][0] if counts else None
 
     ratio = most("shift_negative_ratio", activation)
     choices = [bits for name in last.nodes if len(bits := _choices(name, stages.values())) > 1]
-    return SettingsFacts(
-        activation_error_method=_word(most("_activation_error_method", activation)),
-        weights_error_method=_word(most("_weights_error_method", weights)),
-        z_threshold=most("z_threshold", activation),
-        min_threshold=most("min_threshold", activation),
-        shift_negative=most("shift_negative_activation_correction", shifted),
+    found: Fields = {
+        "activation_error_method": enum_member(most("_activation_error_method", activation)),
+        "weights_error_method": enum_member(most("_weights_error_method", weights)),
+        "z_threshold": most("z_threshold", activation),
+        "min_threshold": most("min_threshold", activation),
+        "shift_negative": most("shift_negative_activation_correction", shifted),
         # written as float32: 0.05 comes back as 0.0500000007
-        shift_negative_ratio=None if ratio is None else float(f"{ratio:.6g}"),
-        channel_equalization=most("activation_channel_equalization", activation),
-        bias_correction=most("weights_bias_correction", weights),
-        concat_threshold_update=most("concat_threshold_update", activation),
-        mixed_precision=bool(choices) if weights else None,
-        learned_rounding=TUNED in stages,
-    )
+        "shift_negative_ratio": float(f"{ratio:.6g}") if isinstance(ratio, int | float) else None,
+        "channel_equalization": most("activation_channel_equalization", activation),
+        "bias_correction": most("weights_bias_correction", weights),
+        "concat_threshold_update": most("concat_threshold_update", activation),
+        "mixed_precision": bool(choices) if weights else None,
+        "learned_rounding": TUNED in stages,
+    }
+    return SettingsFacts.model_validate(found)

@@ -1,13 +1,13 @@
-"""What Sony's Model Compression Toolkit was told: a live ``mct.core.CoreConfig``, and the log folder.
+"""Settings of Sony's Model Compression Toolkit: from a live ``mct.core.CoreConfig``, and from the log folder.
 
 The toolkit itself is not imported.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.mct_log import fitting_mct_log
+from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -37,7 +37,7 @@ HOLDER = "_activation_holder_quantizer"
 
 
 @dataclass(frozen=True)
-class Told:
+class MctSettings:
     """Settings from both sources: of the configuration where it was given, else of the log.
 
     ``logs`` are what the toolkit printed, as text files; ``notice`` says why the log folder is not used.
@@ -49,8 +49,10 @@ class Told:
     notice: str | None = None
 
 
-def read_told(quantized_model: Any, core_config: Any = None, log_folder: str | Path | None = None) -> Told:
-    """What the toolkit was told when it made a model.
+def read_mct_settings(
+    quantized_model: object, core_config: object = None, log_folder: str | Path | None = None
+) -> MctSettings:
+    """The settings with which the toolkit made a model.
 
     Args:
         quantized_model: The toolkit's module, whose nodes and thresholds a log has to fit; of any other model, None
@@ -59,24 +61,25 @@ def read_told(quantized_model: Any, core_config: Any = None, log_folder: str | P
         log_folder: The folder given to ``mct.set_log_folder``.
 
     Raises:
-        DataError: It is no ``CoreConfig``, or ``tensorboard`` is not installed.
+        DataError: ``core_config`` is not a ``CoreConfig``, or ``tensorboard`` is not installed.
     """
     settings, search = SettingsFacts(), SearchFacts()
     if core_config is not None:
         settings, search = read_core_config(core_config)
     if log_folder is None:
-        return Told(settings, search)
+        return MctSettings(settings, search)
     log, why = fitting_mct_log(log_folder, *nodes_of(quantized_model))
     if log is None:
-        return Told(settings, search, notice=why)
+        return MctSettings(settings, search, notice=why)
     settings = log.settings.model_copy(update=settings.model_dump(exclude_none=True))
     texts = tuple(path for path in [Path(log.folder) / "mct_log.log"] if path.is_file())
-    return Told(settings, search, texts)
+    return MctSettings(settings, search, texts)
 
 
-def nodes_of(model: Any) -> tuple[list[str], dict[str, float]]:
+def nodes_of(model: object) -> tuple[list[str], dict[str, float]]:
     """Nodes of the toolkit's module by name, and the thresholds of their outputs; both empty for other models."""
-    parts = dict(model.named_children()) if hasattr(model, "named_children") else {}
+    children = getattr(model, "named_children", dict)
+    parts = dict(children())
     held = {name.removesuffix(HOLDER): part for name, part in parts.items() if name.endswith(HOLDER)}
     if not held:
         return [], {}
@@ -85,14 +88,14 @@ def nodes_of(model: Any) -> tuple[list[str], dict[str, float]]:
     return list(names), {name: float(value) for name, value in thresholds.items() if value is not None}
 
 
-def read_core_config(config: Any) -> tuple[SettingsFacts, SearchFacts]:
+def read_core_config(config: object) -> tuple[SettingsFacts, SearchFacts]:
     """Settings of a ``CoreConfig``; what it does not hold, as in another version, stays None.
 
     The number of images and the other settings of the search are given only where it was run: the toolkit notes in the
     configuration that it ran one.
 
     Raises:
-        DataError: It is no ``CoreConfig``.
+        DataError: It is not a ``CoreConfig``.
     """
     quantization = getattr(config, "quantization_config", None)
     if quantization is None:
@@ -101,18 +104,18 @@ def read_core_config(config: Any) -> tuple[SettingsFacts, SearchFacts]:
             help="pass the mct.core.CoreConfig that the model was quantized with",
         )
     mixed = getattr(config, "mixed_precision_config", None)
-    searched = _plain(getattr(config, "is_mixed_precision_enabled", None))
-    told = {fact: _plain(getattr(quantization, name, None)) for fact, name in QUANTIZATION.items()}
+    searched = _value_or_member(getattr(config, "is_mixed_precision_enabled", None))
+    told: Fields = {fact: _value_or_member(getattr(quantization, name, None)) for fact, name in QUANTIZATION.items()}
     if searched:
-        told |= {fact: _plain(getattr(mixed, name, None)) for fact, name in SEARCH.items()}
+        told |= {fact: _value_or_member(getattr(mixed, name, None)) for fact, name in SEARCH.items()}
         told["configuration_overwrite"] = getattr(mixed, "configuration_overwrite", None) is not None
     lists = [getattr(getattr(config, part, None), name, None) for part, name in EDITS]
     edits = sum(len(rules) for rules in lists if rules is not None) if any(r is not None for r in lists) else None
-    settings = SettingsFacts(**told, mixed_precision=searched, edits=edits)
+    settings = SettingsFacts.model_validate({**told, "mixed_precision": searched, "edits": edits})
     images = getattr(mixed, "num_of_images", None) if searched else None
     return settings, SearchFacts(toolchain="Sony MCT", images=images) if images else SearchFacts()
 
 
-def _plain(value: Any) -> Any:
+def _value_or_member(value: object) -> object:
     """A member of an enumeration by its name, anything else as it is."""
     return getattr(value, "name", value)

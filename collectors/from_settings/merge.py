@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.formats import Imported, recognise_format
+from quantmedic.collectors.from_settings.mct_folder import MCT_FOLDER
+from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import (
     BiasFacts,
     Facts,
@@ -27,6 +29,9 @@ from quantmedic.engine.case.records import IMPORTED, Case, CaseRecord, ImportRec
 from quantmedic.engine.errors import DataError
 
 F = TypeVar("F", bound=Facts)
+#: Facts of a tensor or layer that a file can give.
+G = TypeVar("G", RecordedFacts, ReportedFacts)
+R = TypeVar("R", TensorRecord, OperatorRecord)
 #: Two files agree where their numbers are this close: some write few digits.
 SAME = 1e-3
 #: Names, values and settings that one line lists.
@@ -66,7 +71,7 @@ class _Clash(NamedTuple):
     fact: str
     first: str
     second: str
-    values: tuple[Any, Any]
+    values: tuple[object, object]
 
 
 @dataclass
@@ -132,12 +137,10 @@ def read_source(path: Path) -> Source:
     """One file of a toolchain, or the log folder of Sony's toolkit.
 
     Raises:
-        DataError: It cannot be read, is damaged, or is of no kind that is known.
+        DataError: It cannot be read, is damaged, or its format is not known.
     """
     if path.is_dir():
-        from quantmedic.collectors.from_settings.mct_folder import FORMAT
-
-        return Source(path.resolve().name, FORMAT.name, FORMAT.toolchain, FORMAT.read(path))
+        return Source(path.resolve().name, MCT_FOLDER.name, MCT_FOLDER.toolchain, MCT_FOLDER.read(path))
     kind = recognise_format(path)
     told = kind.read(path)
     if len(told.tensors) + len(told.inputs) + len(told.layers) > MAX_NAMES:
@@ -146,7 +149,7 @@ def read_source(path: Path) -> Source:
 
 
 def imported_case(sources: Sequence[Source], version: str) -> Case:
-    """A case of what files tell by themselves: layers and tensors as they name them, and nothing measured.
+    """A case of files by themselves: layers and tensors as they name them, and nothing measured.
 
     Args:
         sources: What was read, at least one.
@@ -221,7 +224,7 @@ def _tensor(name: str, types: Mapping[str, str]) -> TensorRecord:
 
 
 def with_sources(case: Case, sources: Sequence[Source]) -> Case:
-    """The case with what the files tell: settings, recorded thresholds and reported figures, matched by name."""
+    """The case with what the files hold: settings, recorded thresholds and reported figures, matched by name."""
     record = case.record
     names = _Names.of(record)
     ledger = _Ledger(
@@ -230,28 +233,28 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
     imports = list(record.imports)
     for source in sources:
         _learn_settings(source, ledger, alone=record.model.framework == IMPORTED)
-        known_tensors = _learn(source, source.told.tensors, names.tensors, ledger.tensors, "threshold", ledger)
-        known_tensors += _learn(source, source.told.inputs, names.inputs, ledger.tensors, "threshold", ledger)
-        known_layers = _learn(source, source.told.layers, names.layers, ledger.layers, "figure", ledger)
+        known_tensors = _learn_by_name(source, source.told.tensors, names.tensors, ledger.tensors, "threshold", ledger)
+        known_tensors += _learn_by_name(source, source.told.inputs, names.inputs, ledger.tensors, "threshold", ledger)
+        known_layers = _learn_by_name(source, source.told.layers, names.layers, ledger.layers, "figure", ledger)
         _name_strangers(source, names, ledger)
-        ledger.notices += [_prefixed(source.name, notice) for notice in source.told.notices]
+        ledger.notices += [_with_name(source.name, notice) for notice in source.told.notices]
         imports.append(_import_record(source, known_tensors, known_layers))
-    changes: dict[str, Any] = {
+    notices = [*record.notices, *_clash_notices(ledger.clashes), *ledger.notices]
+    changes = {
         "model": record.model.model_copy(update={"settings": ledger.settings}),
-        "tensors": _updated(record.tensors, "recorded", ledger.tensors),
-        "operators": _updated(record.operators, "reported", ledger.layers),
+        "tensors": _with_facts(record.tensors, "recorded", ledger.tensors),
+        "operators": _with_facts(record.operators, "reported", ledger.layers),
         "imports": tuple(imports),
+        "notices": tuple(dict.fromkeys(notices)),
     }
-    own = [*_clash_notices(ledger.clashes), *ledger.notices]
-    changes["notices"] = tuple(dict.fromkeys((*record.notices, *own)))
     return replace(case, record=record.model_copy(update=changes))
 
 
-def _prefixed(name: str, notice: str) -> str:
+def _with_name(name: str, notice: str) -> str:
     return notice if notice.startswith(name) else f"{name}: {notice}"
 
 
-def _updated(records: Sequence[Any], name: str, facts: Sequence[Facts]) -> tuple[Any, ...]:
+def _with_facts(records: Sequence[R], name: str, facts: Sequence[Facts]) -> tuple[R, ...]:
     return tuple(r.model_copy(update={name: f}) for r, f in zip(records, facts, strict=True))
 
 
@@ -260,7 +263,7 @@ def _learn_settings(source: Source, ledger: _Ledger, *, alone: bool) -> None:
     unknown = tuple(dict.fromkeys((*(told.unknown_keys or ()), *source.told.unknown)))
     has_options = told != SettingsFacts() or bool(unknown)
     told = told.model_copy(update=dict.fromkeys(_NO_OPTION))
-    joined, clashes = _joined(known, told)
+    joined, clashes = _combine(known, told)
     for name, values in clashes.items():
         first = ledger.origins.get(name, "what was given before")
         ledger.clashes.append(_Clash("setting", name, name, first, source.name, values))
@@ -276,11 +279,11 @@ def _learn_settings(source: Source, ledger: _Ledger, *, alone: bool) -> None:
     ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or own})
 
 
-def _learn(
+def _learn_by_name(
     source: Source,
-    told: Mapping[str, F],
+    told: Mapping[str, G],
     places: Mapping[str, int],
-    known: list[F],
+    known: list[G],
     what: str,
     ledger: _Ledger,
 ) -> int:
@@ -291,12 +294,12 @@ def _learn(
         if place is None:
             continue
         found += 1
-        own: Any = known[place]
+        own = known[place]
         facts = facts.model_copy(update={"origin": None})
-        joined, clashes = _joined(own, facts)
+        joined, clashes = _combine(own, facts)
         if clashes:
             fact, values = next(iter(clashes.items()))
-            ledger.clashes.append(_Clash(what, name, fact, own.origin, source.name, values))
+            ledger.clashes.append(_Clash(what, name, fact, str(own.origin), source.name, values))
             # What else is said of a threshold belongs to that threshold.
             joined = own if what == "threshold" else joined
         elif joined != own:
@@ -306,27 +309,30 @@ def _learn(
     return found
 
 
-def _joined(mine: F, theirs: F) -> tuple[F, dict[str, tuple[Any, Any]]]:
+def _combine(mine: F, theirs: F) -> tuple[F, dict[str, tuple[object, object]]]:
     """Both together, and where they differ; mine stand."""
-    update, clashes = {}, {}
+    update: Fields = {}
+    clashes: dict[str, tuple[object, object]] = {}
     for name in type(mine).model_fields:
         a, b = getattr(mine, name), getattr(theirs, name)
         if b is None:
             continue
         if a is None:
             update[name] = b
-        elif not _same(a, b):
+        elif not _agree(a, b):
             clashes[name] = (a, b)
     return mine.model_copy(update=update), clashes
 
 
-def _same(a: Any, b: Any) -> bool:
+def _agree(a: object, b: object) -> bool:
+    """Two values are equal, as far as files write their digits."""
     if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in (a, b)]
-    if all(numbers):
+        return len(a) == len(b) and all(map(_agree, a, b))
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a == b
+    if isinstance(a, int | float) and isinstance(b, int | float):
         return math.isclose(a, b, rel_tol=SAME, abs_tol=1e-9) or (a != a and b != b)
-    return bool(a == b)
+    return a == b
 
 
 def _clash_notices(clashes: Iterable[_Clash]) -> Iterator[str]:
@@ -335,15 +341,15 @@ def _clash_notices(clashes: Iterable[_Clash]) -> Iterator[str]:
     for clash in clashes:
         groups.setdefault((clash.what, clash.first, clash.second), []).append(clash)
     for (what, first, second), found in groups.items():
-        a, b = (_text(value) for value in found[0].values)
+        a, b = (_value_text(value) for value in found[0].values)
         subject = found[0].subject if what == "setting" else f"{found[0].fact} of {found[0].subject}"
         more = f", and {len(found) - 1} more {what}s differ" if len(found) > 1 else ""
         yield f"{first} and {second} contradict each other: {subject} is {a} there and {b} here{more}; {first} stands"
 
 
-def _text(value: Any) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(_text, value[:SHOWN])) + (", …" if len(value) > SHOWN else "") or "none"
+        return ", ".join(map(_value_text, value[:SHOWN])) + (", …" if len(value) > SHOWN else "") or "none"
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -360,9 +366,9 @@ def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
         if not strangers:
             continue
         if len(strangers) == len(given):
-            what = f"none of its {len(given)} {kind}s is one of this model: is it of another"
+            what = f"none of its {len(given)} {kind}s is in this model; it may be of another one"
         else:
-            what = f"{len(strangers)} of its {len(given)} {kind}s are none of this model's"
+            what = f"{len(strangers)} of its {len(given)} {kind}s not found in this model"
         shown = "; ".join(f"{name}{did_you_mean(name, known)}" for name in strangers[:SHOWN])
         ledger.notices.append(f"{source.name}: {what}: {shown}{'; …' if len(strangers) > SHOWN else ''}")
 
@@ -373,10 +379,11 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
     thresholds = [*told.tensors, *told.inputs]
     # A file that names layers with nothing but their types tells of no errors.
     figures = _figures(told.layers.values())
+    texts = [f"{name} {_value_text(value)}" for name, value in options.items()]
     parts = [
-        (f"settings: {_listed([f'{name} {_text(value)}' for name, value in options.items()])}", bool(options)),
-        (f"thresholds of {_matched(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
-        (f"{', '.join(figures)} of {_matched(layers, len(told.layers), 'layer')}", bool(figures)),
+        (f"settings: {_join_texts(texts)}", bool(options)),
+        (f"thresholds of {_match_count(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
+        (f"{', '.join(figures)} of {_match_count(layers, len(told.layers), 'layer')}", bool(figures)),
     ]
     lacks = {"settings": options, "thresholds": thresholds, "errors of layers": figures}
     return ImportRecord(
@@ -389,7 +396,7 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
     )
 
 
-def _matched(found: int, given: int, noun: str) -> str:
+def _match_count(found: int, given: int, noun: str) -> str:
     plural = noun if given == 1 else f"{noun}s"
     return f"{given} {plural}" if found == given else f"{given} {plural}, {found} of them in this model"
 
@@ -399,6 +406,6 @@ def _figures(layers: Iterable[ReportedFacts]) -> list[str]:
     return [name for name in ReportedFacts.model_fields if name in known and name != "origin"]
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _join_texts(texts: Sequence[str]) -> str:
     more = f" and {len(texts) - _SETTINGS_SHOWN} more" if len(texts) > _SETTINGS_SHOWN else ""
     return ", ".join(texts[:_SETTINGS_SHOWN]) + more

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from quantmedic.api.options import ToolchainOptions
-from quantmedic.collectors.from_settings.mct_settings import Told, read_told
+from quantmedic.collectors.from_settings.mct_settings import MctSettings, read_mct_settings
 from quantmedic.collectors.from_settings.toolchain_log import read_logs
 from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -17,7 +17,7 @@ class ToolchainFacts(NamedTuple):
     notice: str | None
 
 
-def read_mct(module: object, options: ToolchainOptions) -> Told | None:
+def read_mct(module: object, options: ToolchainOptions) -> MctSettings | None:
     """Settings of Sony's toolkit, if its configuration or log was given.
 
     Args:
@@ -29,7 +29,7 @@ def read_mct(module: object, options: ToolchainOptions) -> Told | None:
     """
     if options.core_config is None and options.mct_log is None:
         return None
-    return read_told(module, options.core_config, options.mct_log)
+    return read_mct_settings(module, options.core_config, options.mct_log)
 
 
 def toolchain_facts(module: object, base: RuleBase, options: ToolchainOptions) -> ToolchainFacts:

@@ -18,7 +18,8 @@ from onnxruntime.quantization.calibrate import TensorData, TensorsData, save_ten
 
 from quantmedic.collectors.from_settings.formats import Imported, formats, recognise_format
 from quantmedic.collectors.from_settings.mct_folder import imported_log
-from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode
+from quantmedic.collectors.from_settings.mct_log import MctLog
+from quantmedic.collectors.from_settings.mct_stage import MctNode
 from quantmedic.collectors.from_settings.merge import read_source
 from quantmedic.engine.errors import DataError, QuantmedicError
 

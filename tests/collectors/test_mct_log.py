@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quantmedic.collectors.from_settings.mct_log import MctLog, MctNode, fitting_mct_log, read_mct_log, stale
+from quantmedic.collectors.from_settings.mct_log import MctLog, fitting_mct_log, read_mct_log, why_stale
+from quantmedic.collectors.from_settings.mct_stage import MctNode
 from quantmedic.engine.errors import DataError
 
 needs_tensorboard = pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
@@ -72,5 +73,5 @@ def test_without_tensorboard_it_says_what_to_install(tmp_path: Path, monkeypatch
     ],
 )
 def test_stale(names: list[str], thresholds: dict[str, float], since: float | None, says: str | None) -> None:
-    why = stale(log(), names, thresholds, since)
+    why = why_stale(log(), names, thresholds, since)
     assert why is None if says is None else says in (why or "")

@@ -93,9 +93,9 @@ def measured() -> Case:
 
 def test_names_that_match_nothing_are_counted_with_what_they_resemble() -> None:
     case = with_sources(measured(), [source("t", tensors=ranges(**{"block/conw": (0, 1), "in": (0, 1)}))])
-    assert "t: 1 of its 2 tensors are none of this model's: block/conw, did you mean block/conv?" in said(case)
+    assert "t: 1 of its 2 tensors not found in this model: block/conw, did you mean block/conv?" in said(case)
     other = with_sources(measured(), [source("t", tensors=ranges(a=(0, 1), b=(0, 1)))])
-    assert "t: none of its 2 tensors is one of this model: is it of another: a; b" in said(other)
+    assert "t: none of its 2 tensors is in this model; it may be of another one: a; b" in said(other)
     assert other.record.imports[-1].tells == ("thresholds of 2 tensors, 0 of them in this model",)
 
 
@@ -142,5 +142,5 @@ def test_thresholds_of_what_a_layer_reads() -> None:
     (conv,), (read,) = case.record.operators, case.record.tensors
     assert (conv.inputs, read.name, read.recorded.high) == ((0,), "input of conv", 2)
     again = with_sources(case, [source("other", inputs=ranges(conv=(-1, 2), cnov=(0, 1)))])
-    assert "1 of its 2 layers are none of this model's: cnov, did you mean conv?" in said(again)
+    assert "1 of its 2 layers not found in this model: cnov, did you mean conv?" in said(again)
     assert again.record.imports[-1].tells == ("thresholds of 2 tensors, 1 of them in this model",)

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
 
-from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_mct_log, stale  # noqa: E402
+from quantmedic.collectors.from_settings.mct_log import fitting_mct_log, read_mct_log, why_stale  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
@@ -132,10 +132,10 @@ def test_every_way_to_name_the_folder(net, batches, log_folder) -> None:
 def test_stale_folders_are_said(net, batches, log_folder) -> None:
     model = quantize(net, batches)
     log = read_mct_log(log_folder)
-    assert stale(log, names(model), thresholds(model), since=log.written - 1) is None
-    assert "lacks 1 of" in (stale(log, [*names(model), "conv7"]) or "")
-    assert "threshold of relu" in (stale(log, names(model), thresholds(model) | {"relu": 64.0}) or "")
-    assert "3 hours before" in (stale(log, names(model), since=log.written + 3 * 3600) or "")
+    assert why_stale(log, names(model), thresholds(model), since=log.written - 1) is None
+    assert "lacks 1 of" in (why_stale(log, [*names(model), "conv7"]) or "")
+    assert "threshold of relu" in (why_stale(log, names(model), thresholds(model) | {"relu": 64.0}) or "")
+    assert "3 hours before" in (why_stale(log, names(model), since=log.written + 3 * 3600) or "")
     found, why = fitting_mct_log(log_folder, ["conv7"])
     assert found is None and "stale" in (why or "")
 
