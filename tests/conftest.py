@@ -6,6 +6,7 @@ runs everything. The marker expression in ``addopts`` (``pyproject.toml``) decid
 property tests.
 """
 
+import gc
 import re
 import sys
 from collections.abc import Iterator
@@ -37,6 +38,12 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A file that is thorough as a whole is not imported in the inner loop: torch alone takes seconds."""
     return True if is_inner_loop(config) and is_thorough(collection_path) else None
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives until the end: the garbage collector need not walk through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def is_inner_loop(config: pytest.Config) -> bool:

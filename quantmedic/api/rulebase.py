@@ -1,6 +1,7 @@
 """The rules in force and their manual pages: the built-in ones, and the user's beside them."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -14,7 +15,14 @@ def load_rulebase(folders: Iterable[str | Path] = ()) -> RuleBase:
     Raises:
         RuleError: A rule cannot be used; names file, line and the nearest known name.
     """
-    return load_rules([rule_folder(), *(Path(folder) for folder in folders)])
+    own = [Path(folder) for folder in folders]
+    return load_rules([rule_folder(), *own]) if own else _built_in_rules()
+
+
+@cache
+def _built_in_rules() -> RuleBase:
+    """Read once per process: more than a hundred files, which do not change."""
+    return load_rules([rule_folder()])
 
 
 def rule_folder() -> Path:

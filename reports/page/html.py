@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from markupsafe import Markup
@@ -96,6 +96,7 @@ def script_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+@lru_cache(maxsize=512)  # most pages are the built-in ones, the same in every report of a process
 def render_manual_page(code: str, text: str, report: str | None) -> str:
     """One page of the manual as a document of its own.
 
