@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, constant, on_grid
+from quantmedic.collectors.from_torch.graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.models import TorchModels
-from quantmedic.collectors.from_torch.trace import Place, TorchGraph
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of

@@ -5,14 +5,13 @@ module stands for, in the order in which the module really makes them. Nothing i
 what is observed is the module as it is deployed, and it knows nothing of it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-Kwargs = Mapping[str, Any]
+Kwargs = Mapping[str, object]
 #: Functions whose results are tensors that an operator is written for, although they return None.
 _WRITES = frozenset({"__setitem__"})
 
@@ -28,19 +27,26 @@ class Interception(TorchFunctionMode):
         super().__init__()
         self.number = 0
 
-    def before(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs) -> tuple[Sequence[Any], Kwargs]:
+    def before(self, number: int, name: str, args: Sequence[object], kwargs: Kwargs) -> tuple[Sequence[object], Kwargs]:
         """Arguments to call with in place of those given."""
         return args, kwargs
 
-    def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
+    def after(self, number: int, name: str, args: Sequence[object], kwargs: Kwargs, result: object) -> object:
         """Result to go on with in place of the one computed."""
         return result
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: Iterable[type],
+        args: Sequence[object] = (),
+        kwargs: Kwargs | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if function in _OPENED:
             with self:
-                return _OPENED[function](*args, **kwargs)
+                opened: object = _OPENED[function](*args, **kwargs)
+                return opened
         name, number = name_of(function), self.number
         args, kwargs = self.before(number, name, args, kwargs)
         result = function(*args, **kwargs)
@@ -50,7 +56,7 @@ class Interception(TorchFunctionMode):
         return self.after(number, name, args, kwargs, result)
 
 
-def name_of(function: Any) -> str:
+def name_of(function: Callable[..., object]) -> str:
     """Name of a torch function; operators of other namespaces than aten go by ``namespace::name``."""
     if isinstance(function, torch._ops.OpOverload):
         function = function.overloadpacket
@@ -63,7 +69,7 @@ def name_of(function: Any) -> str:
     return str(name)
 
 
-def tensors_of(value: Any) -> "Sequence[torch.Tensor]":
+def tensors_of(value: object) -> list[torch.Tensor]:
     """All tensors of nested tuples, lists and mappings, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
@@ -74,11 +80,13 @@ def tensors_of(value: Any) -> "Sequence[torch.Tensor]":
     return []
 
 
-def with_tensors(value: Any, replacement: Callable[[int, torch.Tensor], torch.Tensor]) -> Any:
-    """The same nest, every tensor replaced by what is told for its place in ``tensors_of`` and itself."""
+def with_tensors(
+    args: Sequence[object], kwargs: Kwargs, replacement: Callable[[int, torch.Tensor], torch.Tensor]
+) -> tuple[list[object], dict[str, object]]:
+    """The arguments of a call, every tensor replaced; ``replacement`` gets its place in ``tensors_of`` and itself."""
     place = -1
 
-    def walk(item: Any) -> Any:
+    def walk(item: object) -> object:
         nonlocal place
         if isinstance(item, torch.Tensor):
             place += 1
@@ -90,7 +98,7 @@ def with_tensors(value: Any, replacement: Callable[[int, torch.Tensor], torch.Te
             return walked if isinstance(item, list) else tuple(walked)
         return item
 
-    return walk(value)
+    return [walk(own) for own in args], {name: walk(own) for name, own in kwargs.items()}
 
 
 def _without_dispatch(function: FunctionType) -> FunctionType:

@@ -1,15 +1,14 @@
-"""Runs of a module whose calls have been written down: told when they differ, and their results kept."""
+"""Runs of a module whose calls are known: an error where they differ, and chosen results kept."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import Interception, Kwargs, tensors_of
+from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.module import to_array
-from quantmedic.collectors.from_torch.trace import TorchGraph
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
@@ -32,7 +31,7 @@ class Repeated(Interception):
         """This is the call of that number, and not one without tensors that comes before it."""
         return number < len(self._calls) and self._calls[number] == name
 
-    def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
+    def after(self, number: int, name: str, args: Sequence[object], kwargs: Kwargs, result: object) -> object:
         if not self.is_known(number, name):
             before = self._calls[number] if number < len(self._calls) else "its end"
             raise ModelError(
@@ -40,9 +39,9 @@ class Repeated(Interception):
                 where=f"call {number}: {before} on the first batch, now {name}",
                 help=ONE_KIND,
             )
-        return self.made(number, tensors_of([args, kwargs]), result)
+        return self.result_of(number, tensors_of([args, kwargs]), result)
 
-    def made(self, number: int, given: Sequence[torch.Tensor], result: Any) -> Any:
+    def result_of(self, number: int, given: Sequence[torch.Tensor], result: object) -> object:
         """What to go on with in place of a call's result; ``given`` are the tensors among its arguments."""
         return result
 
@@ -56,7 +55,7 @@ class Capture(Repeated):
         self.found: dict[str, Array] = {}
         self._wanted: Mapping[int, list[tuple[int, str]]] = _by_call(graph, names)
 
-    def made(self, number: int, given: Sequence[torch.Tensor], result: Any) -> Any:
+    def result_of(self, number: int, given: Sequence[torch.Tensor], result: object) -> object:
         for place, name in self._wanted.get(number, ()):
             array = to_array((tensors_of(result) or given)[place])
             self.found[name] = array.copy() if name in self._rewritten else array

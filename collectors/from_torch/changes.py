@@ -1,15 +1,14 @@
 """Changes of what a torch module computes, made while it runs: other arguments for chosen calls, other results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantmedic.collectors.from_torch.calls import Kwargs, with_tensors
+from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of, with_tensors
 from quantmedic.collectors.from_torch.capture import Repeated
-from quantmedic.collectors.from_torch.trace import Place, TorchGraph
+from quantmedic.collectors.from_torch.graph import Place, TorchGraph
 from quantmedic.engine.formulas.simulate import Grid
 
 Replace = Callable[[torch.Tensor], torch.Tensor]
@@ -29,17 +28,15 @@ class Changed(Repeated):
         for place, replace in arguments.items():
             self._arguments.setdefault(place.call, {})[place.place] = replace
 
-    def before(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs) -> tuple[Sequence[Any], Kwargs]:
+    def before(self, number: int, name: str, args: Sequence[object], kwargs: Kwargs) -> tuple[Sequence[object], Kwargs]:
         wanted = self._arguments.get(number)
         if wanted is None or not self.is_known(number, name):
             return args, kwargs
-        given: Any = [list(args), dict(kwargs)]
-        changed = with_tensors(given, lambda place, tensor: wanted[place](tensor) if place in wanted else tensor)
-        return changed[0], changed[1]
+        return with_tensors(args, kwargs, lambda place, tensor: wanted[place](tensor) if place in wanted else tensor)
 
-    def made(self, number: int, given: Sequence[torch.Tensor], result: Any) -> Any:
+    def result_of(self, number: int, given: Sequence[torch.Tensor], result: object) -> object:
         redo = self._results.get(number)
-        return result if redo is None else redo(given[0], result)
+        return result if redo is None else redo(given[0], tensors_of(result)[0])
 
 
 def on_grid(grid: Grid) -> Replace:

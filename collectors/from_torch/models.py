@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.messages import did_you_mean
+from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
 from quantmedic.collectors.from_torch.module import as_deployed, without_quantizers
 from quantmedic.collectors.from_torch.record import describe, kernels
+from quantmedic.collectors.from_torch.recorder import Recorder
 from quantmedic.collectors.from_torch.simulated import TorchSimulated
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, call_module
-from quantmedic.collectors.from_torch.trace import Recorder, TorchGraph, graph_of
+from quantmedic.collectors.from_torch.trace import graph_of
 from quantmedic.collectors.from_torch.twins import settle_twins
 from quantmedic.collectors.from_torch.view import TorchView
 from quantmedic.collectors.measure.latency import Profile, latency_facts

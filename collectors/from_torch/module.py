@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +54,7 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def opened(module: Any, what: str) -> torch.nn.Module:
+def opened(module: object, what: str) -> torch.nn.Module:
     """The module to observe: of a compiled one, the module that was compiled.
 
     Raises:

@@ -1,8 +1,8 @@
 """Torch functions in ONNX's vocabulary: operator type, inputs in ONNX's order, and the attributes that matter."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 
@@ -13,7 +13,7 @@ Operand = torch.Tensor | float | None
 
 
 @dataclass(frozen=True)
-class Written:
+class CallAsOperator:
     """One call as an operator; ``fused`` is the activation that the same kernel computes behind it.
 
     ``hints`` are further arguments under the names of ONNX's attributes: they are shown, nothing is told from them.
@@ -21,48 +21,85 @@ class Written:
 
     op_type: str
     inputs: Sequence[Operand]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, object] = field(default_factory=dict)
     fused: str | None = None
-    hints: Mapping[str, Any] = field(default_factory=dict)
+    hints: Mapping[str, object] = field(default_factory=dict)
 
 
 class Arguments:
     """Arguments of a call, by place or by name."""
 
-    def __init__(self, args: Sequence[Any], kwargs: Kwargs) -> None:
+    def __init__(self, args: Sequence[object], kwargs: Kwargs) -> None:
         self._args, self._kwargs = args, kwargs
 
-    def get(self, place: int, *names: str, default: Any = None) -> Any:
-        """The argument at a place, else under one of its names."""
+    def get(self, place: int, *names: str) -> object:
+        """The argument at a place, else under one of its names; None without it."""
         if place < len(self._args):
             return self._args[place]
-        return next((self._kwargs[name] for name in names if name in self._kwargs), default)
+        return next((self._kwargs[name] for name in names if name in self._kwargs), None)
+
+    def tensor(self, place: int, *names: str) -> torch.Tensor:
+        """An argument that is a tensor.
+
+        Raises:
+            TypeError: It is none.
+        """
+        found = self.get(place, *names)
+        if not isinstance(found, torch.Tensor):
+            raise TypeError(f"argument {place} is no tensor: {type(found).__name__}")
+        return found
+
+    def operand(self, place: int, *names: str) -> Operand:
+        """An argument that is a tensor or a number; None for others."""
+        found = self.get(place, *names)
+        return found if isinstance(found, torch.Tensor | int | float) else None
+
+    def number(self, place: int, *names: str, default: float) -> float:
+        """An argument that is a number, or a tensor that holds one."""
+        found = self.get(place, *names)
+        return float(found) if isinstance(found, torch.Tensor | int | float) else default
+
+    def numbers(self, place: int, *names: str) -> torch.Tensor | float:
+        """An argument that is a tensor or a number; 0 without it."""
+        found = self.operand(place, *names)
+        return 0.0 if found is None else found
+
+    def integer(self, place: int, *names: str, default: int = 0) -> int:
+        """An argument that is a whole number, or a tensor that holds one."""
+        return int(self.number(place, *names, default=default))
+
+    def integers(self, place: int, *names: str) -> list[int] | None:
+        """An argument that is a whole number, or a list of them; None where it is neither."""
+        found = self.get(place, *names)
+        if isinstance(found, int):
+            return [found]
+        return [int(entry) for entry in found] if isinstance(found, tuple | list) else None
 
     def rest(self, place: int, name: str) -> list[int]:
         """Whole numbers from a place on, given one by one or as one list."""
-        found = self._args[place:] if place < len(self._args) else (self._kwargs.get(name, ()),)
-        if len(found) == 1 and not isinstance(found[0], int):
-            return list(found[0] or ())
-        return list(found)
+        given = self._args[place:]
+        if len(given) > 1:
+            return [entry for entry in given if isinstance(entry, int)]
+        return self.integers(place, name) or []
 
     @property
     def tensors(self) -> list[torch.Tensor]:
         return [*tensors_of(self._args), *tensors_of(self._kwargs)]
 
 
-Writer = Callable[[Arguments, Any], Written]
+Writer = Callable[[Arguments, object], CallAsOperator]
 
 
-def written(name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Written:
+def operator_of_call(name: str, args: Sequence[object], kwargs: Kwargs, result: object) -> CallAsOperator:
     """A call as an operator; one that is not known keeps its own name and all its tensors as inputs."""
     arguments = Arguments(args, kwargs)
     plain, fused = plain_name(name)
     writer = _WRITERS.get(plain)
-    found = writer(arguments, result) if writer is not None else Written(_type_of(plain), arguments.tensors)
+    found = writer(arguments, result) if writer is not None else CallAsOperator(_type_of(plain), arguments.tensors)
     return found if fused is None else replace(found, fused=fused)
 
 
-def is_alias(name: str, args: Sequence[Any], result: Any) -> bool:
+def is_alias(name: str, args: Sequence[object], result: object) -> bool:
     """The call hands on the numbers that it was given, in the same shape."""
     plain, _ = plain_name(name)
     if plain in _ALIASES:
@@ -110,32 +147,34 @@ def _type_of(name: str) -> str:
 
 def _all(kind: str) -> Writer:
     """An operator of all tensors that are given."""
-    return lambda a, result: Written(kind, a.tensors)
+    return lambda a, result: CallAsOperator(kind, a.tensors)
 
 
 def _binary(kind: str, *, reverse: bool = False) -> Writer:
-    def write(a: Arguments, result: Any) -> Written:
-        operands = [a.get(0, "input", "self"), a.get(1, "other", "exponent", "y")]
-        return Written(kind, operands[::-1] if reverse else operands)
+    def write(a: Arguments, result: object) -> CallAsOperator:
+        operands = [a.operand(0, "input", "self"), a.operand(1, "other", "exponent", "y")]
+        return CallAsOperator(kind, operands[::-1] if reverse else operands)
 
     return write
 
 
-def _conv(a: Arguments, result: Any) -> Written:
-    return Written("Conv", _weighted(a), {"group": int(a.get(6, "groups", default=1))}, hints=_window(a, 5))
+def _conv(a: Arguments, result: object) -> CallAsOperator:
+    return CallAsOperator(
+        "Conv", _weight_operands(a), {"group": a.integer(6, "groups", default=1)}, hints=_window(a, 5)
+    )
 
 
-def _convolution(a: Arguments, result: Any) -> Written:
+def _convolution(a: Arguments, result: object) -> CallAsOperator:
     kind = "ConvTranspose" if a.get(6, "transposed") else "Conv"
-    return Written(kind, _weighted(a), {"group": int(a.get(8, "groups", default=1))}, hints=_window(a, 5))
+    return CallAsOperator(kind, _weight_operands(a), {"group": a.integer(8, "groups", default=1)}, hints=_window(a, 5))
 
 
-def _conv_transpose(a: Arguments, result: Any) -> Written:
-    attributes = {"group": int(a.get(6, "groups", default=1))}
-    return Written("ConvTranspose", _weighted(a), attributes, hints=_window(a, 7))
+def _conv_transpose(a: Arguments, result: object) -> CallAsOperator:
+    attributes = {"group": a.integer(6, "groups", default=1)}
+    return CallAsOperator("ConvTranspose", _weight_operands(a), attributes, hints=_window(a, 7))
 
 
-def _window(a: Arguments, dilation: int) -> dict[str, Any]:
+def _window(a: Arguments, dilation: int) -> dict[str, object]:
     """How a kernel slides; nothing where an integer kernel keeps it to itself."""
     weight = a.get(1, "weight")
     if not isinstance(weight, torch.Tensor):
@@ -143,152 +182,159 @@ def _window(a: Arguments, dilation: int) -> dict[str, Any]:
     sides = list(weight.shape[2:])
     return {
         "kernel_shape": sides,
-        "strides": _sides(a.get(3, "stride", default=1), len(sides)),
-        "pads": _pads(a.get(4, "padding", default=0), len(sides)),
-        "dilations": _sides(a.get(dilation, "dilation", default=1), len(sides)),
+        "strides": _per_side(a.get(3, "stride"), len(sides), 1),
+        "pads": _pads(a.get(4, "padding"), len(sides)),
+        "dilations": _per_side(a.get(dilation, "dilation"), len(sides), 1),
     }
 
 
-def _sides(value: Any, count: int) -> Any:
+def _per_side(value: object, count: int, default: int | None = None) -> object:
     """One number per side, where one number stands for all."""
+    value = default if value is None else value
     return [value] * count if isinstance(value, int) else list(value) if isinstance(value, list | tuple) else value
 
 
-def _pads(value: Any, count: int) -> Any:
+def _pads(value: object, count: int) -> object:
     """Before and behind all sides, or the rule by which torch finds them."""
-    sides = _sides(value, count)
+    sides = _per_side(value, count, 0)
     return sides * 2 if isinstance(sides, list) else sides
 
 
 def _pool(kind: str, sides: int) -> Writer:
-    def write(a: Arguments, result: Any) -> Written:
+    def write(a: Arguments, result: object) -> CallAsOperator:
         size = a.get(1, "kernel_size")
         hints = {
-            "kernel_shape": _sides(size, sides),
-            "strides": _sides(a.get(2, "stride") or size, sides),
-            "pads": _pads(a.get(3, "padding", default=0), sides),
+            "kernel_shape": _per_side(size, sides),
+            "strides": _per_side(a.get(2, "stride") or size, sides),
+            "pads": _pads(a.get(3, "padding"), sides),
         }
-        return Written(kind, a.tensors, hints=hints)
+        return CallAsOperator(kind, a.tensors, hints=hints)
 
     return write
 
 
-def _weighted(a: Arguments) -> list[Operand]:
-    return [a.get(0, "input"), a.get(1, "weight"), a.get(2, "bias")]
+def _weight_operands(a: Arguments) -> list[Operand]:
+    return [a.operand(0, "input"), a.operand(1, "weight"), a.operand(2, "bias")]
 
 
-def _linear(a: Arguments, result: Any) -> Written:
-    return Written("Gemm", _weighted(a), {"transB": 1})
+def _linear(a: Arguments, result: object) -> CallAsOperator:
+    return CallAsOperator("Gemm", _weight_operands(a), {"transB": 1})
 
 
-def _addmm(a: Arguments, result: Any) -> Written:
-    return Written("Gemm", [a.get(1, "mat1"), a.get(2, "mat2"), a.get(0, "input")])
+def _addmm(a: Arguments, result: object) -> CallAsOperator:
+    return CallAsOperator("Gemm", [a.operand(1, "mat1"), a.operand(2, "mat2"), a.operand(0, "input")])
 
 
-def _batch_norm(a: Arguments, result: Any) -> Written:
+def _batch_norm(a: Arguments, result: object) -> CallAsOperator:
     inputs = [
-        a.get(0, "input"),
-        a.get(3, "weight"),
-        a.get(4, "bias"),
-        a.get(1, "running_mean"),
-        a.get(2, "running_var"),
+        a.operand(0, "input"),
+        a.operand(3, "weight"),
+        a.operand(4, "bias"),
+        a.operand(1, "running_mean"),
+        a.operand(2, "running_var"),
     ]
-    return Written("BatchNormalization", inputs, {"epsilon": float(a.get(7, "eps", default=1e-5))})
+    return CallAsOperator("BatchNormalization", inputs, {"epsilon": a.number(7, "eps", default=1e-5)})
 
 
-def _native_batch_norm(a: Arguments, result: Any) -> Written:
+def _native_batch_norm(a: Arguments, result: object) -> CallAsOperator:
     names = ("input", "weight", "bias", "running_mean", "running_var")
-    inputs = [a.get(place, name) for place, name in enumerate(names)]
+    inputs = [a.operand(place, name) for place, name in enumerate(names)]
     numbers = [value for place in (5, 6, 7) if isinstance(value := a.get(place), float)]
-    return Written("BatchNormalization", inputs, {"epsilon": numbers[-1] if numbers else 1e-5})
+    return CallAsOperator("BatchNormalization", inputs, {"epsilon": numbers[-1] if numbers else 1e-5})
 
 
 def _normalization(kind: str, weight: int, bias: int, epsilon: int) -> Writer:
-    def write(a: Arguments, result: Any) -> Written:
+    def write(a: Arguments, result: object) -> CallAsOperator:
         small = a.get(epsilon, "eps")
-        inputs = [a.get(0, "input"), a.get(weight, "weight"), a.get(bias, "bias")]
-        return Written(kind, inputs, hints={"epsilon": small} if isinstance(small, float) else {})
+        inputs = [a.operand(0, "input"), a.operand(weight, "weight"), a.operand(bias, "bias")]
+        return CallAsOperator(kind, inputs, hints={"epsilon": small} if isinstance(small, float) else {})
 
     return write
 
 
-def _embedding(a: Arguments, result: Any) -> Written:
-    first, second = a.get(0, "input", "weight"), a.get(1, "weight", "indices")
-    return Written("Gather", [first, second] if first.is_floating_point() else [second, first])
+def _embedding(a: Arguments, result: object) -> CallAsOperator:
+    first, second = a.tensor(0, "input", "weight"), a.tensor(1, "weight", "indices")
+    return CallAsOperator("Gather", [first, second] if first.is_floating_point() else [second, first])
 
 
 def _clip(low: int | float | None = None, high: float | None = None) -> Writer:
     """Ends as fixed by the function, or as its arguments."""
 
-    def write(a: Arguments, result: Any) -> Written:
+    def write(a: Arguments, result: object) -> CallAsOperator:
         ends = {
             "min": low if low is not None else a.get(1, "min", "min_val"),
             "max": high if high is not None else a.get(2, "max", "max_val"),
         }
         known = {name: float(end) for name, end in ends.items() if isinstance(end, int | float)}
-        return Written("Clip", [a.get(0, "input", "self")], known)
+        return CallAsOperator("Clip", [a.operand(0, "input", "self")], known)
 
     return write
 
 
-def _hardtanh(a: Arguments, result: Any) -> Written:
-    ends = {"min": float(a.get(1, "min_val", default=-1.0)), "max": float(a.get(2, "max_val", default=1.0))}
-    return Written("Clip", [a.get(0, "input")], ends)
+def _hardtanh(a: Arguments, result: object) -> CallAsOperator:
+    ends = {"min": a.number(1, "min_val", default=-1.0), "max": a.number(2, "max_val", default=1.0)}
+    return CallAsOperator("Clip", [a.operand(0, "input")], ends)
 
 
-def _clamp_min(a: Arguments, result: Any) -> Written:
-    low = a.get(1, "min")
-    kind = "Relu" if isinstance(low, int | float) and low == 0 else "Clip"
-    return Written(kind, [a.get(0, "input")], {} if kind == "Relu" else {"min": float(low)})
+def _clamp_min(a: Arguments, result: object) -> CallAsOperator:
+    low = a.number(1, "min", default=-math.inf)
+    return (
+        CallAsOperator("Clip", [a.operand(0, "input")], {"min": low})
+        if low
+        else CallAsOperator("Relu", [a.operand(0, "input")])
+    )
 
 
 def _adaptive_pool(kind: str) -> Writer:
-    def write(a: Arguments, result: Any) -> Written:
+    def write(a: Arguments, result: object) -> CallAsOperator:
         shape = tensors_of(result)[0].shape
         whole = "Global" if all(side == 1 for side in shape[2:]) else ""
-        return Written(f"{whole}{kind}", [a.get(0, "input")])
+        return CallAsOperator(f"{whole}{kind}", [a.operand(0, "input")])
 
     return write
 
 
 def _reduction(kind: str) -> Writer:
-    def write(a: Arguments, result: Any) -> Written:
-        source, dim = a.get(0, "input", "self"), a.get(1, "dim", "axis")
-        axes = list(range(source.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
-        return Written(kind, [source], {"axes": axes, "keepdims": int(bool(a.get(2, "keepdim", default=False)))})
+    def write(a: Arguments, result: object) -> CallAsOperator:
+        source, axes = a.tensor(0, "input", "self"), a.integers(1, "dim", "axis")
+        axes = list(range(source.dim())) if axes is None else axes
+        return CallAsOperator(kind, [source], {"axes": axes, "keepdims": int(bool(a.get(2, "keepdim")))})
 
     return write
 
 
 def _softmax(kind: str) -> Writer:
-    return lambda a, result: Written(kind, [a.get(0, "input", "self")], {"axis": int(a.get(1, "dim", default=-1))})
+    return lambda a, result: CallAsOperator(
+        kind, [a.operand(0, "input", "self")], {"axis": a.integer(1, "dim", default=-1)}
+    )
 
 
-def _concat(a: Arguments, result: Any) -> Written:
-    axis = a.get(1, "dim", "axis", default=0)
-    return Written("Concat", tensors_of(a.get(0, "tensors")), {"axis": int(axis) if isinstance(axis, int) else 0})
+def _concat(a: Arguments, result: object) -> CallAsOperator:
+    return CallAsOperator("Concat", tensors_of(a.get(0, "tensors")), {"axis": a.integer(1, "dim", "axis")})
 
 
-def _permute(a: Arguments, result: Any) -> Written:
-    rank = result.dim()
-    return Written("Transpose", [a.get(0, "input")], {"perm": [axis % rank for axis in a.rest(1, "dims")]})
+def _permute(a: Arguments, result: object) -> CallAsOperator:
+    rank = tensors_of(result)[0].dim()
+    return CallAsOperator("Transpose", [a.operand(0, "input")], {"perm": [axis % rank for axis in a.rest(1, "dims")]})
 
 
-def _transpose(a: Arguments, result: Any) -> Written:
-    source, order = a.get(0, "input"), list(range(result.dim()))
-    first, second = (a.get(1, "dim0", "axis0"), a.get(2, "dim1", "axis1"))
+def _transpose(a: Arguments, result: object) -> CallAsOperator:
+    source, order = a.operand(0, "input"), list(range(tensors_of(result)[0].dim()))
+    first, second = a.integer(1, "dim0", "axis0"), a.integer(2, "dim1", "axis1")
     order[first], order[second] = order[second], order[first]
-    return Written("Transpose", [source], {"perm": order})
+    return CallAsOperator("Transpose", [source], {"perm": order})
 
 
-def _last_two(a: Arguments, result: Any) -> Written:
-    order = list(range(result.dim()))
+def _last_two(a: Arguments, result: object) -> CallAsOperator:
+    order = list(range(tensors_of(result)[0].dim()))
     order[-2:] = order[-2:][::-1]
-    return Written("Transpose", [a.get(0, "input")], {"perm": order})
+    return CallAsOperator("Transpose", [a.operand(0, "input")], {"perm": order})
 
 
-def _attention(a: Arguments, result: Any) -> Written:
-    return Written("Attention", [a.get(0, "query"), a.get(1, "key"), a.get(2, "value"), a.get(3, "attn_mask")])
+def _attention(a: Arguments, result: object) -> CallAsOperator:
+    return CallAsOperator(
+        "Attention", [a.operand(0, "query"), a.operand(1, "key"), a.operand(2, "value"), a.operand(3, "attn_mask")]
+    )
 
 
 _TYPES = {

@@ -1,18 +1,21 @@
-"""What torch calls tell of quantizers: fake quantization, conversion to codes and back, and quantized tensors."""
+"""Quantizers among torch calls: fake quantization, conversion to codes and back, and quantized tensors."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from quantmedic.collectors.from_torch.calls import Kwargs, tensors_of
 from quantmedic.collectors.from_torch.operators import Arguments, plain_name
 from quantmedic.collectors.pair.quantizer import Quantizer
 
 Kind = Literal["fake", "encode", "decode"]
+#: Scales or zero points: a tensor, or one number.
+Numbers = torch.Tensor | float
 _DTYPE_BITS = {torch.quint8: (8, False), torch.qint8: (8, True), torch.qint32: (32, True), torch.quint4x2: (4, False)}
 
 
@@ -25,23 +28,24 @@ class Quantized:
     quantizer: Quantizer | None
 
 
-def quantized(name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Quantized | None:
+def quantization_of(name: str, args: Sequence[object], kwargs: Kwargs, result: object) -> Quantized | None:
     """What a call does to a tensor if it is one of a quantizer; None for all others."""
     plain, _ = plain_name(name)
     a = Arguments(args, kwargs)
     if plain == "fake_quantize_per_tensor_affine":
-        grid = grid_of(a.get(1, "scale"), a.get(2, "zero_point"), a.get(3, "quant_min"), a.get(4, "quant_max"))
-        return Quantized("fake", a.get(0, "input"), grid)
+        ends = a.integer(3, "quant_min"), a.integer(4, "quant_max")
+        grid = grid_of(a.numbers(1, "scale"), a.numbers(2, "zero_point"), *ends)
+        return Quantized("fake", a.tensor(0, "input"), grid)
     if plain == "fake_quantize_per_channel_affine":
-        ends = a.get(4, "quant_min"), a.get(5, "quant_max")
-        grid = grid_of(a.get(1, "scale"), a.get(2, "zero_point"), *ends, axis=a.get(3, "axis"))
-        return Quantized("fake", a.get(0, "input"), grid)
+        ends = a.integer(4, "quant_min"), a.integer(5, "quant_max")
+        grid = grid_of(a.numbers(1, "scale"), a.numbers(2, "zero_point"), *ends, axis=a.integer(3, "axis"))
+        return Quantized("fake", a.tensor(0, "input"), grid)
     if plain in ("fused_moving_avg_obs_fake_quant", "_fused_moving_avg_obs_fq_helper"):
-        return _fused(a)
+        return _fake_quantization(a)
     if plain in ("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"):
-        return _encoded(name, plain, a, result)
+        return _encoding(name, plain, a, result)
     if plain in ("dequantize_per_tensor", "dequantize_per_channel"):
-        return Quantized("decode", a.get(0, "input"), _decomposed(plain, a))
+        return Quantized("decode", a.tensor(0, "input"), _decomposed_grid(plain, a))
     if plain == "dequantize":
         source = a.get(0, "input")
         return Quantized("decode", source, of_tensor(source)) if isinstance(source, torch.Tensor) else None
@@ -50,50 +54,58 @@ def quantized(name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Qu
     return None
 
 
-def _fused(a: Arguments) -> Quantized:
-    source, is_on = a.get(0, "x", "input"), a.get(2, "fake_quant_on")
+def _fake_quantization(a: Arguments) -> Quantized:
+    source, is_on = a.tensor(0, "x", "input"), a.tensor(2, "fake_quant_on")
     if not bool(is_on.any()):
         return Quantized("fake", source, None)
-    axis = a.get(10, "ch_axis") if a.get(11, "per_row_fake_quant") else None
-    ends = a.get(8, "quant_min"), a.get(9, "quant_max")
-    return Quantized("fake", source, grid_of(a.get(5, "scale"), a.get(6, "zero_point"), *ends, axis=axis))
+    axis = a.integer(10, "ch_axis") if a.get(11, "per_row_fake_quant") else None
+    ends = a.integer(8, "quant_min"), a.integer(9, "quant_max")
+    return Quantized("fake", source, grid_of(a.numbers(5, "scale"), a.numbers(6, "zero_point"), *ends, axis=axis))
 
 
-def _encoded(name: str, plain: str, a: Arguments, result: Any) -> Quantized:
+def _encoding(name: str, plain: str, a: Arguments, result: object) -> Quantized:
     if name.startswith("quantized_decomposed"):
-        return Quantized("encode", a.get(0, "input"), _decomposed(plain, a))
+        return Quantized("encode", a.tensor(0, "input"), _decomposed_grid(plain, a))
     if plain == "quantize_per_tensor_dynamic":
-        return Quantized("encode", a.get(0, "input"), Quantizer.at_run_time())
-    return Quantized("encode", a.get(0, "input"), of_tensor(tensors_of(result)[0]))
+        return Quantized("encode", a.tensor(0, "input"), Quantizer.at_run_time())
+    return Quantized("encode", a.tensor(0, "input"), of_tensor(tensors_of(result)[0]))
 
 
-def _decomposed(plain: str, a: Arguments) -> Quantizer | None:
+def _decomposed_grid(plain: str, a: Arguments) -> Quantizer | None:
     """Scale, zero point, (axis,) lowest and highest code, as quantized_decomposed orders them."""
     if plain.endswith("per_channel"):
-        ends = a.get(4, "quant_min"), a.get(5, "quant_max")
-        return grid_of(a.get(1, "scales"), a.get(2, "zero_points"), *ends, axis=a.get(3, "axis"))
-    ends = a.get(3, "quant_min"), a.get(4, "quant_max")
-    return grid_of(a.get(1, "scale"), a.get(2, "zero_point"), *ends)
+        ends = a.integer(4, "quant_min"), a.integer(5, "quant_max")
+        return grid_of(a.numbers(1, "scales"), a.numbers(2, "zero_points"), *ends, axis=a.integer(3, "axis"))
+    ends = a.integer(3, "quant_min"), a.integer(4, "quant_max")
+    return grid_of(a.numbers(1, "scale"), a.numbers(2, "zero_point"), *ends)
 
 
 def _affine(plain: str, a: Arguments) -> Quantized | None:
     """torchao's affine primitives: (input, block_size, scale, zero_point, dtype, lowest and highest code)."""
-    source, block, scale = a.get(0, "input"), a.get(1, "block_size"), a.get(2, "scale")
+    source, block, scale = a.tensor(0, "input"), a.integers(1, "block_size") or [], a.get(2, "scale")
     if not isinstance(scale, torch.Tensor) or scale.dim() > source.dim():
         return None
     place = 5 if plain == "dequantize_affine" else 4
     kind: Kind = "decode" if plain == "dequantize_affine" else "encode"
-    dtype = a.get(place, "input_dtype", "output_dtype")
-    low, high = a.get(place + 1, "quant_min"), a.get(place + 2, "quant_max")
-    if low is None or high is None:
-        info = torch.iinfo(dtype) if isinstance(dtype, torch.dtype) and not dtype.is_floating_point else None
-        low, high = (info.min, info.max) if info is not None else (None, None)
-    if low is None or high is None:
+    ends, zero = _ends_of_codes(a, place), a.get(3, "zero_point")
+    if ends is None:
         return Quantized(kind, source, None)
-    return Quantized(kind, source, blocked(scale, a.get(3, "zero_point"), low, high, source.shape, list(block)))
+    zero = zero if isinstance(zero, torch.Tensor) else None
+    return Quantized(kind, source, block_grid(scale, zero, *ends, source.shape, block))
 
 
-def blocked(
+def _ends_of_codes(a: Arguments, place: int) -> tuple[int, int] | None:
+    """Lowest and highest code: as stated behind the type at a place, else those of the type; None for floats."""
+    if a.get(place + 1, "quant_min") is not None and a.get(place + 2, "quant_max") is not None:
+        return a.integer(place + 1, "quant_min"), a.integer(place + 2, "quant_max")
+    dtype = a.get(place, "input_dtype", "output_dtype")
+    if not isinstance(dtype, torch.dtype) or dtype.is_floating_point:
+        return None
+    info = torch.iinfo(dtype)
+    return info.min, info.max
+
+
+def block_grid(
     scale: torch.Tensor, zero: torch.Tensor | None, low: int, high: int, shape: Sequence[int], block: Sequence[int]
 ) -> Quantizer | None:
     """The grid of a tensor cut into equal blocks that share a scale; None for blocks along more than one axis."""
@@ -126,10 +138,9 @@ def of_tensor(tensor: torch.Tensor) -> Quantizer | None:
     return grid_of(*ends, low, high, axis=tensor.q_per_channel_axis())
 
 
-def grid_of(scale: Any, zero: Any, low: Any, high: Any, *, axis: int | None = None) -> Quantizer | None:
+def grid_of(scale: Numbers, zero: Numbers, low: int, high: int, *, axis: int | None = None) -> Quantizer | None:
     """A grid by its lowest and highest code; None where the codes are no whole numbers of bits."""
-    scales, zeros = (_numbers(value) for value in (scale, zero))
-    low, high = int(low), int(high)
+    scales, zeros = (_to_float64(value) for value in (scale, zero))
     signed = low < 0
     bits = round(math.log2(high - low + 1)) if high > low else 1
     if signed and high == -low:  # the restricted range, such as ±127
@@ -138,12 +149,12 @@ def grid_of(scale: Any, zero: Any, low: Any, high: Any, *, axis: int | None = No
         return None
     if scales.size == 1:
         axis, scales = None, scales.reshape(())
-    zeros = np.rint(zeros).astype(np.int64)
-    zeros = zeros.reshape(()) if zeros.size == 1 and scales.ndim == 0 else np.broadcast_to(zeros, scales.shape)
-    return Quantizer(scales.astype(np.float32), zeros, bits, signed, axis)
+    points = np.rint(zeros).astype(np.int64)
+    points = points.reshape(()) if points.size == 1 and scales.ndim == 0 else np.broadcast_to(points, scales.shape)
+    return Quantizer(scales.astype(np.float32), points, bits, signed, axis)
 
 
-def _numbers(value: Any) -> Any:
+def _to_float64(value: Numbers) -> NDArray[np.float64]:
     if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", torch.float64).numpy()
+        return np.asarray(value.detach().to("cpu", torch.float64).numpy())
     return np.asarray(value, np.float64)

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.module import to_array
 from quantmedic.collectors.from_torch.torch_pair import TorchPair
-from quantmedic.collectors.from_torch.trace import TorchGraph
 from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, along_channels, constant, on_grid
+from quantmedic.collectors.from_torch.graph import Place
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
-from quantmedic.collectors.from_torch.trace import Place
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of

@@ -14,9 +14,9 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_torch.calls import Interception, tensors_of
 from quantmedic.collectors.from_torch.capture import ONE_KIND
+from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
 from quantmedic.collectors.from_torch.module import as_deployed, run_error, to_array
-from quantmedic.collectors.from_torch.trace import TorchGraph
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.collectors.pair.graph import Operator

@@ -1,152 +1,41 @@
 """The calls of a module's first batch, written down as a graph: operators, constants, and where codes can be read."""
 
-import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from quantmedic.collectors.from_torch.calls import Interception, Kwargs, tensors_of
+from quantmedic.collectors.from_torch.calls import tensors_of
+from quantmedic.collectors.from_torch.graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.module import is_watching, to_array
-from quantmedic.collectors.from_torch.operators import Operand, Written, is_alias, plain_name, written
-from quantmedic.collectors.from_torch.quantizers import Kind, Quantized, blocked, grid_of, of_tensor, quantized
-from quantmedic.collectors.pair.constants import Constant
-from quantmedic.collectors.pair.graph import (
-    Attribute,
-    Attributes,
-    Graph,
-    Node,
-    Operator,
-    Shape,
-    Tap,
-    TensorSpec,
-    consumers_of,
+from quantmedic.collectors.from_torch.operators import CallAsOperator, Operand, operator_of_call, plain_name
+from quantmedic.collectors.from_torch.quantizers import Quantized, of_tensor
+from quantmedic.collectors.from_torch.recorder import Call
+from quantmedic.collectors.from_torch.stored_grids import (
+    activation_grid,
+    encode_in_bytes,
+    moved_grid,
+    quantizes_activation,
+    stored_grid,
+    unpacked_weights,
 )
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.graph import Attribute, Attributes, Node, Operator, Shape, Tap, TensorSpec, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.errors import ModelError
 
-#: Wrappers whose inner layer goes by their own name.
-_WRAPPERS = frozenset({"PytorchQuantizationWrapper"})
 #: What Sony MCT adds to a layer's name for the module that quantizes its result.
 _HOLDER = "_activation_holder_quantizer"
 #: Classes of quantization-aware training that scale weights by the gain of the normalization behind them.
 _TRAINED_WITH_NORMALIZATION = ("ConvBn", "LinearBn")
-_BITS_IN_NAME = re.compile(r"int(\d+)$")
 #: Operators with weights and a bias, which integer kernels get as one object.
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a call has or makes a tensor: its number, and the place among its tensor arguments or results."""
-
-    call: int
-    place: int
-
-
-@dataclass
-class TorchGraph(Graph):
-    """A graph whose tensors can be found again in every run of the module.
-
-    Attributes:
-        calls: Names of the calls in their order.
-        written: Where each tensor that is no input or constant is made, coded copies included.
-        read: Where each operator reads its inputs: for operator index and tensor name, the places.
-        quantizing: The call that makes each rounded or coded copy of a tensor, and how, by the copy's name.
-        rewritten: Tensors whose memory is written to after they were made.
-        shapes: Shape of every tensor; None for the axis of the samples.
-        half: Tensors in float16.
-        integer: Tensors that an integer kernel writes.
-        returned: Number of tensors that the module returns.
-        positions: Which of them are the outputs; constants are none.
-    """
-
-    calls: list[str] = field(default_factory=list)
-    written: dict[str, Place] = field(default_factory=dict)
-    read: dict[int, dict[str, list[Place]]] = field(default_factory=dict)
-    quantizing: dict[str, tuple[int, Kind]] = field(default_factory=dict)
-    rewritten: set[str] = field(default_factory=set)
-    shapes: dict[str, tuple[int | None, ...]] = field(default_factory=dict)
-    half: set[str] = field(default_factory=set)
-    integer: set[str] = field(default_factory=set)
-    returned: int = 0
-    positions: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Call:
-    name: str
-    args: Sequence[Any]
-    kwargs: Kwargs
-    result: Any
-    path: str
-    versions: tuple[int | None, ...]
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        return [*tensors_of(self.args), *tensors_of(self.kwargs)]
-
-    @property
-    def results(self) -> list[torch.Tensor]:
-        """Tensors that the call makes; of one that writes into its argument, that argument."""
-        found = list(tensors_of(self.result))
-        return found or self.inputs[:1]
-
-    @cached_property
-    def is_alias(self) -> bool:
-        """It hands on what it was given."""
-        return is_alias(self.name, self.args, self.result)
-
-    @cached_property
-    def quantized(self) -> Quantized | None:
-        """What it does to a tensor if it is a quantizer's."""
-        return quantized(self.name, self.args, self.kwargs, self.result)
-
-
-class Recorder(Interception):
-    """Keeps all calls of one run, with the module in whose ``forward`` each was made."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__()
-        self.calls: list[_Call] = []
-        self._paths = _paths(module)
-
-    def after(self, number: int, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> Any:
-        call = _Call(name, args, kwargs, result, self._path(), ())
-        versions = tuple(None if tensor.is_inference() else tensor._version for tensor in call.results)
-        self.calls.append(replace(call, versions=versions))
-        return result
-
-    def _path(self) -> str:
-        """Name of the innermost module of which a method runs, as the Python frames tell."""
-        frame = sys._getframe(2)
-        while frame is not None:
-            names = frame.f_code.co_varnames
-            own = frame.f_locals.get(names[0]) if names and frame.f_code.co_argcount else None
-            if isinstance(own, torch.nn.Module) and id(own) in self._paths:
-                return self._paths[id(own)]
-            frame = frame.f_back  # type: ignore[assignment]
-        return ""
-
-
-def _paths(module: torch.nn.Module) -> dict[int, str]:
-    """Name of every module by its identity; the layer within a wrapper goes by the wrapper's name."""
-    known = dict(module.named_modules())
-    found: dict[int, str] = {}
-    for path, part in known.items():
-        parent, _, last = path.rpartition(".")
-        wrapped = last == "layer" and type(known.get(parent)).__name__ in _WRAPPERS
-        found.setdefault(id(part), parent if wrapped else path)
-    return found
-
-
 def graph_of(
-    module: torch.nn.Module, calls: Sequence[_Call], inputs: Mapping[str, torch.Tensor], result: Any, what: str
+    module: torch.nn.Module, calls: Sequence[Call], inputs: Mapping[str, torch.Tensor], result: object, what: str
 ) -> TorchGraph:
     """The graph of the calls of one run.
 
@@ -164,7 +53,7 @@ def graph_of(
 
 
 class _Writer:
-    def __init__(self, module: torch.nn.Module, calls: Sequence[_Call], what: str) -> None:
+    def __init__(self, module: torch.nn.Module, calls: Sequence[Call], what: str) -> None:
         self._module, self._calls, self._what = module, calls, what
         self.graph = TorchGraph(Path(f"{what} {type(module).__name__}"))
         self.graph.calls = [call.name for call in calls]
@@ -178,7 +67,7 @@ class _Writer:
         self._held = dict(_held_names(calls))
         self._reads: dict[int, dict[str, list[Place]]] = {}
 
-    def write(self, inputs: Mapping[str, torch.Tensor], result: Any) -> TorchGraph:
+    def write(self, inputs: Mapping[str, torch.Tensor], result: object) -> TorchGraph:
         graph = self.graph
         self._samples = next(iter(inputs.values())).shape[0]
         for name, tensor in inputs.items():
@@ -186,7 +75,7 @@ class _Writer:
             graph.shapes[name] = self._shape(tensor)
         graph.input_specs = [_spec(name, tensor) for name, tensor in inputs.items()]
         self._taken |= dict.fromkeys(inputs, 0)
-        for name, tensor in _stored(self._module):
+        for name, tensor in _parameters_and_buffers(self._module):
             if id(tensor) not in self._names:
                 self._add_constant(name, tensor)
         for number, call in enumerate(self._calls):
@@ -218,19 +107,19 @@ class _Writer:
                 graph.positions.append(position)
                 graph.output_specs.append(_spec(name, tensor))
 
-    def _add(self, number: int, call: _Call) -> None:
-        sources = [self._named(tensor) for tensor in call.inputs]
+    def _add(self, number: int, call: Call) -> None:
+        sources = [self._name_of(tensor) for tensor in call.inputs]
         if call.is_alias and sources:
             for tensor in call.results:
                 self._names[id(tensor)] = sources[0]
-        elif call.quantized is not None:
-            self._add_quantizer(number, call, call.quantized)
+        elif call.quantization is not None:
+            self._add_quantizer(number, call, call.quantization)
         elif all(name in self._constants for name in sources):
             self._add_folded(call, sources)
         else:
             self._add_operator(number, call)
 
-    def _named(self, tensor: torch.Tensor) -> str:
+    def _name_of(self, tensor: torch.Tensor) -> str:
         """Name of a tensor; one that nothing is known of is a constant."""
         if id(tensor) not in self._names:
             self._add_constant("constant", tensor)
@@ -242,18 +131,18 @@ class _Writer:
         self._constants[name] = tensor
         return name
 
-    def _add_folded(self, call: _Call, sources: Sequence[str]) -> None:
+    def _add_folded(self, call: Call, sources: Sequence[str]) -> None:
         """What is computed from constants alone is one; it goes by the first of them."""
         base = sources[0] if sources else call.path or "constant"
         for tensor in call.results:
             name = self._add_constant(base, tensor)
             known = self._grids.get(sources[0]) if sources else None
-            moved = _moved_grid(known[0], call) if known is not None else None
+            moved = moved_grid(known[0], call) if known is not None else None
             if moved is not None:
                 self._grids[name] = (moved, None)
 
-    def _add_quantizer(self, number: int, call: _Call, found: Quantized) -> None:
-        graph, source = self.graph, self._named(found.source)
+    def _add_quantizer(self, number: int, call: Call, found: Quantized) -> None:
+        graph, source = self.graph, self._name_of(found.source)
         target = call.results[0]
         graph.qdq_nodes += found.quantizer is not None
         if source in self._constants:
@@ -265,7 +154,7 @@ class _Writer:
         name = self._unique(f"{graph.root(source)}.{found.kind}d")
         self._names[id(target)] = name
         graph.roots[name] = source
-        self._written(name, Place(number, 0), target)
+        self._note_result(name, Place(number, 0), target)
         graph.quantizing[name] = (number, found.kind)
         if found.kind == "decode":
             graph.decoded.setdefault(source, name)
@@ -279,9 +168,9 @@ class _Writer:
         tap = Tap("" if found.quantizer.dynamic else name, found.quantizer, decoded=found.kind == "fake")
         graph.quantizers.setdefault(graph.root(source), []).append(tap)
 
-    def _add_operator(self, number: int, call: _Call) -> None:
-        found = written(call.name, call.args, call.kwargs, call.result)
-        packed = _unpacked(call) if "::" in call.name else None
+    def _add_operator(self, number: int, call: Call) -> None:
+        found = operator_of_call(call.name, call.args, call.kwargs, call.result)
+        packed = unpacked_weights(call) if "::" in call.name else None
         name = self._unique(self._operator_name(call))
         operands = [*found.inputs[:1], *packed] if packed is not None and found.op_type in _WEIGHTED else found.inputs
         inputs = [self._operand(operand, f"{name}.operand") for operand in operands]
@@ -293,27 +182,27 @@ class _Writer:
         op = self._append(name, found, [n for n in inputs if n], [before] if before else outputs)
         self._reads[id(op)] = self._places(number, call, [n for n in inputs if n])
         if found.fused and before:
-            fused = self._append(f"{name}.{found.fused}", Written(found.fused, ()), [before], outputs[:1])
+            fused = self._append(f"{name}.{found.fused}", CallAsOperator(found.fused, ()), [before], outputs[:1])
             self._reads[id(fused)] = {}
         self._add_activation_grid(call, op)
         for k, (output, tensor) in enumerate(zip(outputs, results, strict=True)):
             self._names[id(tensor)] = output
-            self._written(output, Place(number, k), tensor)
+            self._note_result(output, Place(number, k), tensor)
             if tensor.is_quantized:
                 self.graph.integer_nodes += 1
                 self.graph.write_codes(output, of_tensor(tensor))
                 self.graph.integer.update((output, *op.outputs))
 
-    def _add_activation_grid(self, call: _Call, op: Operator) -> None:
+    def _add_activation_grid(self, call: Call, op: Operator) -> None:
         """Where a kernel quantizes its input by itself, that input has a quantizer, and a copy that nobody sees."""
         if not op.inputs or op.inputs[0] in self._constants:
             return
         graph, root = self.graph, op.inputs[0]
-        if call.name.endswith("_dynamic") or any(_is_dynamic(tensor) for tensor in call.inputs):
+        if call.name.endswith("_dynamic") or any(quantizes_activation(tensor) for tensor in call.inputs):
             graph.dynamic_nodes += 1
             graph.quantizers.setdefault(root, []).append(Tap("", Quantizer.at_run_time()))
             return
-        grid = next((found for tensor in call.inputs if (found := _activation_grid(tensor)) is not None), None)
+        grid = next((found for tensor in call.inputs if (found := activation_grid(tensor)) is not None), None)
         if grid is None:
             return
         graph.qdq_nodes += 1
@@ -322,7 +211,7 @@ class _Writer:
         graph.quantizers.setdefault(root, []).append(Tap(root, grid, decoded=True))
         op.node.inputs[0] = copy
 
-    def _append(self, name: str, found: Written, inputs: list[str], outputs: list[str]) -> Operator:
+    def _append(self, name: str, found: CallAsOperator, inputs: list[str], outputs: list[str]) -> Operator:
         node = Node(found.op_type, list(inputs), list(outputs), name)
         # Coded copies stand for their tensors, as in any graph; the node keeps the names of the copies.
         roots = [self.graph.root(own) for own in inputs]
@@ -335,12 +224,12 @@ class _Writer:
         if operand is None:
             return None
         if isinstance(operand, torch.Tensor):
-            return self._named(operand)
+            return self._name_of(operand)
         if isinstance(operand, bool | int | float):
             return self._add_constant(name, torch.tensor(float(operand)))
         return None
 
-    def _places(self, number: int, call: _Call, inputs: Sequence[str]) -> dict[str, list[Place]]:
+    def _places(self, number: int, call: Call, inputs: Sequence[str]) -> dict[str, list[Place]]:
         found: dict[str, list[Place]] = {}
         for place, tensor in enumerate(call.inputs):
             name = self._names.get(id(tensor))
@@ -348,7 +237,7 @@ class _Writer:
                 found.setdefault(str(name), []).append(Place(number, place))
         return found
 
-    def _written(self, name: str, place: Place, tensor: torch.Tensor) -> None:
+    def _note_result(self, name: str, place: Place, tensor: torch.Tensor) -> None:
         self.graph.written[name] = place
         self.graph.shapes[name] = self._shape(tensor)
         if tensor.dtype == torch.float16:
@@ -361,7 +250,7 @@ class _Writer:
         shape = tuple(tensor.shape)
         return (None, *shape[1:]) if shape[:1] == (self._samples,) else shape
 
-    def _operator_name(self, call: _Call) -> str:
+    def _operator_name(self, call: Call) -> str:
         """The module's name if this is all that it does, else its name and the function's."""
         if call.path and self._single.get(call.path):
             return call.path
@@ -427,7 +316,7 @@ class _Writer:
         tensor = self._constants[name]
         quantizer, codes = self._grids.get(name, (None, None))
         if quantizer is None:
-            quantizer, codes = _stored_grid(tensor)
+            quantizer, codes = stored_grid(tensor)
         if quantizer is not None:
             self.graph.qdq_nodes += 1
         if tensor.is_quantized:
@@ -437,7 +326,7 @@ class _Writer:
             return Constant(name, None, integers=np.asarray(to_array(tensor), np.int64) if integers else None)
         values = np.asarray(to_array(tensor), np.float32)
         if quantizer is not None and codes is None and not quantizer.dynamic:
-            return Constant(name, values, quantizer, _encoded(values, quantizer))
+            return Constant(name, values, quantizer, encode_in_bytes(values, quantizer))
         return Constant(name, values, quantizer, to_array(codes) if codes is not None else None)
 
 
@@ -457,7 +346,7 @@ def _chain(op: Operator, readers: Mapping[str, Sequence[Operator]], path: str) -
     return found
 
 
-def _folded_bias(chain: Sequence[Operator], constants: Mapping[str, Constant]) -> Any:
+def _folded_bias(chain: Sequence[Operator], constants: Mapping[str, Constant]) -> NDArray[np.float32] | None:
     """What Div, Add and BatchNormalization of such a layer add to its product; None for other chains."""
     kinds = [op.op_type for op in chain]
     if kinds not in (["Div", "BatchNormalization"], ["Div", "Add", "BatchNormalization"]):
@@ -471,89 +360,29 @@ def _folded_bias(chain: Sequence[Operator], constants: Mapping[str, Constant]) -
     return np.asarray((bias.ravel() - mean) * gain + shift, np.float32)
 
 
-def _single_calls(calls: Sequence[_Call], module: torch.nn.Module) -> dict[str, bool]:
+def _single_calls(calls: Sequence[Call], module: torch.nn.Module) -> dict[str, bool]:
     """Modules of which every run makes one call that is an operator, and whose parts make none."""
     watching = {path for path, part in module.named_modules() if is_watching(part)}
     found: dict[str, dict[str, None]] = {}
     for call in calls:
         if call.is_alias or call.path in watching:
             continue
-        if call.quantized is None:
+        if call.quantization is None:
             found.setdefault(call.path, {})[call.name] = None
     whole = {path[:cut] for path in found for cut in range(len(path)) if path[cut] == "."}
     return {path: len(names) == 1 and path not in whole for path, names in found.items()}
 
 
-def _held_names(calls: Sequence[_Call]) -> Iterator[tuple[int, str]]:
+def _held_names(calls: Sequence[Call]) -> Iterator[tuple[int, str]]:
     """Identity of each tensor that a holder quantizes, and the name of the layer that the holder is named after."""
     for call in calls:
-        if call.path.endswith(_HOLDER) and call.quantized is not None:
-            yield id(call.quantized.source), call.path.removesuffix(_HOLDER)
+        if call.path.endswith(_HOLDER) and call.quantization is not None:
+            yield id(call.quantization.source), call.path.removesuffix(_HOLDER)
 
 
-def _stored(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _parameters_and_buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_parameters(remove_duplicate=True)
     yield from module.named_buffers(remove_duplicate=True)
-
-
-def _unpacked(call: _Call) -> list[Operand] | None:
-    """Weights and bias of an integer kernel, which gets them as one object."""
-    for argument in call.args:
-        unpack = getattr(argument, "unpack", None) if not isinstance(argument, torch.Tensor) else None
-        if unpack is None:
-            continue
-        weight, bias = unpack()[:2]
-        return [weight, bias]
-    return None
-
-
-def _stored_grid(tensor: torch.Tensor) -> tuple[Quantizer | None, torch.Tensor | None]:
-    """Grid and codes of a tensor that carries them: quantized, or of a class that holds codes and scales."""
-    if tensor.is_quantized:
-        return of_tensor(tensor), tensor
-    codes, scale = (getattr(tensor, name, None) for name in ("qdata", "scale"))
-    block = getattr(tensor, "block_size", None)
-    if not isinstance(codes, torch.Tensor) or not isinstance(scale, torch.Tensor) or block is None:
-        return None, None
-    if codes.dtype not in (torch.int8, torch.uint8) or codes.shape != tensor.shape:
-        return None, None
-    # Codes of few bits lie in bytes.
-    few = _BITS_IN_NAME.search(str(getattr(tensor, "target_dtype", codes.dtype)))
-    bits = int(few[1]) if few is not None else 8
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if codes.dtype == torch.int8 else (0, 2**bits - 1)
-    zero = getattr(tensor, "zero_point", None)
-    return blocked(scale, zero, low, high, tensor.shape, list(block)), codes
-
-
-def _is_dynamic(tensor: torch.Tensor) -> bool:
-    """Weights whose kernel quantizes the activation on the way, on a grid that it computes itself."""
-    asked = any(getattr(tensor, name, None) is not None for name in ("act_quant_kwargs", "activation_quantization"))
-    return asked and getattr(tensor, "act_quant_scale", None) is None
-
-
-def _activation_grid(tensor: torch.Tensor) -> Quantizer | None:
-    """The grid that weights prescribe for the activation; None where there is none, or more than one step."""
-    scale = getattr(tensor, "act_quant_scale", None)
-    if not isinstance(scale, torch.Tensor) or scale.numel() != 1:
-        return None
-    zero = getattr(tensor, "act_quant_zero_point", None)
-    return grid_of(scale, torch.zeros(1) if zero is None else zero, -128, 127)
-
-
-def _moved_grid(quantizer: Quantizer | None, call: _Call) -> Quantizer | None:
-    """The grid of a constant that was turned."""
-    if quantizer is None or quantizer.axis is None:
-        return quantizer
-    found = written(call.name, call.args, call.kwargs, call.result)
-    order = found.attributes.get("perm") if found.op_type == "Transpose" else None
-    if order is None or quantizer.block_size:
-        return None
-    return replace(quantizer, axis=list(order).index(quantizer.axis % len(order)))
-
-
-def _encoded(values: Any, quantizer: Quantizer) -> Any:
-    kind = np.int8 if quantizer.signed else np.uint8
-    return quantizer.encode(values).astype(kind if quantizer.bits <= 8 else np.int32)
 
 
 def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:

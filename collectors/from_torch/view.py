@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_torch.capture import Capture
+from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.module import to_array
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, arrays_of
-from quantmedic.collectors.from_torch.trace import TorchGraph
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap
