@@ -9,7 +9,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def uncollected(function: Callable[P, T]) -> Callable[P, T]:
+def without_garbage_collection(function: Callable[P, T]) -> Callable[P, T]:
     """Run a function without the collector.
 
     The facts of a large network are half a million objects that live to the end: walking through them again and again
@@ -17,7 +17,7 @@ def uncollected(function: Callable[P, T]) -> Callable[P, T]:
     """
 
     @wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         enabled = gc.isenabled()
         gc.disable()
         try:
@@ -26,4 +26,4 @@ def uncollected(function: Callable[P, T]) -> Callable[P, T]:
             if enabled:
                 gc.enable()
 
-    return wrapped
+    return wrapper

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
-def escaped(char: str) -> str:
+def escape(char: str) -> str:
     """A character as the escape that Python and JSON read back."""
     code = ord(char)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
@@ -13,7 +13,7 @@ def escaped(char: str) -> str:
 
 def inert(text: str) -> str:
     """Text without any character that markup or terminals act upon."""
-    return "".join(c if c.isprintable() and c not in "<>&`" else escaped(c) for c in text)
+    return "".join(c if c.isprintable() and c not in "<>&`" else escape(c) for c in text)
 
 
 def quote(name: str) -> str:

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
-from quantmedic.engine.text import escaped
+from quantmedic.engine.text import escape
 
 NOT_MEASURED = "not measured"
 NAME_LIMIT = 120
@@ -41,7 +41,7 @@ class FactInfo:
 
 def visible(text: str, limit: int | None = None) -> str:
     """Show control, bidi and other unprintable characters as ``\\uXXXX``; shorten in the middle beyond ``limit``."""
-    shown = text if text.isprintable() else "".join(c if c.isprintable() else escaped(c) for c in text)
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else escape(c) for c in text)
     if limit is None or len(shown) <= limit:
         return shown
     head = (limit - 1) // 2

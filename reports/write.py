@@ -13,7 +13,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import FILES
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
-from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.reports.charts.geometry import Chart, svg
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.prescription import prescription_files
@@ -37,7 +37,7 @@ class Written:
     size: int
 
 
-@uncollected
+@without_garbage_collection
 def write_report(
     diagnosis: Diagnosis,
     manuals: Mapping[str, str],

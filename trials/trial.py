@@ -23,7 +23,7 @@ from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.data_repair import DataRepair

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from quantmedic.collectors.from_checkpoint.weight_fields import Floats, Values
 from quantmedic.collectors.from_checkpoint.weight_slices import F, SliceSums
 from quantmedic.collectors.pair.weight_grids import COARSE_DB, DEAD, MIN_WEIGHTS, known_sqnr_db
-from quantmedic.engine.formulas.tensors import ALIVE, error_facts
+from quantmedic.engine.formulas.error_facts import ALIVE, error_facts
 
 #: Groups under this share of the layer's root mean square are too quiet to be judged.
 QUIET = 0.01

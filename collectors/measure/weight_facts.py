@@ -25,7 +25,7 @@ from quantmedic.collectors.pair.weight_grids import (
 from quantmedic.engine.case.facts import ErrorFacts, WeightFacts
 from quantmedic.engine.case.records import WeightArrays
 from quantmedic.engine.case.statistics import SetStatistics
-from quantmedic.engine.formulas.tensors import ALIVE, error_facts
+from quantmedic.engine.formulas.error_facts import ALIVE, error_facts
 
 #: Fields of ``WeightFacts``; None where a number is not defined.
 Numbers = dict[str, float | None]

@@ -49,6 +49,8 @@ SAMPLE_DTYPE = np.dtype(
 
 #: Counts per bin, by tensor.
 Histograms = Mapping[int, NDArray[np.int64]]
+#: One row per sample, of ``SAMPLE_DTYPE``.
+SampleTable = NDArray[np.void]
 #: One value per channel: counts are int64, all else float64.
 Column = NDArray[Any]
 
@@ -123,7 +125,7 @@ class SetStatistics:
     histograms: MutableMapping[int, NDArray[np.int64]]
     bucket_min: NDArray[np.float64]
     bucket_max: NDArray[np.float64]
-    samples: NDArray[np.void]
+    samples: SampleTable
     lattice: list[NDArray[np.float32]]
     feature_count: int
     feature_sum: NDArray[np.float64]

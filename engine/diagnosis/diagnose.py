@@ -17,7 +17,7 @@ from quantmedic.engine.diagnosis.suspects import Repairs, suspects_of
 from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensor_histogram import Histogram
-from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -39,7 +39,7 @@ class Provenance:
     run: Mapping[str, object] = field(default_factory=dict)
 
 
-@uncollected
+@without_garbage_collection
 def make_diagnosis(
     base: RuleBase,
     facts: CaseFacts,

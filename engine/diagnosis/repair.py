@@ -24,17 +24,11 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.diagnosis.prediction import Prediction, heals
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.engine.formulas.derive import assemble
+from quantmedic.engine.formulas.distributions import NO_CLIPPING
+from quantmedic.engine.formulas.error_facts import NO_ERROR
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grid_columns, noises, predict_sqnrs
-from quantmedic.engine.formulas.tensors import (
-    NO_CLIPPING,
-    NO_ERROR,
-    bin_tables,
-    extremes,
-    grid_facts,
-    is_signed_grid,
-    main_role,
-    seen_tensors,
-)
+from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors
+from quantmedic.engine.formulas.tensors import grid_facts, is_signed_grid
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Facts of a tensor that rest on its grid, or on that of others, and are not simulated.

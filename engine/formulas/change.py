@@ -16,15 +16,8 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.methods import method_grids
 from quantmedic.engine.formulas.simulate import Grid, best_grids, grids_over
-from quantmedic.engine.formulas.tensors import (
-    bin_tables,
-    extremes,
-    grid_of,
-    is_signed_grid,
-    main_role,
-    seen_tensors,
-    tensor_bins,
-)
+from quantmedic.engine.formulas.stored_bins import bin_tables, extremes, main_role, seen_tensors, tensor_bins
+from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid
 
 #: A softmax gives a value this far below the others hardly more than 1e-7 of what it gives them.
 SILENT = 16.0

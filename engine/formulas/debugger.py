@@ -35,7 +35,7 @@ class DebuggerLayer(Record):
     @property
     def range(self) -> float:
         """What all codes together span: 255 · scale for 8 bits, 65535 · scale for 16."""
-        return (2**self.bits - 1) * self.scale
+        return float(2**self.bits - 1) * self.scale
 
 
 class DebuggerRecord(Record):

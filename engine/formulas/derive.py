@@ -1,11 +1,10 @@
 """From a case to its facts: formulas only, every number from the accumulators."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quantmedic.engine.case.comparison import affine_facts
 from quantmedic.engine.case.facts import (
@@ -26,21 +25,17 @@ from quantmedic.engine.case.facts import (
     WeightFacts,
 )
 from quantmedic.engine.case.records import Case, OperatorRecord
-from quantmedic.engine.case.statistics import SAMPLE_DTYPE
-from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
+from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
+from quantmedic.engine.formulas.columns import per_tensor, ratio
+from quantmedic.engine.formulas.datasets import dataset_facts
+from quantmedic.engine.formulas.error_facts import weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
-from quantmedic.engine.formulas.reported import input_facts, layers_told, reported_facts
+from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.engine.formulas.tensors import (
-    grid_of,
-    main_role,
-    per_tensor,
-    predicted_sqnr,
-    ratio,
-    tensor_facts,
-    weight_error_facts,
-)
-from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.formulas.task_metric import metric_facts
+from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
+from quantmedic.engine.garbage import without_garbage_collection
 
 _JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
@@ -54,7 +49,7 @@ class Thresholds(Protocol):
         """Value in force of a named threshold."""
 
 
-@uncollected
+@without_garbage_collection
 def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
     return assemble(case, thresholds, tensor_facts(case))
@@ -67,15 +62,15 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     operators = case.record.operators
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
-    layers = _ranked(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
-    layers = layers_told(_timed(layers, case.record.model.kernels), case.record.model.settings)
+    layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
+    layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
-        model=_model_facts(case, thresholds, layers, tensors, outputs),
+        model=_facts_of_model(case, thresholds, layers, tensors, outputs),
         datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
         layers=layers,
         tensors=tensors,
-        operands=tuple(_operands(case, tensors)),
+        operands=tuple(_operand_facts(case, tensors)),
         outputs=outputs,
     )
 
@@ -131,8 +126,8 @@ def _normalized_mse(weight: WeightFacts) -> float | None:
 
     With k = 1 / width(x) - 1 / width(y) it is Var(k·x - e / width(y)) + (mean of u - v)².
     """
-    told = _known(weight.min, weight.max, weight.mean, weight.std)
-    stored = _known(weight.stored_min, weight.stored_max, weight.stored_mean, weight.stored_std)
+    told = _all_known(weight.min, weight.max, weight.mean, weight.std)
+    stored = _all_known(weight.stored_min, weight.stored_max, weight.stored_mean, weight.stored_std)
     mse = weight.rounding.mse
     if told is None or stored is None or mse is None or weight.input_gain_ratio not in (None, 1.0):
         return None
@@ -149,7 +144,7 @@ def _normalized_mse(weight: WeightFacts) -> float | None:
     return max(spread, 0.0) + centre**2
 
 
-def _known(*values: float | None) -> tuple[float, ...] | None:
+def _all_known(*values: float | None) -> tuple[float, ...] | None:
     """The values, where all of them were measured."""
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
@@ -164,7 +159,7 @@ def _added_nmse(output: TensorFacts, inputs: Sequence[TensorFacts]) -> float | N
     return None if out is None or not carried else max(out - max(carried), 0.0)
 
 
-def _ranked(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
+def _rank_layers(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
     """The layers with the places of the compute operators: in the graph, and by the noise that they add."""
     compute = [layer for layer in layers if layer.is_compute]
     places = {id(layer): place for place, layer in enumerate(compute)}
@@ -179,7 +174,7 @@ def _ranked(layers: tuple[LayerFacts, ...]) -> tuple[LayerFacts, ...]:
     )
 
 
-def _timed(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> tuple[LayerFacts, ...]:
+def _with_time_shares(layers: tuple[LayerFacts, ...], kernels: Sequence[KernelFacts]) -> tuple[LayerFacts, ...]:
     """The layers with their share of the time of all kernels, where that was measured."""
     total = sum(kernel.time_ms or 0.0 for kernel in kernels)
     if not total:
@@ -227,7 +222,7 @@ def is_degraded(error: ErrorFacts, thresholds: Thresholds) -> bool | None:
     return any(v is not None and sign * (v - thresholds.threshold(name)) > 0 for v, name, sign in limits)
 
 
-def _operands(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts]:
+def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[OperandFacts]:
     rows: list[dict[str, Any]] = []
     pairs: list[tuple[dict[str, Any], str, int, Grid]] = []
     for op in case.record.operators:
@@ -309,7 +304,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
     )
 
 
-def _model_facts(
+def _facts_of_model(
     case: Case,
     thresholds: Thresholds,
     layers: tuple[LayerFacts, ...],
@@ -326,7 +321,7 @@ def _model_facts(
     same = classified["class_float"] == classified["class_quantized"]
     agreement = float(same.mean()) if same.size else None
     update = {
-        "half_share": _share([tensor.is_half for tensor in tensors]),
+        "half_share": _known_share([tensor.is_half for tensor in tensors]),
         "degraded_layers": sum(judged) if judged else None,
         "degraded_share": sum(judged) / len(judged) if judged else None,
         "rounding_sqnr_min_db": _least(t.data.rounding.sqnr_db for t in tensors if t.producer != "Input"),
@@ -337,12 +332,12 @@ def _model_facts(
         "sqnr_worst_step_db": _worst_step(case, tensors),
         "first_nonfinite_layer": first,
         "nonfinite_in": where,
-        "float_nonfinite": bool(_spoiled(case, "nonfinite")),
+        "float_nonfinite": bool(_nonfinite_tensors(case, "nonfinite")),
         "nonfinite_output": _which(bool(samples["bad_float"].any()), bool(samples["bad_quantized"].any())),
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),
         "metric": metric,
-        "harmed": _harmed(metric, agreement, outputs, thresholds),
+        "harmed": _is_harmed(metric, agreement, outputs, thresholds),
         "power_of_two_share": _power_of_two_share(tensors),
         **reported_facts(layers, case.record.model),
         **outside_facts(case),
@@ -357,7 +352,7 @@ def _first_nonfinite(
 ) -> tuple[str | None, Literal["none", "float", "quantized", "both"]]:
     """First layer, in topological order, that only the quantized model spoils; else the first spoiled in any."""
     spoiled: list[tuple[str | None, Literal["none", "float", "quantized", "both"]]] = []
-    bad_float, bad_quantized = _spoiled(case, "nonfinite"), _spoiled(case, "accumulated.nonfinite")
+    bad_float, bad_quantized = _nonfinite_tensors(case, "nonfinite"), _nonfinite_tensors(case, "accumulated.nonfinite")
     for op, layer in zip(case.record.operators, layers, strict=True):
         for index in op.outputs:
             if index in bad_float or index in bad_quantized:
@@ -366,7 +361,7 @@ def _first_nonfinite(
     return (own or spoiled or [(None, "none")])[0]
 
 
-def _spoiled(case: Case, column: str) -> set[int | None]:
+def _nonfinite_tensors(case: Case, column: str) -> set[int | None]:
     """Tensors of which a count is not zero on any data set."""
     found: set[int | None] = set()
     for statistics in case.statistics.values():
@@ -396,7 +391,7 @@ def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
-def _harmed(
+def _is_harmed(
     metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], thresholds: Thresholds
 ) -> bool | None:
     """Measured harm: by the task metric, by the classes that change, or by the noise at the outputs."""
@@ -414,17 +409,17 @@ def _harmed(
     return metric.drop_low is None and (lost or worst < thresholds.threshold("quantize_error_sqnr_db"))
 
 
-def _dead_output(classified: NDArray[Any]) -> bool | None:
+def _dead_output(classified: SampleTable) -> bool | None:
     if classified.size < 16:
         return None
     return len(np.unique(classified["class_quantized"])) == 1 and len(np.unique(classified["class_float"])) > 1
 
 
-def _share(flags: Sequence[bool | None]) -> float | None:
+def _known_share(flags: Sequence[bool | None]) -> float | None:
     """Share of true ones among those that are known."""
     known = [flag for flag in flags if flag is not None]
     return sum(known) / len(known) if known else None
 
 
-def _least(values: Any) -> float | None:
+def _least(values: Iterable[float | None]) -> float | None:
     return min((v for v in values if v is not None), default=None)

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
-from quantmedic.engine.formulas.tensors import ratio
+from quantmedic.engine.formulas.columns import ratio
 
 Sums = NDArray[np.float64]
 _COLUMN = {name: i for i, name in enumerate(SPATIAL)}
@@ -71,15 +71,16 @@ def _sharpness_mismatch(mine: Sums, other: Sums) -> float:
     """
     rng = np.random.default_rng(0)
 
-    def drawn(buckets: Sums) -> Sums:
+    def resample(buckets: Sums) -> Sums:
         used = buckets[buckets[:, _COLUMN["images"]] > 0]
         if len(used) < 2:
             return np.zeros(0)
         sums = used[rng.integers(0, len(used), (_BOOTSTRAP, len(used)))].sum(axis=1)
         first = sums[:, _COLUMN["first"]]
-        return sums[:, _COLUMN["second"]] / np.where(first > 0, first, np.nan)
+        sharpness: Sums = sums[:, _COLUMN["second"]] / np.where(first > 0, first, np.nan)
+        return sharpness
 
-    a, b = drawn(mine), drawn(other)
+    a, b = resample(mine), resample(other)
     if not (a.size and b.size):
         return 1.0
     ratios = a / np.where(b > 0, b, np.nan)

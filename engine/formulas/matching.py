@@ -5,13 +5,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Literal
+from typing import Literal
 
 from quantmedic.engine.case.facts import LayerFacts
 
 How = Literal["name", "position"]
 #: Layers between two that match by name are aligned in full up to this many pairs, else from both ends only.
 ALIGNED = 1_000_000
+#: Operator type, channels of the weights and channels of the output.
+LayerKind = tuple[str | None, int | None, int | None]
 _OPERAND = re.compile(r"(.*)(\[\d+\])", re.DOTALL)
 
 
@@ -42,7 +44,7 @@ def match_layers(before: Sequence[LayerFacts], after: Sequence[LayerFacts]) -> M
     pairs = {pair.after: pair for pair in _by_name(before, after)}
     taken = {pair.before for pair in pairs.values()}
     for own, other in _gaps(pairs, taken, len(before), len(after)):
-        for old, new in _aligned([_kind(before[i]) for i in own], [_kind(after[i]) for i in other]):
+        for old, new in _align([_kind_of_layer(before[i]) for i in own], [_kind_of_layer(after[i]) for i in other]):
             pairs[other[new]] = Pair(own[old], other[new], "position")
     found = tuple(pairs[place] for place in sorted(pairs))
     matched = {pair.before for pair in found}
@@ -67,21 +69,21 @@ def new_names(matching: Matching, before: Sequence[LayerFacts], after: Sequence[
 def renamer(names: Mapping[str, str]) -> Callable[[str], str]:
     """Gives the name in the second case of a subject of the first; an operand is called after its layer."""
 
-    def renamed(subject: str) -> str:
+    def rename(subject: str) -> str:
         operand = _OPERAND.fullmatch(subject)
         if subject in names or operand is None:
             return names.get(subject, subject)
         return names.get(operand[1], operand[1]) + operand[2]
 
-    return renamed
+    return rename
 
 
 def _by_name(before: Sequence[LayerFacts], after: Sequence[LayerFacts]) -> list[Pair]:
-    old, new = _names(before), _names(after)
+    old, new = _places_by_name(before), _places_by_name(after)
     return [Pair(old[name], place, "name") for name, place in new.items() if name in old]
 
 
-def _names(layers: Sequence[LayerFacts]) -> dict[str, int]:
+def _places_by_name(layers: Sequence[LayerFacts]) -> dict[str, int]:
     """Places by name, the first of each."""
     found: dict[str, int] = {}
     for place, layer in enumerate(layers):
@@ -120,11 +122,11 @@ def _ascending(pairs: Sequence[Pair]) -> list[Pair]:
     return kept[::-1]
 
 
-def _kind(layer: LayerFacts) -> tuple[Any, ...]:
+def _kind_of_layer(layer: LayerFacts) -> LayerKind:
     return layer.op_type, layer.weight.channels, layer.output.channels
 
 
-def _aligned(own: Sequence[Any], other: Sequence[Any]) -> list[tuple[int, int]]:
+def _align(own: Sequence[LayerKind], other: Sequence[LayerKind]) -> list[tuple[int, int]]:
     """Places that agree: from both ends, and in between where that is not too much work."""
     head = _agreeing(own, other)
     tail = _agreeing(own[head:][::-1], other[head:][::-1])
@@ -137,7 +139,7 @@ def _aligned(own: Sequence[Any], other: Sequence[Any]) -> list[tuple[int, int]]:
     return ends + [(head + block.a + i, head + block.b + i) for block in blocks for i in range(block.size)]
 
 
-def _agreeing(own: Sequence[Any], other: Sequence[Any]) -> int:
+def _agreeing(own: Sequence[LayerKind], other: Sequence[LayerKind]) -> int:
     """How many of the first places agree without a break."""
     for place, (a, b) in enumerate(zip(own, other, strict=False)):
         if a != b:

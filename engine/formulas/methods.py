@@ -71,11 +71,11 @@ def _divergence(counts: Floats, kept: int) -> float:
     sums = np.bincount(level, inside, KL_LEVELS)
     sizes = np.bincount(level, occupied, KL_LEVELS)
     spread = np.where(occupied, (sums / np.maximum(sizes, 1))[level], 0.0)
-    p, q = _smoothed(reference), _smoothed(spread)
+    p, q = _smooth(reference), _smooth(spread)
     return np.inf if p is None or q is None else float(rel_entr(p, q).sum())
 
 
-def _smoothed(counts: Floats) -> Floats | None:
+def _smooth(counts: Floats) -> Floats | None:
     """Shares in which no bin is empty, as onnxruntime smooths them; None where nothing is left."""
     empty = counts <= 0
     taken = SMOOTHING * empty.sum() / max((~empty).sum(), 1)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from quantmedic.engine.case.comparison import Comparison, comparison_facts, noise_ratio
 from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, StageFacts
@@ -11,20 +10,20 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 
 
-def outside_facts(case: Case) -> dict[str, Any]:
+def outside_facts(case: Case) -> dict[str, object]:
     """Fields of ``ModelFacts``; those of what was not given stay as they are."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for statistics in case.statistics.values():
-        if reference := _found(statistics, "reference"):
+        if reference := _comparisons_of(statistics, "reference"):
             facts["reference"] = comparison_facts(reference)
-        if device := _found(statistics, "device"):
-            facts["device"] = _device_facts(device, _found(statistics, "output"))
-        if _found(statistics, "stage.0"):
+        if device := _comparisons_of(statistics, "device"):
+            facts["device"] = _device_facts(device, _comparisons_of(statistics, "output"))
+        if _comparisons_of(statistics, "stage.0"):
             facts |= _stages(case, statistics)
     return facts
 
 
-def _found(statistics: SetStatistics, kind: str) -> list[Comparison]:
+def _comparisons_of(statistics: SetStatistics, kind: str) -> list[Comparison]:
     """Comparisons of one kind, by output; of an output that was not given an empty one."""
     numbers = [int(key.rpartition(".")[2]) for key in statistics.comparisons if key.rpartition(".")[0] == kind]
     return [statistics.comparisons.get(f"{kind}.{i}", Comparison.empty(1)) for i in range(max(numbers, default=-1) + 1)]
@@ -36,14 +35,14 @@ def _device_facts(device: Sequence[Comparison], outputs: Sequence[Comparison]) -
     return DeviceFacts(**comparison_facts(device).model_dump(), noise_ratio=noise_ratio(device, known))
 
 
-def _stages(case: Case, statistics: SetStatistics) -> dict[str, Any]:
+def _stages(case: Case, statistics: SetStatistics) -> dict[str, object]:
     stages: list[StageFacts] = []
     for k, record in enumerate(case.record.stages):
-        found = _found(statistics, f"stage.{k}")
+        found = _comparisons_of(statistics, f"stage.{k}")
         facts = comparison_facts(found)
         # The second stage has but one before it, and the first has none.
-        step = _found(statistics, f"step.{k}") if k > 1 else found if k else []
-        before = _found(statistics, f"stage.{k - 1}") if k > 1 else []
+        step = _comparisons_of(statistics, f"step.{k}") if k > 1 else found if k else []
+        before = _comparisons_of(statistics, f"stage.{k - 1}") if k > 1 else []
         known = facts.model_dump() if k else {"samples": facts.samples}
         stages.append(
             StageFacts(
@@ -52,13 +51,13 @@ def _stages(case: Case, statistics: SetStatistics) -> dict[str, Any]:
                 is_quantized=record.is_quantized,
                 previous_sqnr_db=comparison_facts(step).sqnr_db,
                 added_noise_ratio=noise_ratio(step, before) if before else None,
-                metric=_metric(case, found),
+                metric=_stage_metric(case, found),
             )
         )
     return {"stages": tuple(stages), **_float_stage(stages), **_worst_stage(stages)}
 
 
-def _metric(case: Case, found: Sequence[Comparison]) -> float | None:
+def _stage_metric(case: Case, found: Sequence[Comparison]) -> float | None:
     """The task metric stands with the first output."""
     measured = found[0].vote("measured") if found else 0
     if not measured:
@@ -67,7 +66,7 @@ def _metric(case: Case, found: Sequence[Comparison]) -> float | None:
     return math.sqrt(mean) if case.record.metric == "rmse" else mean
 
 
-def _float_stage(stages: Sequence[StageFacts]) -> dict[str, Any]:
+def _float_stage(stages: Sequence[StageFacts]) -> dict[str, object]:
     """The float stage that departs most from the first, if there is a second float stage."""
     floats = [
         (s.relative_difference, s) for s in stages if s.is_quantized is False and s.relative_difference is not None
@@ -78,7 +77,7 @@ def _float_stage(stages: Sequence[StageFacts]) -> dict[str, Any]:
     return {"float_stage": stage.name, "float_stage_difference": difference}
 
 
-def _worst_stage(stages: Sequence[StageFacts]) -> dict[str, Any]:
+def _worst_stage(stages: Sequence[StageFacts]) -> dict[str, object]:
     """Of the stages made from a quantized one, the one that adds most noise to what it found."""
     found = [
         (stage.added_noise_ratio, before, stage)

@@ -50,8 +50,8 @@ def drop_interval(
         low, high = score_interval(losses, gains, len(floats), confidence)
         found = (losses - gains) / len(floats), float(low), float(high)
     else:
-        found = _bootstrap(floats, quantized, _roots if root else _means, confidence, seed)
-    return _turned(found, higher_is_better)
+        found = _bootstrap(floats, quantized, _difference_of_roots if root else _difference_of_means, confidence, seed)
+    return _worse_is_positive(found, higher_is_better)
 
 
 def relative_drop_interval(
@@ -75,11 +75,11 @@ def relative_drop_interval(
         drop, low, high = drop_interval(floats, quantized, higher_is_better=True, confidence=confidence)
         level = float(floats.mean())
         return drop / level, low / level, high / level
-    found = _bootstrap(floats, quantized, _ratios, confidence, seed)
+    found = _bootstrap(floats, quantized, _relative_difference, confidence, seed)
     if root:  # 1 - √(b / a), where 1 - b / a was found
         drop, low, high = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
         found = drop, low, high
-    return _turned(found, higher_is_better)
+    return _worse_is_positive(found, higher_is_better)
 
 
 def mean_interval(
@@ -96,7 +96,7 @@ def mean_interval(
     if not root and is_binary(values):
         ends = share_interval(values.sum(), len(values), confidence)
         return float(ends[0]), float(ends[1])
-    _, low, high = _bootstrap(values, values, _root if root else _mean, confidence, seed)
+    _, low, high = _bootstrap(values, values, _root_of_one if root else _mean_of_one, confidence, seed)
     return low, high
 
 
@@ -199,7 +199,7 @@ def mcnemar(losses: int, gains: int) -> float:
     return min(2 * float(bdtr(min(losses, gains), losses + gains, 0.5)), 1.0)
 
 
-def _turned(found: tuple[float, float, float], higher_is_better: bool) -> tuple[float, float, float]:
+def _worse_is_positive(found: tuple[float, float, float], higher_is_better: bool) -> tuple[float, float, float]:
     drop, low, high = found
     return (drop, low, high) if higher_is_better else (-drop, -high, -low)
 
@@ -228,26 +228,26 @@ def _lowest_kept(start: Floats, end: Floats, excludes: Callable[[Floats], NDArra
     return high
 
 
-def _mean(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+def _mean_of_one(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
     return a, np.ones_like(a), np.zeros_like(a)
 
 
-def _means(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+def _difference_of_means(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
     return a - b, np.ones_like(a), -np.ones_like(a)
 
 
-def _root(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+def _root_of_one(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
     root = np.sqrt(np.maximum(a, 0))
     slope = np.divide(0.5, root, out=np.zeros_like(root), where=root > 0)  # of a mean that is always 0, nothing varies
     return root, slope, np.zeros_like(a)
 
 
-def _roots(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
-    (first, by_a, _), (second, by_b, _) = _root(a, b), _root(b, a)
+def _difference_of_roots(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+    (first, by_a, _), (second, by_b, _) = _root_of_one(a, b), _root_of_one(b, a)
     return first - second, by_a, -by_b
 
 
-def _ratios(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+def _relative_difference(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
     return (a - b) / np.abs(a), b / (a * np.abs(a)), -1 / np.abs(a)
 
 
@@ -261,7 +261,7 @@ def _bootstrap(a: Floats, b: Floats, statistic: Statistic, confidence: float, se
     level, change = a - middle, (a - b) - shift
     columns = np.stack([level, change, level * level, level * change, change * change], axis=1)
 
-    def judged(sums: Floats) -> tuple[Floats, Floats]:
+    def estimate(sums: Floats) -> tuple[Floats, Floats]:
         first, other, *squares = sums.T
         mean = middle + first
         value, by_a, by_b = statistic(mean, mean - (shift + other))
@@ -271,7 +271,7 @@ def _bootstrap(a: Floats, b: Floats, statistic: Statistic, confidence: float, se
         return value, np.sqrt(np.maximum(variance, 0) / n)
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        (value,), (error,) = judged(columns.mean(axis=0)[np.newaxis])
+        (value,), (error,) = estimate(columns.mean(axis=0)[np.newaxis])
         drop = float(value)
         if not error > 1e-12 * abs(drop):
             return drop, drop, drop
@@ -282,7 +282,7 @@ def _bootstrap(a: Floats, b: Floats, statistic: Statistic, confidence: float, se
             count = min(rows, _RESAMPLES - start)
             picks = rng.integers(0, n, (count, n)) + n * np.arange(count)[:, np.newaxis]
             times = np.bincount(picks.reshape(-1), minlength=count * n).reshape(count, n)
-            values, errors = judged(times @ columns / n)
+            values, errors = estimate(times @ columns / n)
             found.append((values - drop) / np.fmax(errors, _LEAST_SPREAD * error))
     ratios = np.concatenate(found)
     tail = (1 - confidence) / 2

@@ -108,8 +108,8 @@ def sizes_of_interval(
     found = (1 + float(ndtri(POWER)) / z) * wider
     return SampleSizes(
         now=samples,
-        at_twice=_narrowed(samples, found, limit) if wider > 0 else None,
-        at_measured=_narrowed(samples, reach, abs(drop - limit)),
+        at_twice=_samples_to_narrow(samples, found, limit) if wider > 0 else None,
+        at_measured=_samples_to_narrow(samples, reach, abs(drop - limit)),
     )
 
 
@@ -149,13 +149,13 @@ def _until(away: float, variance: Floats, skew: Floats, confidence: float) -> in
     z = interval_quantile(confidence)
     constant, linear = float(margin(variance, skew, 0, z)), z * math.sqrt(float(variance))
     root = (linear + math.sqrt(linear**2 + 4 * abs(away) * constant)) / (2 * abs(away))
-    return _whole(root**2)
+    return _round_up(root**2)
 
 
-def _narrowed(samples: int, reach: float, wanted: float) -> int | None:
-    return _whole(samples * (reach / wanted) ** 2) if wanted > 0 else None
+def _samples_to_narrow(samples: int, reach: float, wanted: float) -> int | None:
+    return _round_up(samples * (reach / wanted) ** 2) if wanted > 0 else None
 
 
-def _whole(samples: float) -> int | None:
+def _round_up(samples: float) -> int | None:
     """Rounded up; a last bit is not another sample."""
     return max(math.ceil(samples * (1 - 1e-12)), 1) if samples <= MOST_SAMPLES else None

@@ -1,17 +1,14 @@
-"""What a toolchain was told and what it reported, beside what was measured: formulas only."""
+"""Settings of a toolchain and errors that it reported, beside what was measured: formulas only."""
 
 from collections.abc import Sequence
 from itertools import accumulate
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
 from quantmedic.engine.decibels import to_decibels
+from quantmedic.engine.formulas.inputs import FULL_SPAN, Lattice, are_pixels
 
-#: Steps that a lattice spans from the pixel 0 to 255.
-FULL_SPAN = 255
-#: A step this close to that of pixels, as a share of it, is one.
-SAME_STEP = 0.005
 _COLOURS = {"rgb", "bgr"}
 _HOST = "CPU"
 #: Level of what no layer has touched, and of a cosine of 1.
@@ -30,36 +27,32 @@ def settings_facts(settings: SettingsFacts) -> SettingsFacts:
     )
 
 
-def input_facts(view: DatasetFacts, settings: SettingsFacts) -> dict[str, Any]:
-    """How one data set's images come in, and how far that is from what the toolchain is told to do with pixels."""
+def input_facts(view: DatasetFacts, settings: SettingsFacts) -> dict[str, object]:
+    """How one data set's images come in, and how far that is from what the settings do with pixels."""
     steps, lows, spans = view.lattice_step, view.lattice_low, view.lattice_span
     if not steps or not lows or not spans:
         return {}
-    found: dict[str, Any] = {"input_reading": _reading(steps, lows, spans)}
-    told = _told(settings, len(steps))
-    if told is None:
+    found: dict[str, object] = {"input_reading": _reading_of([*zip(steps, lows, spans, strict=True)])}
+    factors = _factors_and_means(settings, len(steps))
+    if factors is None:
         return found
-    ratios = [step / factor for step, (factor, _) in zip(steps, told, strict=True)]
+    ratios = [step / factor for step, (factor, _) in zip(steps, factors, strict=True)]
     found["settings_scale_mismatch"] = max(max(ratio, 1 / ratio) for ratio in ratios)
     # The lowest point is the pixel 0 for sure only where the grid has room for no other pixel.
     if min(spans) >= FULL_SPAN:
         zeros = [-low / step for step, low in zip(steps, lows, strict=True)]
-        found["settings_mean_difference"] = max(abs(zero - mean) for zero, (_, mean) in zip(zeros, told, strict=True))
+        away = [abs(zero - mean) for zero, (_, mean) in zip(zeros, factors, strict=True)]
+        found["settings_mean_difference"] = max(away)
     return found
 
 
-def _reading(steps: Sequence[float], lows: Sequence[float], spans: Sequence[int]) -> Literal["pixels", "unit", "other"]:
-    units: dict[Literal["pixels", "unit", "other"], float] = {"pixels": 1.0, "unit": 1 / FULL_SPAN}
-    for name, unit in units.items():
-        inside = (
-            low / unit > -0.5 and low / unit + span < FULL_SPAN + 0.5 for low, span in zip(lows, spans, strict=True)
-        )
-        if all(abs(step / unit - 1) < SAME_STEP for step in steps) and all(inside):
-            return name
-    return "other"
+def _reading_of(lattices: Sequence[Lattice]) -> Literal["pixels", "unit", "other"]:
+    if are_pixels(lattices, 1.0):
+        return "pixels"
+    return "unit" if are_pixels(lattices, 1 / FULL_SPAN) else "other"
 
 
-def _told(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] | None:
+def _factors_and_means(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] | None:
     """Factor and mean for every channel: one stands for all, and what is left out does nothing."""
     if settings.input_scale is None and settings.input_mean is None:
         return None
@@ -72,7 +65,7 @@ def _told(settings: SettingsFacts, channels: int) -> list[tuple[float, float]] |
     return list(zip(factors, means, strict=True))
 
 
-def layers_told(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
+def layers_with_settings(layers: tuple[LayerFacts, ...], settings: SettingsFacts) -> tuple[LayerFacts, ...]:
     """The layers with their place from the end, where they run, how the reported error grows, and asked-for bits."""
     wide = set(settings.wide_layers or ())
     devices = [layer.reported.device for layer in layers]
@@ -104,7 +97,7 @@ def _level_db(reported: ReportedFacts) -> float | None:
     return to_decibels(cosine**2 / max(1 - cosine**2, 10 ** (-_NO_LOSS_DB / 10)))
 
 
-def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, Any]:
+def reported_facts(layers: Sequence[LayerFacts], model: ModelFacts) -> dict[str, object]:
     """What the toolchain reported of the layers, over all of them."""
     cosines = [layer.reported.cosine for layer in layers if layer.reported.cosine is not None]
     inner = [layer.inner_host for layer in layers if layer.inner_host is not None]

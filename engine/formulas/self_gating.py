@@ -45,22 +45,22 @@ def product_error(bins: Bins, gate: GateRecord, source: Grid | None) -> tuple[fl
     inside = (np.arange(_POINTS) + 0.5) / _POINTS
     x = bins.low[:, None] + inside * (bins.high - bins.low)[:, None]
     with np.errstate(all="ignore"):
-        exact = _value(x, gate.factors[0], rounds=False) * _value(x, gate.factors[1], rounds=False)
-        start = x if source is None else _rounded(x, (source.low, source.high, source.step))
-        found = _value(start, gate.factors[0], rounds=True) * _value(start, gate.factors[1], rounds=True)
+        exact = _apply_steps(x, gate.factors[0], rounds=False) * _apply_steps(x, gate.factors[1], rounds=False)
+        start = x if source is None else _round_to_grid(x, (source.low, source.high, source.step))
+        found = _apply_steps(start, gate.factors[0], rounds=True) * _apply_steps(start, gate.factors[1], rounds=True)
     weights = bins.count / bins.total
     return tuple(float(weights @ (v * v).mean(axis=1)) for v in (found - exact, exact))  # type: ignore[return-value]
 
 
-def _value(x: Floats, steps: Sequence[GateStep], *, rounds: bool) -> Floats:
+def _apply_steps(x: Floats, steps: Sequence[GateStep], *, rounds: bool) -> Floats:
     for step in steps:
         functions = _REVERSED if step.reverse else _FUNCTIONS
         x = functions[step.op_type](x, *step.constants)
         if rounds and step.grid is not None:
-            x = _rounded(x, step.grid)
+            x = _round_to_grid(x, step.grid)
     return x
 
 
-def _rounded(x: Floats, grid: tuple[float, float, float]) -> Floats:
+def _round_to_grid(x: Floats, grid: tuple[float, float, float]) -> Floats:
     low, high, step = grid
     return np.clip(np.rint(x / step) * step, low, high)

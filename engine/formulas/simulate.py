@@ -104,7 +104,7 @@ def best_grids(bins: BinTable, tensors: Integers, bits: Integers, symmetric: Boo
     wanted[:, one_end] &= ~symmetric[:, None] & (low < 0) & (high > 0)
     # What clips more than min-max makes of noise in all need not be integrated.
     limit = 1.01 * noises(bins, tensors[wanted[:, 0]], grids[:, wanted[:, 0], 0])
-    wanted[wanted[:, 0], 1:] &= _clipped(bins, tensors, grids)[wanted[:, 0], 1:] <= limit[:, None]
+    wanted[wanted[:, 0], 1:] &= _least_clipping_errors(bins, tensors, grids)[wanted[:, 0], 1:] <= limit[:, None]
     row, column = np.nonzero(wanted)
     predicted = np.full(wanted.shape, -math.inf)
     predicted[row, column] = predict_sqnrs(bins, tensors[row], grids[:, row, column])
@@ -169,7 +169,7 @@ def _integral(x: Floats, low: Floats, high: Floats, step: Floats) -> Floats:
     return found
 
 
-def _clipped(bins: BinTable, tensors: Integers, grids: Floats) -> Floats:
+def _least_clipping_errors(bins: BinTable, tensors: Integers, grids: Floats) -> Floats:
     """Mean squared error that clipping makes at least, in the shape of the grids: whole bins beyond a range alone."""
     size = np.maximum(np.abs(bins.lowest), np.abs(bins.highest))
     size = np.where(size > 0, size, 1.0)
@@ -198,4 +198,5 @@ class _Sums:
     def energy(self, start: Integers, stop: Integers, limits: Floats) -> Floats:
         """Mean of (value - limit)², taken over the bins ``start:stop`` alone."""
         ones, first, second = self.sums[:, stop] - self.sums[:, start]
-        return second - limits * (2.0 * first - limits * ones)
+        energy: Floats = second - limits * (2.0 * first - limits * ones)
+        return energy

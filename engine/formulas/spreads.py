@@ -11,7 +11,8 @@ from quantmedic.engine.case.histogram import BINS, HIGH, LOW, ORDER, BinTable
 from quantmedic.engine.case.records import Case, WeightArrays
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.formulas.tensors import AUDIBLE, bin_tables, seen_tensors
+from quantmedic.engine.formulas.error_facts import AUDIBLE
+from quantmedic.engine.formulas.stored_bins import bin_tables, seen_tensors
 
 #: Even bins of a distribution.
 SPREAD_BINS = 64
@@ -126,7 +127,8 @@ def even_counts(bins: BinTable, start: Floats, stop: Floats) -> NDArray[np.int64
     edges = np.arange(tensors * SPREAD_BINS + 1)
     pieces = np.interp(edges, np.maximum.accumulate(ends.ravel()), before.ravel())
     below = np.append(0.0, np.cumsum(points)) + pieces
-    return np.diff(np.round(below)).astype(np.int64).reshape(tensors, SPREAD_BINS)
+    counts_of_bins: NDArray[np.int64] = np.diff(np.round(below)).astype(np.int64)
+    return counts_of_bins.reshape(tensors, SPREAD_BINS)
 
 
 def _stored_bins(counts: Sequence[NDArray[np.int64]]) -> BinTable:
@@ -202,7 +204,7 @@ def tensor_channels(statistics: SetStatistics, indices: Sequence[int]) -> dict[i
             index=tuple((rows[own] - offsets[index]).tolist()),
             low=tuple(columns["min"][rows[own]].tolist()),
             high=tuple(columns["max"][rows[own]].tolist()),
-            sqnr_db=_known(level[own]),
+            sqnr_db=_none_for_nan(level[own]),
             total=int(counts[index]),
         )
     return found
@@ -232,12 +234,12 @@ def weight_channels(arrays: WeightArrays, weight: WeightFacts) -> Channels | Non
         index=tuple(arrays.index[order].tolist()),
         low=tuple(arrays.low[order].tolist()),
         high=tuple(arrays.high[order].tolist()),
-        sqnr_db=_known(arrays.sqnr_db[order]),
+        sqnr_db=_none_for_nan(arrays.sqnr_db[order]),
         quantized_low=tuple(arrays.stored_low[order].tolist()),
         quantized_high=tuple(arrays.stored_high[order].tolist()),
         total=max(weight.channels or 0, len(arrays.index)),
     )
 
 
-def _known(levels: Floats) -> tuple[float | None, ...]:
+def _none_for_nan(levels: Floats) -> tuple[float | None, ...]:
     return tuple(None if level != level else level for level in levels.tolist())

@@ -7,7 +7,8 @@ from quantmedic.engine.case.facts import QuantizerFacts, Role, TensorFacts
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.methods import method_grids, method_sqnrs_db
-from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid, main_role, tensor_bins
+from quantmedic.engine.formulas.stored_bins import main_role, tensor_bins
+from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid
 from quantmedic.engine.record import Contract
 
 #: Bins of a histogram that a report shows.

@@ -12,7 +12,6 @@ from quantmedic.engine.case.facts import CaseFacts, MetricFacts, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.formulas.datasets import metric_pairs
 from quantmedic.engine.formulas.paired import (
     discordant,
     drop_interval,
@@ -22,7 +21,8 @@ from quantmedic.engine.formulas.paired import (
     relative_drop_interval,
 )
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
-from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.formulas.task_metric import metric_pairs
 from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget
 
 Floats = NDArray[np.float64]

@@ -25,7 +25,7 @@ from quantmedic.engine.contract.check import (
 )
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.headline import Headline
-from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
 from quantmedic.engine.gate.budget import judge_budget
 from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
@@ -66,7 +66,7 @@ class Circumstances:
     static: bool = False
 
 
-@uncollected
+@without_garbage_collection
 def run_gate(
     file: PolicyFile,
     base: RuleBase,

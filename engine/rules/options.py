@@ -56,7 +56,7 @@ def fill(value: Any, fields: Mapping[str, Any]) -> Any:
     if isinstance(value, Mapping):
         return {k: v for key, inner in value.items() for k, v in _entries(key, inner, fields)}
     if isinstance(value, str):
-        return _filled(value, fields)
+        return _fill_text(value, fields)
     if isinstance(value, Sequence):
         return [fill(inner, fields) for inner in value]
     return value
@@ -74,18 +74,18 @@ def _entries(key: Any, value: Any, fields: Mapping[str, Any]) -> Iterator[tuple[
         yield key, fill(value, fields)
 
 
-def _filled(text: str, fields: Mapping[str, Any]) -> Any:
+def _fill_text(text: str, fields: Mapping[str, Any]) -> Any:
     alone = FIELD.fullmatch(text)
     if alone and fields.get(alone[1]) is not None:
         value = fields[alone[1]]
         return Names(value) if isinstance(value, tuple) else value
 
-    def put(match: re.Match[str]) -> str:
+    def replace_field(match: re.Match[str]) -> str:
         if not match[1]:
             return match[0][0]
         return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
 
-    return FIELD.sub(put, text) if text.startswith("=") else text
+    return FIELD.sub(replace_field, text) if text.startswith("=") else text
 
 
 def merge(first: Any, second: Any, conflicts: list[str], path: str = "") -> Any:
@@ -192,12 +192,12 @@ def _layout(value: Any, lead: str, tail: str, indent: int, way: _Json) -> list[s
 def _yaml(value: Options, indent: int) -> Iterator[str]:
     """Blocks, with the innermost mappings on one line."""
     for key, inner in value.items():
-        name = _plain(str(key))
+        name = _plain_key(str(key))
         if isinstance(inner, Mapping) and any(isinstance(each, Mapping) for each in inner.values()):
             yield f"{' ' * indent}{name}:"
             yield from _yaml(inner, indent + 2)
         elif isinstance(inner, Mapping) and indent:
-            row = ", ".join(f"{_plain(str(k))}: {_yaml_scalar(v)}" for k, v in inner.items())
+            row = ", ".join(f"{_plain_key(str(k))}: {_yaml_scalar(v)}" for k, v in inner.items())
             yield f"{' ' * indent}{name}: {{{row}}}"
         elif isinstance(inner, Mapping):
             yield f"{name}:"
@@ -206,9 +206,9 @@ def _yaml(value: Options, indent: int) -> Iterator[str]:
             yield f"{' ' * indent}{name}: {_yaml_scalar(inner)}"
 
 
-def _plain(text: str) -> str:
+def _plain_key(text: str) -> str:
     return text if PLAIN.fullmatch(text) and text not in YAML_WORDS else quote(text)
 
 
 def _yaml_scalar(value: Any) -> str:
-    return _plain(value) if isinstance(value, str) else literal(value)
+    return _plain_key(value) if isinstance(value, str) else literal(value)

@@ -16,7 +16,7 @@ from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, differs, level_gain, previous_case
 from quantmedic.engine.formulas.matching import How, Matching, match_layers, new_names, renamer
-from quantmedic.engine.garbage import uncollected
+from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.evaluate import evaluate, look_up
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -150,7 +150,7 @@ class Judged:
     diagnosis: Diagnosis
 
 
-@uncollected
+@without_garbage_collection
 def side_by_side(before: Judged, after: Judged, base: RuleBase, *, version: str) -> ComparisonReport:
     """Compare two cases, judged by the same rules.
 

@@ -41,7 +41,7 @@ from quantmedic.collectors.measure.stages import Stage, open_stages
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
-from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 

@@ -21,7 +21,7 @@ from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repai
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.formulas.tensors import main_role
+from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rulebase import RuleBase

@@ -12,7 +12,7 @@ from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
 from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
-from quantmedic.reports.text import NOT_MEASURED, count, escaped, visible
+from quantmedic.reports.text import NOT_MEASURED, count, escape, visible
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 Paint = Callable[[str, str], str]
@@ -383,4 +383,4 @@ def _inert(line: str) -> str:
 def _ascii(text: str) -> str:
     for char, plain in ASCII.items():
         text = text.replace(char, plain)
-    return "".join(char if char.isascii() else escaped(char) for char in text)
+    return "".join(char if char.isascii() else escape(char) for char in text)

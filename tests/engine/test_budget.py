@@ -14,8 +14,8 @@ from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, Outp
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.formulas.datasets import metric_facts
 from quantmedic.engine.formulas.paired import drop_interval, share_interval
+from quantmedic.engine.formulas.task_metric import metric_facts
 from quantmedic.engine.gate.budget import judge_budget
 from quantmedic.engine.gate.policy import Budget
 

@@ -26,7 +26,7 @@ from quantmedic.engine.case.statistics import (
     union_lattice,
 )
 from quantmedic.engine.errors import CaseError
-from quantmedic.engine.formulas.tensors import error_facts
+from quantmedic.engine.formulas.error_facts import error_facts
 
 few = examples(40)
 both = pytest.mark.parametrize("module", [reference, kernels], ids=["reference", "kernels"])

@@ -22,7 +22,8 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord
 from quantmedic.engine.case.statistics import BUCKETS, FEATURES, SAMPLE_DTYPE, SetStatistics, union_lattice
-from quantmedic.engine.formulas.datasets import dataset_facts, metric_facts
+from quantmedic.engine.formulas.datasets import dataset_facts
+from quantmedic.engine.formulas.task_metric import metric_facts
 
 few = examples(20)
 MEAN = np.array([0.485, 0.456, 0.406], np.float32).reshape(3, 1, 1)

@@ -19,8 +19,8 @@ from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.diagnosis.repair import facts_after
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.formulas.derive import derive, is_degraded
+from quantmedic.engine.formulas.error_facts import error_facts
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
-from quantmedic.engine.formulas.tensors import error_facts
 from quantmedic.engine.rules.load import load_rules
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rulebase import RuleBase

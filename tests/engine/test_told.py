@@ -3,7 +3,7 @@
 import pytest
 
 from quantmedic.engine.case.facts import DatasetFacts, LayerFacts, ModelFacts, ReportedFacts, SettingsFacts
-from quantmedic.engine.formulas.reported import input_facts, layers_told, reported_facts, settings_facts
+from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts, settings_facts
 
 MEAN, DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 TOLD = SettingsFacts(input_mean=MEAN, input_scale=tuple(1 / d for d in DEVIATION))
@@ -73,7 +73,7 @@ def test_places_devices_and_similarities() -> None:
     devices, cosines = ("CPU", "BPU", "CPU", None, "BPU", "CPU"), (None, 0.9, 0.99, 0.98, 1.0, 1.0)
     rows = zip("abcdef", devices, cosines, strict=True)
     layers = tuple(LayerFacts(name=n, reported=ReportedFacts(device=d, cosine=c)) for n, d, c in rows)
-    told = layers_told(layers, SettingsFacts(wide_layers=("c",)))
+    told = layers_with_settings(layers, SettingsFacts(wide_layers=("c",)))
     assert [layer.layers_behind for layer in told] == [5, 4, 3, 2, 1, 0]
     assert [layer.inner_host for layer in told] == [False, False, True, None, False, False]
     assert [layer.wide_asked for layer in told] == [False, False, True, False, False, False]
@@ -82,6 +82,6 @@ def test_places_devices_and_similarities() -> None:
     found = reported_facts(told, ModelFacts())
     assert (found["reported_cosine_min"], found["reported_cosine_median"]) == (0.9, 0.99)
     assert found["inner_host_layers"] == 1
-    none = reported_facts(layers_told((LayerFacts(),), SettingsFacts()), ModelFacts())
+    none = reported_facts(layers_with_settings((LayerFacts(),), SettingsFacts()), ModelFacts())
     assert {none["reported_cosine_min"], none["reported_cosine_median"], none["inner_host_layers"]} == {None}
-    assert layers_told((LayerFacts(),), SettingsFacts())[0].wide_asked is None
+    assert layers_with_settings((LayerFacts(),), SettingsFacts())[0].wide_asked is None

@@ -158,7 +158,7 @@ def judged(
 
 
 def _metric(case: Case) -> Any:
-    from quantmedic.engine.formulas.datasets import metric_facts
+    from quantmedic.engine.formulas.task_metric import metric_facts
 
     return metric_facts(case)
 

@@ -1,0 +1,249 @@
+"""The representative inputs against the validation inputs: how one follows from the other."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.facts import (
+    RelationFacts,
+)
+from quantmedic.engine.case.histogram import Bins
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import SampleTable, SetStatistics, TensorStatistics
+from quantmedic.engine.formulas.columns import ratio
+from quantmedic.engine.formulas.images import image_relation
+from quantmedic.engine.formulas.inputs import (
+    FULL_SPAN,
+    Lattice,
+    are_pixels,
+    feature_covariance,
+    input_std,
+    lattice_of,
+    lattices_of,
+    trace_of,
+)
+
+_BOOTSTRAP = 400
+#: Steps by which two grids may differ before one counts as shifted against the other.
+_SHIFT_STEPS = 16
+#: Share by which slope and offset of a line through quantiles may miss those of a second normalization.
+_TWICE = 0.1
+#: Mean and standard deviation per channel.
+ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def relation_facts(case: Case) -> RelationFacts:
+    mine, other = case.statistics.get("representative"), case.statistics.get("validation")
+    if mine is None or other is None or case.record.input_tensor is None:
+        return RelationFacts()
+    fit = _lattice_fit(case, mine, other) or _quantile_fit(case, mine, other)
+    flips = _flip_facts(case, mine, other)
+    distance = _feature_distance(mine.feature_sum, mine.feature_count, other)
+    trace = trace_of(feature_covariance(other))
+    feature = distance / math.sqrt(trace) if distance is not None and trace else None
+    return RelationFacts(**fit, **flips, **image_relation(mine, other), feature_distance=feature)
+
+
+def _lattice_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any] | None:
+    pairs = [(lattice_of(a), lattice_of(b)) for a, b in zip(mine.lattice, other.lattice, strict=True)]
+    if not pairs or any(a is None or b is None for a, b in pairs):
+        return None
+    deviation = input_std(case, other)
+    grids = [(a, b) for a, b in pairs if a is not None and b is not None]
+    slopes = [a[0] / b[0] for a, b in grids]
+    offsets = [_offset(a, b) for a, b in grids]
+    # Where the channels agree in slope, they differ by their offset alone.
+    deviations = offsets if max(slopes) < 1.01 * min(slopes) else [math.log(slope) for slope in slopes]
+    worst = max(range(len(slopes)), key=lambda c: abs(deviations[c]))
+    mismatch = max(slopes[worst], 1 / slopes[worst])
+    shifted = [
+        abs(o) / deviation if abs(o) > _SHIFT_STEPS * a[0] else 0.0 for o, (a, _) in zip(offsets, grids, strict=True)
+    ]
+    return {
+        "method": "lattice",
+        "slope": slopes[worst],
+        "slope_low": slopes[worst],
+        "slope_high": slopes[worst],
+        "scale_mismatch": mismatch,
+        "offset": offsets[worst],
+        "offset_over_std": max(shifted),
+        "kind": _lattice_kind(grids, slopes, max(shifted)),
+        "reading": _describe_preprocessing(grids),
+        "certainty": 1.0,
+    }
+
+
+def _offset(mine: Lattice, other: Lattice) -> float:
+    """Offset of the lattice ``mine`` against ``other`` after scaling.
+
+    A set that never shows the darkest or brightest pixels spans less of the same grid: where the points coincide, only
+    what sticks out at one end counts.
+    """
+    step, low, span = mine
+    at_low = low - step / other[0] * other[1]
+    at_high = at_low + step * (span - other[2])
+    steps = at_low / step
+    if abs(steps - round(steps)) > 0.1:
+        return at_low
+    if at_low * at_high <= 0:
+        return 0.0
+    return min(at_low, at_high, key=abs)
+
+
+def _describe_preprocessing(grids: list[Any]) -> str | None:
+    """Both sets' preprocessing in words, where their lattices span all of a pixel's 256 values."""
+    if any(span < FULL_SPAN for pair in grids for _, _, span in pair):
+        return None
+    mine, other = ([pair[i][:2] for pair in grids] for i in (0, 1))
+    return f"representative = {_formula(mine)}, validation = {_formula(other)}"
+
+
+def _formula(grids: list[tuple[float, float]]) -> str:
+    """(x / 255 - mean) / std, or shorter, of lattices given as (step, lowest point) per channel."""
+    if all(abs(low) < step / 2 for step, low in grids):
+        divisors = [1.0 / step for step, _ in grids]
+        return "x" if all(abs(d - 1) < 0.005 for d in divisors) else f"x / {_write_numbers(divisors)}"
+    if all(abs(low + 1) < step / 2 for step, low in grids):
+        return f"x / {_write_numbers([1.0 / step for step, _ in grids])} - 1"
+    deviations = [1.0 / (255.0 * step) for step, _ in grids]
+    means = [-low * std for (_, low), std in zip(grids, deviations, strict=True)]
+    return f"(x / 255 - {_write_numbers(means)}) / {_write_numbers(deviations)}"
+
+
+def _write_numbers(values: list[float]) -> str:
+    texts = [f"{value:.4g}" for value in values]
+    return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
+
+
+def _lattice_kind(grids: list[Any], slopes: list[float], shift: float) -> str:
+    same_scale = all(abs(slope - 1) < 0.01 for slope in slopes)
+    if same_scale:
+        return "offset" if shift > 0.1 else "same"
+    mine, other = zip(*grids, strict=True)
+    if are_pixels(mine, 1.0):
+        return "not-normalized"
+    if are_pixels(mine, 1 / 255) and not are_pixels(other, 1.0):
+        return "partly-normalized"
+    twice = all(any(abs(a[0] / (b[0] * b[0] * k) - 1) < 0.01 for k in (1.0, 255.0)) for a, b in grids)
+    return "normalized-twice" if twice else "scale"
+
+
+def _quantile_fit(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
+    """Line through 99 quantiles of the two inputs; the sets are not paired, only alike."""
+    index = case.record.input_tensor
+    assert index is not None
+    curves = []
+    for statistics in (mine, other):
+        view = statistics.tensor(index)
+        if not view.count.sum():
+            return {}
+        bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
+        curves.append(np.array([bins.quantile(q) for q in np.arange(0.01, 1.0, 0.01)]))
+    y, x = curves
+    spread = float(((x - x.mean()) ** 2).sum())
+    if spread <= 0 or float(y.std()) <= 0:
+        return {}
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread
+    offset = float(y.mean() - slope * x.mean())
+    residual = float(((y - slope * x - offset) ** 2).sum())
+    certainty = 1.0 - residual / float(((y - y.mean()) ** 2).sum())
+    low, high = _slope_interval(mine.samples, other.samples)
+    if slope <= 0:
+        return {}
+    shift = abs(offset) / input_std(case, other)
+    off_scale = (slope > 1.5 or slope < 1 / 1.5) and not low <= 1 <= high
+    kind = "offset" if shift > 0.5 else "same"
+    if off_scale:
+        kind = _quantile_kind(mine.tensor(index), other.tensor(index), slope, offset)
+    return {
+        "method": "quantiles",
+        "slope": slope,
+        "slope_low": low,
+        "slope_high": high,
+        "scale_mismatch": max(slope, 1 / slope),
+        "offset": offset,
+        "offset_over_std": shift,
+        "kind": kind if certainty > 0.9 or kind == "same" else "unexplained",
+        "certainty": certainty,
+    }
+
+
+def _quantile_kind(mine: TensorStatistics, other: TensorStatistics, slope: float, offset: float) -> str:
+    """Name of a relation between inputs of different scale: known when one side holds pixels, or twice the same map."""
+    low, high = float(mine.min.min()), float(mine.max.max())
+    other_low, other_high = float(other.min.min()), float(other.max.max())
+    if low >= 0.0 and 1.1 * FULL_SPAN > high > 0.4 * FULL_SPAN and other_high < 0.1 * FULL_SPAN:
+        return "not-normalized"
+    if low >= 0.0 and 1.1 > high > 0.4 and other_low < 0.0:
+        return "partly-normalized"
+    # Pixels of 0 … 1 mapped by x / s - m / s span 1 / s from -m / s on; once more, this is slope and offset.
+    span = other_high - other_low
+    twice = abs(slope / span - 1.0) < _TWICE
+    # Without an offset, a mere factor looks the same.
+    shifted = abs(other_low) > 2 * _TWICE * span
+    return "normalized-twice" if twice and shifted and abs(offset - other_low) < _TWICE * span else "scale"
+
+
+def _by_content(samples: SampleTable) -> SampleTable:
+    """Samples by content hash, so that what is resampled does not depend on the order of the data."""
+    return samples[np.argsort(samples["hash"], kind="stable")]
+
+
+def _slope_interval(mine: SampleTable, other: SampleTable) -> tuple[float, float]:
+    """95 % interval of the ratio of the sets' deviations, by a seeded bootstrap over samples."""
+    rng = np.random.default_rng(0)
+
+    def deviations(rows: SampleTable) -> NDArray[np.float64]:
+        picks = rng.integers(0, len(rows), (_BOOTSTRAP, min(len(rows), 1024)))
+        means, squares = rows["mean"].astype(np.float64)[picks], rows["deviation"].astype(np.float64)[picks] ** 2
+        found: NDArray[np.float64] = np.sqrt(squares.mean(axis=1) + means.var(axis=1))
+        return found
+
+    bottom = deviations(_by_content(other))
+    ratios = deviations(_by_content(mine)) / np.where(bottom > 0, bottom, np.nan)
+    ratios = ratios[np.isfinite(ratios)]
+    if not ratios.size:
+        return 0.0, math.inf
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[str, Any]:
+    index = case.record.input_tensor
+    assert index is not None
+    a, b = mine.tensor(index), other.tensor(index)
+    if not case.record.image_input or len(a.mean) != 3 or not a.count.all() or not b.count.all():
+        return {}
+    moments = [(s.mean, np.sqrt(s.m2 / s.count)) for s in (a, b)]
+    if not (moments[1][1] > 0).all():
+        return {}
+    lattices = [lattices_of(s) for s in (mine, other)]
+    pixels = [
+        ((mean - low) / step, std / step)
+        for (mean, std), (step, low, _) in zip(moments, lattices, strict=True)
+        if step is not None and low is not None and len(step) == 3
+    ]
+    straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
+    flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)
+    return {
+        "flipped_distance_ratio": _flip_ratio(*moments),
+        "flipped_pixel_ratio": _flip_ratio(*pixels) if len(pixels) == 2 else None,
+        "flipped_feature_ratio": ratio(straight, flipped),
+    }
+
+
+def _flip_ratio(mine: ChannelMoments, other: ChannelMoments) -> float | None:
+    """Distance of mean and deviation per channel, as they are over that with the channels reversed."""
+    (mean, std), (other_mean, scale) = mine, other
+    y = np.concatenate([other_mean / scale, np.ones(len(scale))])
+    straight = np.concatenate([mean / scale, std / scale])
+    flipped = np.concatenate([mean[::-1] / scale, std[::-1] / scale])
+    return ratio(float(np.linalg.norm(straight - y)), float(np.linalg.norm(flipped - y)))
+
+
+def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatistics) -> float | None:
+    if not count or not other.feature_count:
+        return None
+    return float(np.linalg.norm(total / count - other.feature_sum / other.feature_count))

@@ -1,0 +1,72 @@
+"""What a data set shows of the first input and of the features behind it: moments, grids of values, covariance."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics
+from quantmedic.engine.formulas.columns import Floats
+
+#: (step, lowest point, steps spanned) of an even grid.
+Lattice = tuple[float, float, int]
+#: Steps that a lattice spans from the pixel 0 to 255.
+FULL_SPAN = 255
+
+
+def lattices_of(
+    statistics: SetStatistics,
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None, tuple[int, ...] | None]:
+    """Step, lowest point and steps spanned per channel of the first input; None where a channel is on no even grid."""
+    found = [lattice_of(values) for values in statistics.lattice]
+    if not found or any(lattice is None for lattice in found):
+        return None, None, None
+    steps, lows, spans = zip(*(lattice for lattice in found if lattice is not None), strict=True)
+    return steps, lows, spans
+
+
+def lattice_of(values: NDArray[np.float32]) -> Lattice | None:
+    """The even grid of at most 256 points that distinct values lie on, else None."""
+    if not 8 <= values.size <= LATTICE_POINTS:
+        return None
+    points = values.astype(np.float64)
+    gaps = np.diff(points)
+    span = round(float((points[-1] - points[0]) / gaps.min()))
+    if span >= LATTICE_POINTS:
+        return None
+    step = float((points[-1] - points[0]) / span)
+    away = (points - points[0]) / step
+    return (step, float(points[0]), span) if np.abs(away - np.round(away)).max() < 0.02 else None
+
+
+def are_pixels(lattices: Iterable[Lattice], step: float) -> bool:
+    """All channels lie on the grid of the pixels 0 … 255 times ``step``."""
+    return all(
+        abs(mine / step - 1) < 0.005 and low / step > -0.5 and low / step + span < FULL_SPAN + 0.5
+        for mine, low, span in lattices
+    )
+
+
+def feature_covariance(statistics: SetStatistics | None) -> Floats | None:
+    """Covariance of the projected features of the float network; None for fewer than two samples."""
+    if statistics is None or statistics.feature_count < 2:
+        return None
+    mean = statistics.feature_sum / statistics.feature_count
+    covariance: Floats = statistics.feature_outer / statistics.feature_count - np.outer(mean, mean)
+    return covariance
+
+
+def trace_of(covariance: Floats | None) -> float | None:
+    """Summed variance; None where it is unknown."""
+    return None if covariance is None else float(np.trace(covariance))
+
+
+def input_std(case: Case, statistics: SetStatistics) -> float:
+    """Standard deviation of the first input over all channels."""
+    assert case.record.input_tensor is not None
+    view = statistics.tensor(case.record.input_tensor)
+    count = max(int(view.count.sum()), 1)
+    mean = float((view.count * view.mean).sum()) / count
+    return math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)

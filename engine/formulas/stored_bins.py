@@ -1,0 +1,69 @@
+"""The histograms of a case, as tables of bins."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from quantmedic.engine.case.facts import (
+    Role,
+)
+from quantmedic.engine.case.histogram import Bins, BinTable
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.statistics import LATTICE_POINTS, SetStatistics
+from quantmedic.engine.formulas.columns import Floats, per_tensor
+
+#: Tensors whose histograms are worked on together: few enough for the processor's cache.
+_TOGETHER = 128
+
+
+def main_role(case: Case) -> Role:
+    """The data set that the facts under ``data`` come from: validation where there is one."""
+    return "validation" if "validation" in case.statistics else "representative"
+
+
+def tensor_bins(case: Case, role: Role, index: int) -> Bins | None:
+    """Histogram of a float tensor on one data set; None where nothing finite was seen."""
+    statistics = case.statistics.get(role)
+    if statistics is None or index not in statistics.histograms:
+        return None
+    view = statistics.tensor(index)
+    if not view.count.sum():
+        return None
+    bins = Bins.of(view.histogram, float(view.min.min()), float(view.max.max()))
+    points = input_points(case, role)
+    return bins.on_points({0: points}) if points is not None and index == case.record.input_tensor else bins
+
+
+def bin_tables(case: Case, role: Role, indices: Sequence[int]) -> Iterator[tuple[list[int], BinTable]]:
+    """Histograms of the given tensors, of which something finite was seen, some tensors at a time."""
+    statistics = case.statistics[role]
+    lowest, highest = extremes(statistics)
+    points = input_points(case, role)
+    for start in range(0, len(indices), _TOGETHER):
+        part = list(indices[start : start + _TOGETHER])
+        bins = BinTable.of_many([statistics.histograms[i] for i in part], lowest[part], highest[part])
+        if points is not None and case.record.input_tensor in part:
+            bins = bins.on_points({part.index(case.record.input_tensor): points})
+        yield part, bins
+
+
+def input_points(case: Case, role: Role) -> Floats | None:
+    """The distinct values of an input that takes few, such as 8-bit images; None where there are many."""
+    known = case.statistics[role].lattice
+    if not known or not all(0 < len(values) <= LATTICE_POINTS for values in known):
+        return None
+    return np.unique(np.concatenate(known)).astype(np.float64)
+
+
+def extremes(statistics: SetStatistics) -> tuple[Floats, Floats]:
+    """Smallest and largest finite value of every tensor; infinite where none was seen."""
+    columns, offsets = statistics.columns, statistics.offsets
+    return per_tensor(np.minimum, columns["min"], offsets), per_tensor(np.maximum, columns["max"], offsets)
+
+
+def seen_tensors(statistics: SetStatistics) -> list[int]:
+    """Indices of the tensors of which something finite was seen."""
+    count = per_tensor(np.add, statistics.columns["count"], statistics.offsets)
+    return [
+        i for i in np.flatnonzero(count > 0).tolist() if i in statistics.histograms and statistics.histograms[i].any()
+    ]
