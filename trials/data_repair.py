@@ -20,7 +20,7 @@ class DataRepair:
     """What is done to every batch, and how that reads."""
 
     words: str
-    repaired: Callable[[Batch], Batch | None]
+    repair: Callable[[Batch], Batch | None]
 
 
 def data_repair(cause: str, case: Case, facts: CaseFacts) -> DataRepair | None:
@@ -34,7 +34,7 @@ def data_repair(cause: str, case: Case, facts: CaseFacts) -> DataRepair | None:
     return made(sets["representative"], sets["validation"], name, axis)
 
 
-def _mapped(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
+def _map_to_validation(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
     """The line that lays the one set's values on the other's: per channel on lattices, else one for all."""
     relation = mine.relation
     lines = _lattice_lines(mine, other) if relation.method == "lattice" else None
@@ -61,14 +61,14 @@ def _lattice_lines(mine: DatasetFacts, other: DatasetFacts) -> list[tuple[float,
     return [(step / own, low - own_low * step / own) for own, own_low, step, low in columns]
 
 
-def _channels_turned(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
+def _reverse_channels(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
     if axis is None:
         return None
     turned = _on_input(name, lambda x: np.flip(x, axis))
     return DataRepair("representative inputs with their channels turned round", turned)
 
 
-def _without_blanks(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
+def _drop_blanks(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
     if other.std is None:
         return None
     least = BLANK * float(np.sqrt(np.mean(np.square(other.std))))
@@ -86,7 +86,7 @@ def _on_input(name: str, change: Callable[[Array], Array]) -> Callable[[Batch], 
 
 
 _REPAIRS: Mapping[str, Callable[[DatasetFacts, DatasetFacts, str, int | None], DataRepair | None]] = {
-    "preprocessing-mismatch": _mapped,
-    "channel-order-mismatch": _channels_turned,
-    "blank-samples": _without_blanks,
+    "preprocessing-mismatch": _map_to_validation,
+    "channel-order-mismatch": _reverse_channels,
+    "blank-samples": _drop_blanks,
 }

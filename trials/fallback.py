@@ -30,7 +30,7 @@ from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.edit import edit
 from quantmedic.trials.measure import Bench, Measured
-from quantmedic.trials.sensitivity import Unit, left_in_float, units_of, unsimulated
+from quantmedic.trials.sensitivity import Unit, left_in_float, quantizers_not_simulated, units_of
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 
 Floats = NDArray[np.float64]
@@ -147,7 +147,7 @@ class FallbackTrial:
             )
         self._sizes = sizes_of(models)
         self._metric = metric if dataset.labelled else None
-        pool = self._pool(samples or self._wanted())
+        pool = self._pool(samples or self._sample_count())
         named = self._metric.name if self._metric is not None else None
         if goal.kind == "drop" and self._metric is None:
             pool, self._metric, named = self._with_classes(pool), load_metric("top1"), AGREEMENT
@@ -156,8 +156,8 @@ class FallbackTrial:
         fold = folds(pool, dataset.unit, seed)[0]
         searched: Sequence[Batch] = pool if self._shared else fold.fitted
         self._judged: Sequence[Batch] = pool if self._shared else fold.judged
-        self._batches = _cut(searched, samples or self._wanted(), sets, dataset.unit)
-        self._bench = self._opened(self._batches)
+        self._batches = _cut(searched, samples or self._sample_count(), sets, dataset.unit)
+        self._bench = self._bench_on(self._batches)
         self._found = SearchState()
 
     def search(self, progress: Callable[[SearchState], None] = lambda found: None) -> FallbackRecord:
@@ -171,7 +171,7 @@ class FallbackTrial:
         best = self._found.best
         check = None
         try:
-            check = self._checked(best) if best is not None and not self._found.interrupted else None
+            check = self._check_edited(best) if best is not None and not self._found.interrupted else None
         except KeyboardInterrupt:
             self._found.interrupted = True
         return self._record(best, check)
@@ -180,7 +180,7 @@ class FallbackTrial:
         """SQNR at the output for a noise power, summed over the samples of the search."""
         return sqnr_db(float(self._bench.power.sum()), noise)
 
-    def _wanted(self) -> int:
+    def _sample_count(self) -> int:
         """Samples of one evaluation."""
         known = [size.operations for size in self._sizes if size.operations is not None]
         return int(np.clip(OPERATIONS / max(sum(known), 1), MIN_SAMPLES, MAX_SAMPLES))
@@ -205,7 +205,7 @@ class FallbackTrial:
             found.append(replace(batch, labels=scores.argmax(axis=1)))
         return found
 
-    def _opened(self, batches: Sequence[Batch]) -> Bench:
+    def _bench_on(self, batches: Sequence[Batch]) -> Bench:
         return Bench(self._models, batches, metric=self._metric, classes=False, threads=self._threads, whole=True)
 
     def change(self, units: Units) -> Change:
@@ -216,7 +216,7 @@ class FallbackTrial:
 
     def evaluate(self, units: Units) -> Outcome:
         """One pass over the samples of the search with a set of groups in float."""
-        measured = self._simulated([units] * len(self._batches))
+        measured = self._simulate([units] * len(self._batches))
         value = self._value(measured)
         if self.goal.kind == "sqnr":
             tolerable = 10 ** ((value - self.goal.limit) / 10)
@@ -226,11 +226,11 @@ class FallbackTrial:
 
     def probe(self, sets: Sequence[Units]) -> Floats:
         """One pass with another set for every batch: noise by batch."""
-        return self._by_batch(self._simulated(sets).noise)
+        return self._by_batch(self._simulate(sets).noise)
 
-    def _simulated(self, sets: Sequence[Units]) -> Measured:
+    def _simulate(self, sets: Sequence[Units]) -> Measured:
         pairs = zip(self._batches, sets, strict=True)
-        return self._bench.judged([self._network.outputs(batch, self.change(units)) for batch, units in pairs])
+        return self._bench.judge_outputs([self._network.outputs(batch, self.change(units)) for batch, units in pairs])
 
     def _by_batch(self, noise: Floats) -> Floats:
         if len(noise) == len(self._batches):
@@ -246,9 +246,9 @@ class FallbackTrial:
         drop = metric.aggregate(floats) - metric.aggregate(measured.metric)
         return drop if metric.higher_is_better else -drop
 
-    def _checked(self, units: Units) -> Check:
+    def _check_edited(self, units: Units) -> Check:
         """The quantized model before and after it was edited, on samples that the search did not see."""
-        bench = self._opened(self._judged)
+        bench = self._bench_on(self._judged)
         before = self._level(bench, bench.before)
         samples = samples_of(self._judged)
         after: Level | None = None
@@ -303,7 +303,7 @@ class FallbackTrial:
             ),
             reversals=tuple((numbers[id(a)], numbers[id(b)]) for a, b in found.reversals),
             check=check,
-            unsimulated=unsimulated(record, self._network),
+            unsimulated=quantizers_not_simulated(record, self._network),
         )
 
     def _layer(self, group: Group) -> FallbackLayer:

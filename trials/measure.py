@@ -75,7 +75,7 @@ class Bench:
         self.power: Floats = self._noise.power
         self.float_metric = self._metric_values(floats)
         self.columns = self._noise.columns
-        self.before = self.judged(deployed)
+        self.before = self.judge_outputs(deployed)
 
     def measure(self, edited: Edited, deadline: float | None = None) -> Measured:
         """The quantized model with a change carried out.
@@ -93,7 +93,7 @@ class Bench:
             for name, array in zip(self._names, found, strict=True):
                 if not np.isfinite(array).all():
                     raise ModelError(f"the changed model gives NaN or infinite values at {name}")
-        return self.judged(outputs)
+        return self.judge_outputs(outputs)
 
     def _run(self, run: Runner, deadline: float | None) -> list[list[Float32]]:
         """Outputs per batch."""
@@ -104,7 +104,7 @@ class Bench:
             found.append(run(batch))
         return found
 
-    def judged(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
+    def judge_outputs(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
         """Matched outputs per batch, wherever they come from, against the float network's."""
         found = self._noise.compared(outputs)
         return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs))

@@ -46,7 +46,7 @@ class Codes:
         return int(TensorProto.DataType.Value(f"INT{self.bits}"))
 
 
-def formed(op: Operator, weight: Float32, bits: int, form: WeightForm, *, per_tensor: bool) -> Codes:
+def codes_in_form(op: Operator, weight: Float32, bits: int, form: WeightForm, *, per_tensor: bool) -> Codes:
     """The weights of an operator in another form of codes.
 
     Args:

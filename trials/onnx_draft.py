@@ -1,7 +1,7 @@
 """A copy of an ONNX model in the making: nodes by what they write, names that are free, constants that are added."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -11,10 +11,16 @@ from onnx import TensorProto, helper, numpy_helper
 from quantmedic.collectors.from_onnx.graph import opset_of
 
 Array = NDArray[Any]
+#: Attributes of a node, of the types that ``onnx.helper.make_node`` takes.
+Attributes = dict[str, Any]
 MICROSOFT = "com.microsoft"
 _ALIASES = ("Identity", "Dropout")
 #: First opset of the default domain whose quantizers take a scale per channel, and codes of 4 and 16 bits.
 PER_CHANNEL_OPSET, ALL_WIDTHS_OPSET = 13, 21
+
+
+class _Named(Protocol):
+    name: str
 
 
 class Draft:
@@ -118,7 +124,7 @@ class Draft:
             self.add_constant(f"{base}_zero_point", np.full(np.shape(scale), zero), kind),
         ]
         target = self.fresh(f"{base}_dequantized")
-        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        attributes: Attributes = {} if axis is None else {"axis": axis}
         node = helper.make_node("DequantizeLinear", names, [target], name=target, **attributes)
         self.settle_domain(node, kind)
         self.nodes.append(node)
@@ -183,10 +189,10 @@ class Draft:
     def finish(self) -> onnx.ModelProto:
         """The model, without what nothing reads and with every node behind those that it reads."""
         self._unwrap()
-        self.nodes = _needed(self.nodes, self.outputs)
+        self.nodes = _nodes_behind(self.nodes, self.outputs)
         graph = self.model.graph
         known = {"", *(value.name for value in graph.input), *(t.name for t in graph.initializer)}
-        ordered = _in_order(self.nodes, known | {t.values.name for t in graph.sparse_initializer})
+        ordered = _sort_nodes(self.nodes, known | {t.values.name for t in graph.sparse_initializer})
         del graph.node[:]
         graph.node.extend(ordered)
         read = {name for node in ordered for name in reads(node)} | self.outputs
@@ -198,7 +204,7 @@ class Draft:
 
     def _unwrap(self) -> None:
         """Take out the identities that stand where a quantizer was; the network's outputs keep their names."""
-        captured = {name for node in self.nodes for name in _captured(node)}
+        captured = {name for node in self.nodes for name in _read_by_subgraphs(node)}
         inputs = {value.name for value in self.model.graph.input}
         renamed: dict[str, str] = {}
         kept = []
@@ -232,10 +238,10 @@ def _last(name: str, renamed: dict[str, str]) -> str:
 def reads(node: onnx.NodeProto) -> Iterator[str]:
     """Every tensor that a node reads, in its subgraphs too."""
     yield from node.input
-    yield from _captured(node)
+    yield from _read_by_subgraphs(node)
 
 
-def _captured(node: onnx.NodeProto) -> Iterator[str]:
+def _read_by_subgraphs(node: onnx.NodeProto) -> Iterator[str]:
     """What the subgraphs of a node read from outside; their own names may be among it."""
     for attribute in node.attribute:
         graphs = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else attribute.graphs
@@ -245,7 +251,7 @@ def _captured(node: onnx.NodeProto) -> Iterator[str]:
                 yield from reads(inner)
 
 
-def _needed(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+def _nodes_behind(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
     """The nodes that the outputs depend on."""
     writers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     wanted: set[int] = set()
@@ -259,7 +265,7 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onn
     return [node for i, node in enumerate(nodes) if i in wanted]
 
 
-def _in_order(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+def _sort_nodes(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
     """The nodes with each behind those that it reads, otherwise as they were."""
     writers = {name: i for i, node in enumerate(nodes) for name in node.output if name and name not in known}
     done: set[int] = set()
@@ -280,7 +286,7 @@ def _in_order(nodes: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.Nod
     return ordered
 
 
-def _keep(tensors: Any, names: set[str]) -> None:
+def _keep(tensors: MutableSequence[_Named], names: set[str]) -> None:
     for i in range(len(tensors) - 1, -1, -1):
         if tensors[i].name not in names:
             del tensors[i]

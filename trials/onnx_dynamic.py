@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,8 +11,8 @@ from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import normalization_of, original_of, weight_of
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.trials.onnx_codes import Codes, Float32, formed
-from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_codes import Codes, Float32, codes_in_form
+from quantmedic.trials.onnx_draft import Attributes, Draft
 
 _KINDS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 #: Position of the bias of MatMulNBits.
@@ -31,7 +30,7 @@ class _Product:
     rescaled: onnx.NodeProto
 
 
-def unpack(draft: Draft, models: PairedGraphs, change: Change) -> None:
+def unpack_weights(draft: Draft, models: PairedGraphs, change: Change) -> None:
     """Write products with packed weights (MatMulNBits) as ones with weights that can be given another form."""
     packed = [k for k in change.weights if models.quantized.operators[k].node.op_type == "MatMulNBits"]
     for k in packed:
@@ -106,14 +105,14 @@ def _make_float(draft: Draft, product: _Product, weight: Float32) -> None:
     codes = [node.input[0], product.step, *zero]
     draft.nodes.append(helper.make_node("DequantizeLinear", codes, [real], name=real))
     stored = draft.add_constant(f"{node.input[1]}_float", weight)
-    attributes: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    attributes: Attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     made = helper.make_node(_KINDS[node.op_type], [real, stored], [target], name=product.rescaled.name, **attributes)
     product.rescaled.CopyFrom(made)
 
 
 def _store(draft: Draft, product: _Product, op: Operator, weight: Float32, form: WeightForm) -> None:
     node = product.node
-    codes = _spread(formed(op, weight, 8, form, per_tensor=form == "best-range"), node.op_type)
+    codes = _spread(codes_in_form(op, weight, 8, form, per_tensor=form == "best-range"), node.op_type)
     kind = draft.type_of(node.input[1])
     middle = _MIDDLE.get(kind, 0)
     scale = codes.scale

@@ -17,7 +17,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.onnx_draft import Draft
-from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack
+from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack_weights
 from quantmedic.trials.onnx_grids import settle_grids
 from quantmedic.trials.onnx_layers import (
     layers_of,
@@ -93,7 +93,7 @@ def edit(models: EditableModels, case: Case, change: Change, *, runtime: str = "
         return Edited(models, draft.model)
     to_qdq(draft, models.quantized)
     draft.touched = False
-    unpack(draft, models, change)
+    unpack_weights(draft, models, change)
     names = {op.index: op.name for op in case.record.operators}
     layers = layers_of(draft, models, names)
     before = {k: scales_of(draft, layer) for k, layer in layers.items()}

@@ -1,7 +1,6 @@
 """New grids of activations in a draft of the quantized model, and quantizers taken out of it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +12,7 @@ from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_draft import Attributes, Draft
 from quantmedic.trials.onnx_qdq import MOVERS
 
 #: First opset in which the ends of a Clip are inputs.
@@ -34,7 +33,7 @@ def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[
     known = {case.record.tensors[i].name: grid for i, grid in grids.items()}
     float_names = {tensor.name: tensor.float_name for tensor in case.record.tensors}
     found = []
-    for root, grid in _followed(known, models).items():
+    for root, grid in _hand_on_grids(known, models).items():
         taps = [tap for tap in models.quantized.quantizers.get(root, []) if tap.tensor in draft.writers]
         taps = [tap for tap in taps if draft.writers[tap.tensor].op_type == "QuantizeLinear"]
         if not taps:
@@ -56,24 +55,24 @@ def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[
     return found
 
 
-def _followed(grids: Mapping[str, Grid | None], models: PairedGraphs) -> dict[str, Grid | None]:
+def _hand_on_grids(grids: Mapping[str, Grid | None], models: PairedGraphs) -> dict[str, Grid | None]:
     """The grids by root, handed on through operators that only move values."""
     graph = models.quantized
     found = dict(grids)
     for op in graph.operators:
         source = op.inputs[0] if op.inputs else ""
-        grid, before = found.get(source), _quantizer(graph.quantizers.get(source, []))
+        grid, before = found.get(source), _quantizer_of_taps(graph.quantizers.get(source, []))
         if op.op_type not in MOVERS or grid is None or before is None or code_bits(grid, before) != before.bits:
             continue
         for target in op.outputs:
-            own = _quantizer(graph.quantizers.get(target, []))
+            own = _quantizer_of_taps(graph.quantizers.get(target, []))
             asked = found.get(target, grid)
             if own is not None and own.same_grid(before) and asked and code_bits(asked, own) == own.bits:
                 found[target] = grid
     return found
 
 
-def _quantizer(taps: Iterable[Tap]) -> Quantizer | None:
+def _quantizer_of_taps(taps: Iterable[Tap]) -> Quantizer | None:
     return next((tap.quantizer for tap in taps if tap.quantizer is not None), None)
 
 
@@ -94,13 +93,13 @@ def _settle(draft: Draft, root: str, tap: Tap, grid: Grid | None) -> None:
             draft.take_out(reader, node.input[0])
         return
     assert tap.quantizer is not None
-    scale, zero = _parameters(draft, root, node, tap.quantizer, grid)
+    scale, zero = _grid_constants(draft, root, node, tap.quantizer, grid)
     for part in (node, *readers):
         draft.set_grid(part, scale, zero)
     draft.forget_type(tap.tensor)
 
 
-def _parameters(draft: Draft, root: str, node: onnx.NodeProto, before: Quantizer, grid: Grid) -> tuple[str, str]:
+def _grid_constants(draft: Draft, root: str, node: onnx.NodeProto, before: Quantizer, grid: Grid) -> tuple[str, str]:
     """New constants: scale and zero point of a grid, of the types in force, uint8 or uint16 where those do not do."""
     bits = code_bits(grid, before)
     present = (
@@ -176,7 +175,7 @@ def _activation(draft: Draft, raw: str, target: str, bounds: Bounds, kind: int) 
     ends = {"min": bounds.low, "max": bounds.high}
     name = draft.fresh(f"{target}_Clip")
     if draft.opset < CLIP_INPUTS_OPSET:
-        stated: dict[str, Any] = {end: float(value) for end, value in ends.items() if np.isfinite(value)}
+        stated: Attributes = {end: float(value) for end, value in ends.items() if np.isfinite(value)}
         return helper.make_node("Clip", [raw], [target], name=name, **stated)
     limits = [
         draft.add_constant(f"{target}_{end}", np.asarray(value), kind) if np.isfinite(value) else ""

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto
 
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
@@ -18,11 +16,10 @@ from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.pair.weight_forms import coded
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.trials.onnx_codes import Codes, Float32, formed
-from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_codes import Codes, Float32, codes_in_form
+from quantmedic.trials.onnx_draft import Array, Draft
 from quantmedic.trials.onnx_qdq import WEIGHTED
 
-Array = NDArray[Any]
 _INT32_MAX = 2**31 - 1
 #: A bias stays this far within int32, as onnxruntime's quantizer keeps it.
 _MARGIN = 1.0001
@@ -197,7 +194,7 @@ def _settle(
         assert layer.weight is not None
         layer.node.input[layer.position] = draft.add_constant(f"{layer.stored.name}_float", layer.weight)
     elif form is not None:
-        codes = _formed(layer, form)
+        codes = _weight_codes(layer, form)
     found: list[str] = []
     place = [k for k, name in enumerate(layer.node.input) if name][2:3]
     again = _is_rounded_again(draft, layer)
@@ -246,10 +243,10 @@ def _unrounded_bias(draft: Draft, layer: Layer, values: Float32) -> str:
     return draft.add_dequantizer(base, np.rint(values.astype(np.float64) / step), TensorProto.INT32, step)
 
 
-def _formed(layer: Layer, form: WeightForm) -> Codes:
+def _weight_codes(layer: Layer, form: WeightForm) -> Codes:
     weight, quantizer = layer.weight, layer.stored.quantizer
     assert weight is not None and quantizer is not None
-    return formed(layer.op, weight, quantizer.bits, form, per_tensor=quantizer.scale.size == 1)
+    return codes_in_form(layer.op, weight, quantizer.bits, form, per_tensor=quantizer.scale.size == 1)
 
 
 def _settle_bias(
@@ -281,9 +278,9 @@ def _settle_bias(
     bias = layer.known_bias if afresh else layer.rounded_bias
     step_x = float(x_now.item()) * gain
     scale = codes.scale if codes is not None else np.asarray(w_now, np.float32)
-    widened = _widened(scale, step_x, bias)
+    widened = _wider_scales(scale, step_x, bias)
     if widened is not None:
-        codes = _rescaled(layer, codes, widened)
+        codes = _codes_on_scales(layer, codes, widened)
         if codes is None:
             found.append(f"the bias of {layer.name}: it does not fit into int32")
             return None
@@ -314,7 +311,7 @@ def _gain(scale: Array, x: Array, w: Array) -> float | None:
     return 1.0 if abs(gain - 1.0) < _SAME else gain
 
 
-def _widened(scale: Float32, step_x: float, bias: Float32) -> Float32 | None:
+def _wider_scales(scale: Float32, step_x: float, bias: Float32) -> Float32 | None:
     """Scales of the weights with which the bias fits into int32, as onnxruntime widens them; None where it does."""
     top = np.abs(bias.astype(np.float64))
     if scale.size == 1:
@@ -325,7 +322,7 @@ def _widened(scale: Float32, step_x: float, bias: Float32) -> Float32 | None:
     return None if (scale >= least).all() else np.maximum(scale, least).astype(np.float32)
 
 
-def _rescaled(layer: Layer, codes: Codes | None, scale: Float32) -> Codes | None:
+def _codes_on_scales(layer: Layer, codes: Codes | None, scale: Float32) -> Codes | None:
     """The weights on wider scales; None where they are not known, or kept in blocks."""
     if codes is not None:
         return replace(codes, scale=scale)

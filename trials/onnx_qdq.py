@@ -4,17 +4,17 @@ The table of integer operators is that of the reader (``onnx_integer.INTEGER_OPS
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, Layout
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.quantizer import Quantizer
-from quantmedic.trials.onnx_draft import Draft
+from quantmedic.trials.onnx_draft import Attributes, Draft
 
 #: Operators that hand on codes of their first input as they are: one grid holds before and behind them.
 MOVERS = frozenset(
@@ -103,11 +103,13 @@ class _Rewriter:
             bias = self._graph.constants.get(node.input[layout.bias])
             if bias is None or bias.quantizer is None:
                 return False
-        return all(self._draft.value_of(node.input[scale]) is not None for _, scale, _ in _operands(node, layout))
+        return all(
+            self._draft.value_of(node.input[scale]) is not None for _, scale, _ in _operand_positions(node, layout)
+        )
 
     def _integer(self, node: onnx.NodeProto, layout: Layout) -> Iterator[onnx.NodeProto]:
         inputs = [node.input[0]] if node.op_type == "QLinearWhere" else []
-        for positions in _operands(node, layout):
+        for positions in _operand_positions(node, layout):
             names = [node.input[p] if p < len(node.input) else "" for p in positions]
             yield from self._reader(names[0], names[1], names[2])
             inputs.append(self._read[names[0], names[1], names[2]])
@@ -121,14 +123,14 @@ class _Rewriter:
         scale, zero = layout.output or (0, 0)
         grid = [node.input[p] for p in (scale, zero) if p < len(node.input)]
         if not grid or not grid[0]:
-            yield self._computed(layout.kind, inputs, target, node, attributes)
+            yield self._float_node(layout.kind, inputs, target, node, attributes)
             return
         real = self._draft.fresh(f"{target}_real")
-        yield self._computed(layout.kind, inputs, real, node, attributes)
+        yield self._float_node(layout.kind, inputs, real, node, attributes)
         yield helper.make_node("QuantizeLinear", [real, *grid], [target], name=self._draft.fresh(f"{target}_Quantize"))
 
-    def _computed(
-        self, kind: str, inputs: Sequence[str], target: str, node: onnx.NodeProto, attributes: dict[str, Any]
+    def _float_node(
+        self, kind: str, inputs: Sequence[str], target: str, node: onnx.NodeProto, attributes: Attributes
     ) -> onnx.NodeProto:
         made = helper.make_node(kind, list(inputs), [target], name=node.name, **attributes)
         self._draft.computed[node.output[0]] = made
@@ -143,7 +145,7 @@ class _Rewriter:
         axis = constant.quantizer.axis if constant is not None and constant.quantizer is not None else None
         steps = self._draft.value_of(scale)
         parameters = [scale, zero] if zero else [scale]
-        along: dict[str, Any] = {}
+        along: Attributes = {}
         if axis is not None and steps is not None and steps.size > 1:
             along = {"axis": axis}
             parameters = self._vectors(scale, zero, steps)
@@ -151,7 +153,7 @@ class _Rewriter:
         self._draft.settle_domain(node, TensorProto.INT8)
         yield node
 
-    def _vectors(self, scale: str, zero: str, steps: Any) -> list[str]:
+    def _vectors(self, scale: str, zero: str, steps: NDArray[np.generic]) -> list[str]:
         """Scale and zero point as vectors of one length, which integer operators do not insist on."""
         if steps.ndim != 1:
             scale = self._draft.add_constant(scale, steps.ravel())
@@ -215,6 +217,6 @@ class _Rewriter:
         return self._constants[name]
 
 
-def _operands(node: onnx.NodeProto, layout: Layout) -> tuple[tuple[int, int, int], ...]:
+def _operand_positions(node: onnx.NodeProto, layout: Layout) -> tuple[tuple[int, int, int], ...]:
     """Positions of value, scale and zero point of each operand."""
     return layout.values or tuple((i, i + 1, i + 2) for i in range(2, len(node.input) - 1, 3))

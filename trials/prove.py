@@ -76,7 +76,7 @@ def prove(
         stopped = "budget"
     except KeyboardInterrupt:
         stopped = "interrupted"
-    return Proven(trials.record(stopped), trials.fixed())
+    return Proven(trials.record(stopped), trials.edit_chain())
 
 
 class _Search:
@@ -148,7 +148,7 @@ class _Search:
         if data is None:
             return
         try:
-            repair = trials.calibrated(suspect.cause, data)
+            repair = trials.calibrate_on(suspect.cause, data)
         except QuantmedicError:
             return
         trials.alone(repair)

@@ -81,7 +81,7 @@ def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
     return found
 
 
-def unsimulated(record: CaseRecord, network: SimulatedNetwork) -> tuple[str, ...]:
+def quantizers_not_simulated(record: CaseRecord, network: SimulatedNetwork) -> tuple[str, ...]:
     """Layers and activations with a quantizer that no run can turn on or off."""
     weights = [
         op.name for k, op in enumerate(record.operators) if op.weight.quantizer.bits and k not in network.weighted
@@ -130,11 +130,11 @@ class Experiment:
         """
         self._network = models.simulate(case, threads)
         self.units = units_of(case.record, self._network)
-        left_out = unsimulated(case.record, self._network)
+        left_out = quantizers_not_simulated(case.record, self._network)
         if not self.units:
             raise _nothing_quantized(models, left_out)
         self._metric, self._seed = metric if dataset.labelled else None, seed
-        self._batches = self._read(dataset, samples, batch_size)
+        self._batches = self._read_batches(dataset, samples, batch_size)
         classes = any((known.samples["class_float"] >= 0).any() for known in case.statistics.values())
         self._bench = Bench(models, self._batches, metric=self._metric, classes=classes, threads=threads)
         self.start = SensitivityRecord(
@@ -150,7 +150,7 @@ class Experiment:
             batch_size=batch_size,
             metric=self._metric.name if self._metric else None,
             metric_output=self._metric.output if self._metric else None,
-            float_metric=self._aggregated(self._bench.float_metric),
+            float_metric=self._aggregate(self._bench.float_metric),
             modes=tuple(modes),
             units=tuple(SensitivityUnit(name=u.name, op_type=u.op_type, quantized=u.quantized) for u in self.units),
             unsimulated=left_out,
@@ -178,9 +178,11 @@ class Experiment:
         """
         kept = frozenset(quantized)
         change = left_in_float(unit for i, unit in enumerate(self.units) if i not in kept)
-        return self._outcome(self._bench.judged([self._network.outputs(batch, change) for batch in self._batches]))
+        return self._outcome(
+            self._bench.judge_outputs([self._network.outputs(batch, change) for batch in self._batches])
+        )
 
-    def _read(self, dataset: Dataset, samples: int, batch_size: int) -> list[Batch]:
+    def _read_batches(self, dataset: Dataset, samples: int, batch_size: int) -> list[Batch]:
         """Samples from all over the data set, no more than fit into memory with their outputs."""
         unit = dataset.unit
         first = next(dataset.batches(batch_size, max(batch_size, unit)))
@@ -193,7 +195,7 @@ class Experiment:
         # What is taken together is read or not; single samples are thinned out.
         count = known // kept if unit == 1 else -(-known // kept)
         batches = list(dataset.batches(batch_size, part=Part(0, count, self._seed) if count > 1 else None))
-        return batches if unit > 1 else _thinned(batches, wanted, self._seed)
+        return batches if unit > 1 else _choose_samples(batches, wanted, self._seed)
 
     def _outcome(self, measured: Measured) -> Outcome:
         noise = RunRecord(noise=tuple(measured.noise.tolist()))
@@ -207,14 +209,14 @@ class Experiment:
             root=self._metric.root,
             seed=self._seed,
         )
-        metric = self._aggregated(measured.metric)
+        metric = self._aggregate(measured.metric)
         return outcome.model_copy(update={"metric": metric, "drop": drop, "drop_low": low, "drop_high": high})
 
-    def _aggregated(self, values: NDArray[np.float64] | None) -> float | None:
+    def _aggregate(self, values: NDArray[np.float64] | None) -> float | None:
         return None if self._metric is None or values is None else self._metric.aggregate(values)
 
 
-def _thinned(batches: Sequence[Batch], wanted: int, seed: int) -> list[Batch]:
+def _choose_samples(batches: Sequence[Batch], wanted: int, seed: int) -> list[Batch]:
     """So many of the samples, at random, in their order."""
     kept = np.sort(np.random.default_rng(seed).permutation(samples_of(batches))[:wanted])
     found, start = [], 0
@@ -225,11 +227,11 @@ def _thinned(batches: Sequence[Batch], wanted: int, seed: int) -> list[Batch]:
     return found
 
 
-def _nothing_quantized(models: Models, unsimulated_names: Sequence[str]) -> ModelError:
-    if unsimulated_names:
+def _nothing_quantized(models: Models, not_simulated: Sequence[str]) -> ModelError:
+    if not_simulated:
         return ModelError(
             "no quantizer of the model can be simulated, so that no layer can be quantized alone",
-            where=f"{models.quantized.path}  {', '.join(unsimulated_names[:5])}",
+            where=f"{models.quantized.path}  {', '.join(not_simulated[:5])}",
             help="measure the layers in place: quantmedic diagnose FLOAT QUANT",
         )
     return ModelError(

@@ -76,7 +76,7 @@ def edit(models: TorchModels, case: Case, change: Change) -> Edited:
             where=[str(graph.path), *editor.unedited[:5]],
             help="apply the remedy with the tool that quantized the module",
         )
-    return Edited(models, editor.changed, tuple(editor.unedited))
+    return Edited(models, editor.new_interception, tuple(editor.unedited))
 
 
 class _Editor:
@@ -87,7 +87,7 @@ class _Editor:
         self.unedited: list[str] = []
         self._values: dict[str, dict[str, torch.Tensor]] = {}
 
-    def changed(self) -> Changed:
+    def new_interception(self) -> Changed:
         """A new interception: one for each run."""
         return Changed(self._graph, self.arguments, self.results, "changed quantized model")
 
@@ -128,9 +128,9 @@ class _Editor:
         graph = self._graph
         for name, (call, kind) in graph.quantizing.items():
             if graph.root(name) == root and kind != "encode":
-                yield call, self._kept(graph.roots[name]) if kind == "decode" else None
+                yield call, self._values_before(graph.roots[name]) if kind == "decode" else None
 
-    def _kept(self, codes: str) -> dict[str, torch.Tensor]:
+    def _values_before(self, codes: str) -> dict[str, torch.Tensor]:
         """Where the values before a conversion to codes are kept while the module runs."""
         if codes in self._values:
             return self._values[codes]

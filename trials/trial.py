@@ -96,7 +96,7 @@ class Trials:
         found = folds(pool, dataset.unit, seed)
         self._fitted, self._judged = samples_of(found[0].fitted), samples_of(b for f in found for b in f.judged)
         self._halves = [self._half(fold) for fold in found]
-        self._known: dict[tuple[str, ...], Measured] = {(): _joined([half.bench.before for half in self._halves])}
+        self._known: dict[tuple[str, ...], Measured] = {(): _over_folds([half.bench.before for half in self._halves])}
         self._power = float(np.concatenate([half.bench.power for half in self._halves]).sum())
         self._float_metric = _together([half.bench.float_metric for half in self._halves])
 
@@ -131,21 +131,21 @@ class Trials:
         before, now = self._known[()], self._known[tuple(repair.key for repair in self.chain)]
         return float(1.0 - now.noise.sum() / before.noise.sum()) if before.noise.sum() > 0 else 1.0
 
-    def calibrated(self, cause: str, data: DataRepair) -> Repair:
+    def calibrate_on(self, cause: str, data: DataRepair) -> Repair:
         """New ranges for all activations from repaired representative inputs.
 
         Raises:
             QuantmedicError: These cannot be read, or nothing is left of them.
         """
 
-        def repaired() -> Iterator[object]:
+        def repaired_inputs() -> Iterator[object]:
             for batch in self._datasets["representative"].batches(MIN_HALF, self._options.samples):
-                changed = data.repaired(batch)
+                changed = data.repair(batch)
                 if changed is not None:
                     yield changed.inputs
 
-        dataset = open_dataset(repaired, self._models.input_specs, role="representative")
-        case = self._collected("representative", dataset, samples=self._wanted)
+        dataset = open_dataset(repaired_inputs, self._models.input_specs, role="representative")
+        case = self._collect("representative", dataset, samples=self._wanted)
         return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
 
     def fewest_in_float(self, least_db: float) -> Repair | None:
@@ -187,7 +187,7 @@ class Trials:
             chain=tuple(repair.key for repair in self.chain),
         )
 
-    def fixed(self) -> Edited | None:
+    def edit_chain(self) -> Edited | None:
         """The model with the whole chain, as it was measured; after cross-fitting, fitted on all samples.
 
         None where nothing is proven.
@@ -208,13 +208,13 @@ class Trials:
         if begun + self._longest > self._started + self._budget:
             raise OutOfTimeError
         self._tell()
-        trial = self._measured(repair, after, keys)
+        trial = self._measure(repair, after, keys)
         seconds = time.monotonic() - begun
         self._longest = max(self._longest, seconds)
         self._done.append(trial.model_copy(update={"seconds": round(seconds, 3)}))
         return self._done[-1]
 
-    def _measured(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
+    def _measure(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
         deadline = self._started + self._budget
         found: list[Measured] = []
         left: tuple[str, ...] = ()
@@ -229,7 +229,7 @@ class Trials:
         except QuantmedicError as error:
             reason = ": ".join([error.message, *error.where[:2]])
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
-        before, now = self._known[keys], _joined(found)
+        before, now = self._known[keys], _over_folds(found)
         self._known[(*keys, repair.key)] = now
         return TrialRecord(
             key=repair.key,
@@ -271,17 +271,17 @@ class Trials:
         )
 
     def _half(self, fold: Fold) -> _Half:
-        def fitted() -> Iterator[object]:
+        def fitted_inputs() -> Iterator[object]:
             yield from (batch.inputs for batch in fold.fitted)
 
-        dataset = open_dataset(fitted, self._models.input_specs, role=self._role)
+        dataset = open_dataset(fitted_inputs, self._models.input_specs, role=self._role)
         self._fitted_data = dataset
-        case = self._collected(self._role, dataset)
+        case = self._collect(self._role, dataset)
         classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
         bench = Bench(self._models, fold.judged, metric=self._metric, classes=classes, threads=self._options.threads)
         return _Half(case, derive(case, self._base), bench)
 
-    def _collected(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:
+    def _collect(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:
         options = replace(self._options, samples=samples)
         return collect(self._models, {role: dataset}, options=options, version=self.case.record.quantmedic_version)
 
@@ -313,7 +313,7 @@ def _seconds_per_sample(models: Models, batch: Batch, threads: int) -> float:
     return seconds / batch.samples
 
 
-def _joined(found: Sequence[Measured]) -> Measured:
+def _over_folds(found: Sequence[Measured]) -> Measured:
     """What was measured on all folds."""
     agreements = [measured.agreement for measured in found if measured.agreement is not None]
     return Measured(
