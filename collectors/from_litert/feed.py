@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.file import LiteTensor
+from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.session import dtype_of
-from quantmedic.collectors.from_litert.translation import LiteRTGraph
 from quantmedic.collectors.from_onnx import feed as onnx_feed
 
 Array = NDArray[np.generic]

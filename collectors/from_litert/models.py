@@ -18,11 +18,11 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_litert.feed import feed_of
 from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
+from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.interpreters import Interpreters
 from quantmedic.collectors.from_litert.record import describe, kernels
 from quantmedic.collectors.from_litert.session import dtype_of, is_open, takes_batches
 from quantmedic.collectors.from_litert.translated import TranslatedModels, translated_runner
-from quantmedic.collectors.from_litert.translation import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.view import LiteRTView
 from quantmedic.collectors.from_onnx.feed import input_specs
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated

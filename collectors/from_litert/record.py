@@ -8,7 +8,7 @@ import onnx
 
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor
-from quantmedic.collectors.from_litert.translation import LiteRTGraph
+from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_litert.feed import decode, outputs_of
+from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.record import describe, kernels
-from quantmedic.collectors.from_litert.translation import LiteRTGraph
 from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.session import make_session, run

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.feed import decode, feed_of, outputs_of
+from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.interpreters import Interpreters
 from quantmedic.collectors.from_litert.session import Session
-from quantmedic.collectors.from_litert.translation import LiteRTGraph
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of
 from quantmedic.collectors.pair.graph import Tap

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.feed import feed_of as feed_places
 from quantmedic.collectors.from_litert.file import LiteModel, LiteOperator, LiteTensor, read_litert
+from quantmedic.collectors.from_litert.graph import graph_of
 from quantmedic.collectors.from_litert.models import LiteRTModels
 from quantmedic.collectors.from_litert.operators import OPERATORS
 from quantmedic.collectors.from_litert.session import is_open
-from quantmedic.collectors.from_litert.translation import graph_of
-from quantmedic.collectors.from_litert.translator import UNTRANSLATED, translate
+from quantmedic.collectors.from_litert.translation import UNTRANSLATED, translate
 from quantmedic.collectors.from_onnx.session import make_session
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.types import static_shapes
