@@ -6,7 +6,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,29 @@ MAY_IMPORT = {
     "rules": set(),
     "manuals": set(),
 }
-#: Rooms of the engine, and what each may import of the others; the modules beside them are free for all.
-ENGINE_ROOMS = {
-    "case": {"case"},
-    "formulas": {"case", "formulas"},
-    "rules": {"case", "formulas", "rules"},
-    "contract": {"case", "formulas", "rules", "contract"},
-    "diagnosis": {"case", "formulas", "rules", "contract", "diagnosis"},
-    "gate": {"case", "formulas", "rules", "contract", "diagnosis", "gate"},
-    "versus": {"case", "formulas", "rules", "contract", "diagnosis", "versus"},
+#: What every front end may import: none imports another, but LiteRT runs its translation on that of ONNX.
+_MEASURING = {"data", "pair", "measure"}
+#: Rooms of a folder, and what each may import of the others; the modules beside them are free for all.
+ROOMS = {
+    "engine": {
+        "case": {"case"},
+        "formulas": {"case", "formulas"},
+        "rules": {"case", "formulas", "rules"},
+        "contract": {"case", "formulas", "rules", "contract"},
+        "diagnosis": {"case", "formulas", "rules", "contract", "diagnosis"},
+        "gate": {"case", "formulas", "rules", "contract", "diagnosis", "gate"},
+        "versus": {"case", "formulas", "rules", "contract", "diagnosis", "versus"},
+    },
+    "collectors": {
+        "data": {"data"},
+        "pair": {"data", "pair"},
+        "measure": _MEASURING,
+        "from_onnx": _MEASURING | {"from_onnx"},
+        "from_litert": _MEASURING | {"from_litert", "from_onnx"},
+        "from_torch": _MEASURING | {"from_torch"},
+        "from_checkpoint": _MEASURING | {"from_checkpoint"},
+        "from_settings": {"data", "from_settings"},
+    },
 }
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
@@ -98,22 +113,46 @@ def test_imports_go_one_way(folder: str) -> None:
     assert not wrong
 
 
-def test_every_room_of_the_engine_has_a_direction() -> None:
-    assert {path.parts[1] for path in modules("engine") if len(path.parts) > 2} == set(ENGINE_ROOMS)
+@pytest.mark.parametrize("folder", ROOMS)
+def test_every_room_has_a_direction(folder: str) -> None:
+    assert {path.parts[1] for path in modules(folder) if len(path.parts) > 2} == set(ROOMS[folder])
 
 
-def test_rooms_of_the_engine_import_one_way() -> None:
+@pytest.mark.parametrize("folder", ROOMS)
+def test_rooms_import_one_way(folder: str) -> None:
     """Imports inside functions and for type checkers count: a cycle is a cycle."""
-    wrong = set()
-    for path in modules("engine"):
-        room = path.parts[1] if len(path.parts) > 2 else None
-        allowed = ENGINE_ROOMS[room] if room else set()
+    wrong, rooms = set(), ROOMS[folder]
+    for path in modules(folder):
+        if len(path.parts) <= 2:
+            continue
         for name in imported(path):
             parts = name.split(".")
-            other = parts[2] if parts[:2] == ["quantmedic", "engine"] and len(parts) > 2 else None
-            if other in ENGINE_ROOMS and other not in allowed:
+            other = parts[2] if parts[:2] == ["quantmedic", folder] and len(parts) > 2 else None
+            if other in rooms and other not in rooms[path.parts[1]]:
                 wrong.add(f"{path}: {name}")
     assert not wrong
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not even inside functions or for type checkers."""
+    names = {dotted(path): path for folder in ("engine", "collectors", "trials") for path in modules(folder)}
+    graph = {
+        name: {target for found in imported(path) if (target := longest_known(found, names)) not in (None, name)}
+        for name, path in names.items()
+    }
+    TopologicalSorter(graph).prepare()  # names the cycle where there is one
+
+
+def dotted(path: Path) -> str:
+    """Name of a module of the house as it is installed; that of the package for its ``__init__``."""
+    return ".".join(["quantmedic", *path.with_suffix("").parts]).removesuffix(".__init__")
+
+
+def longest_known(name: str, names: Collection[str]) -> str | None:
+    """The module that an imported name is, or is defined in."""
+    while name and name not in names:
+        name = name.rpartition(".")[0]
+    return name or None
 
 
 @pytest.mark.parametrize("folder", ["rules", "manuals"])

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,120 +18,21 @@ from quantmedic.collectors.from_onnx.feed import input_specs
 from quantmedic.collectors.from_onnx.file import external_files, load_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import training_nodes
+from quantmedic.collectors.measure.float_model import COMPLAINT_CHARACTERS, FloatModel
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts
-from quantmedic.engine.errors import ModelError
 
-#: What a LiteRT file carries behind its first four bytes.
-LITERT_MARK = b"TFL3"
 #: Domains whose operators ONNX or onnxruntime define.
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
 #: Shape inference works on one message of at most 2 GB.
 _INFERABLE_BYTES = (2 << 30) - (64 << 20)
-#: Characters of a complaint that a fact keeps.
-_SHOWN = 200
-
-
-@dataclass(frozen=True)
-class FloatModel:
-    """What is known of a float model.
-
-    Attributes:
-        facts: ``ModelFacts`` with what this file tells.
-        inputs: Its inputs; empty where they are not known.
-        files: The files that it consists of.
-        notices: What the user should know.
-    """
-
-    facts: ModelFacts
-    inputs: tuple[InputSpec, ...] = ()
-    files: tuple[Path, ...] = ()
-    notices: tuple[str, ...] = ()
 
 
 def read_float(path: Path) -> FloatModel:
-    """Read an ONNX or LiteRT file; one that is missing or damaged is no error, for a log tells without it.
+    """Read an ONNX file.
 
     Raises:
-        ModelError: The path is a folder.
+        ModelError: It cannot be read.
     """
-    if path.is_dir():
-        raise ModelError(
-            "a folder was given where a model file is expected", where=str(path), help="give the path of a file"
-        )
-    named = ModelFacts(name=path.name)
-    if not path.is_file():
-        notice = f"{path.name} is not there: the log alone was judged; settings were not held against the model"
-        return FloatModel(named, notices=(notice,))
-    read = _litert if _begins(path)[4:8] == LITERT_MARK else _onnx
-    try:
-        return read(path, named)
-    except ModelError as error:
-        # Reports name no folders.
-        told = "; ".join([error.message, *(line.replace(str(path), path.name) for line in error.where)])[:_SHOWN]
-        return FloatModel(
-            named.model_copy(update={"float_model": FloatFacts(problem=told), "bytes_float": path.stat().st_size}),
-            files=(path,),
-            notices=(f"{path.name} was not read: {told}",),
-        )
-
-
-def read_module(module: Any) -> FloatModel:
-    """A torch module: its parameters; what it computes would take data to find out."""
-    tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    broken = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
-    facts = FloatFacts(
-        format="torch",
-        operators=sum(1 for child in module.modules() if not list(child.children())),
-        constant_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()),
-        nonfinite_constants=len(broken),
-        first_nonfinite_constant=broken[0] if broken else None,
-    )
-    return FloatModel(ModelFacts(name=type(module).__name__, float_model=facts))
-
-
-def _begins(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(8)
-    except OSError as error:
-        raise ModelError("the model cannot be read", where=f"{path}: {error.strerror or error}") from error
-
-
-def _litert(path: Path, named: ModelFacts) -> FloatModel:
-    from quantmedic.collectors.from_litert.file import read_litert
-
-    model = read_litert(path)
-    inputs = [model.tensors[index] for index in model.inputs]
-    constants = [tensor.data for tensor in model.tensors if tensor.data is not None]
-    broken = [t.name for t in model.tensors if t.data is not None and not _finite(t.data)]
-    facts = FloatFacts(
-        format="litert",
-        operators=len(model.operators),
-        inputs=tuple(f"{t.name} {shape_text(t.shape)} {t.kind.lower()}" for t in inputs),
-        dynamic_inputs=tuple(t.name for t in inputs if None in t.shape[1:]),
-        foreign_types=tuple(sorted({op.kind for op in model.operators if op.is_custom})),
-        constant_bytes=sum(data.nbytes for data in constants),
-        nonfinite_constants=len(broken),
-        first_nonfinite_constant=broken[0] if broken else None,
-    )
-    changes = {
-        "float_model": facts,
-        "bytes_float": path.stat().st_size,
-        "float_is_quantized": any(t.quantizer is not None for t in model.tensors),
-    }
-    # LiteRT models state a batch of one and take any.
-    specs = [
-        InputSpec(t.name, (None, *t.shape[1:]), np.dtype(t.kind.lower())) for t in inputs if t.kind.lower() in _NUMPY
-    ]
-    return FloatModel(
-        named.model_copy(update=changes), tuple(specs) if len(specs) == len(inputs) else (), (path,), model.notices
-    )
-
-
-_NUMPY = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
-
-
-def _onnx(path: Path, named: ModelFacts) -> FloatModel:
     model = load_model(path)
     graph = parse(path, model)
     files = (path, *external_files(path))
@@ -145,7 +45,7 @@ def _onnx(path: Path, named: ModelFacts) -> FloatModel:
         "training_nodes": len(training),
         "first_training_node": training[0] if training else None,
     }
-    return FloatModel(named.model_copy(update=changes), inputs, files, tuple(graph.notices))
+    return FloatModel(ModelFacts(name=path.name).model_copy(update=changes), inputs, files, tuple(graph.notices))
 
 
 def _onnx_facts(model: onnx.ModelProto, inputs: Sequence[InputSpec], opset: int) -> FloatFacts:
@@ -219,4 +119,4 @@ def _values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return (lines[-1] if lines else text)[:_SHOWN]
+    return (lines[-1] if lines else text)[:COMPLAINT_CHARACTERS]

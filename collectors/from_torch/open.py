@@ -1,40 +1,22 @@
-"""Measure a float torch module and its quantized counterpart; the passes over the data are those of ``measure``."""
+"""Open a float torch module and its quantized counterpart with the data that tell what they are fed with."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
-from quantmedic.collectors.data.datasets import Dataset, open_dataset
-from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_torch.inputs import TorchData
 from quantmedic.collectors.from_torch.models import TRACED_SAMPLES, TorchModels, open_torch_models
 from quantmedic.collectors.from_torch.module import as_deployed, opened
+from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.engine.case.facts import Role
-
-Array = NDArray[np.generic]
-_NOTHING_DECLARED = Preprocessing()
 
 
 def open_torch(
-    float_module: Any,
-    quantized_module: Any,
-    given: Mapping[Role, Any],
-    *,
-    preprocessing: Mapping[Role, Preprocessing],
-    labels: Any,
-    mapping: Mapping[str, str] | None,
+    float_module: object, quantized_module: object, given: GivenData
 ) -> tuple[TorchModels, dict[Role, Dataset]]:
-    """Open data and modules: the data tell what the modules are fed with.
+    """Open data and modules.
 
     Args:
         float_module: The float ``torch.nn.Module``.
         quantized_module: Its quantized counterpart.
         given: Data sets: functions that yield batches, iterables of batches, tensors, or files, by role.
-        preprocessing: What is declared for stored pixels.
-        labels: Labels of the judged set.
-        mapping: See ``open_torch_models``.
 
     Raises:
         DataError: The data cannot be read or do not tell the inputs.
@@ -43,18 +25,9 @@ def open_torch(
     modules = opened(float_module, "float model"), opened(quantized_module, "quantized model")
     # Loaders draw from torch's random numbers, whose state is the user's.
     with as_deployed(*modules):
-        data = TorchData(modules[0], {role: given[role] for role in sorted(given, reverse=True)})
+        data = TorchData(modules[0], {role: given.sources[role] for role in sorted(given.sources, reverse=True)})
         inputs = data.inputs()
-        datasets = {
-            role: open_dataset(
-                data.source(role, inputs),
-                inputs.specs,
-                preprocessing=preprocessing.get(role, _NOTHING_DECLARED),
-                labels=labels if role == "validation" or "validation" not in given else None,
-                role=role,
-            )
-            for role in given
-        }
+        datasets = {role: given.open(role, inputs.specs, data.source(role, inputs)) for role in given.sources}
         judged = datasets.get("validation") or next(iter(datasets.values()))
         first = next(judged.batches(TRACED_SAMPLES))
-        return open_torch_models(*modules, inputs, first.inputs, mapping), datasets
+        return open_torch_models(*modules, inputs, first.inputs, given.mapping), datasets

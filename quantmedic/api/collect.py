@@ -29,7 +29,7 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import load_metric
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.models import open_network
+from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.collect import Extras, Interrupted
 from quantmedic.collectors.measure.collect import collect as measure
 from quantmedic.collectors.measure.given_outputs import References
@@ -314,7 +314,7 @@ def _open_references(
 
 def _open_stages(stages: Stages, models: Models) -> Sequence[Stage]:
     pairs = list(stages.items()) if isinstance(stages, Mapping) else list(stages)
-    return open_stages(pairs, models, open_network) if pairs else ()
+    return open_stages(pairs, models, lambda path: front_end_of(path).open_network(path)) if pairs else ()
 
 
 def _expected_metric(value: float | None, metric: str | None, datasets: Iterable[Dataset]) -> float | None:

@@ -13,8 +13,9 @@ from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.float_model import FloatModel, read_float, read_module
 from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
+from quantmedic.collectors.front_ends import front_end_of
+from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS
 from quantmedic.engine.case.facts import (
     FLOAT_ALONE,
@@ -109,7 +110,7 @@ def _open_float(float_model: ModelSource) -> FloatModel:
         problem = "; ".join([error.message, *error.where])
         facts = ModelFacts(name=str(float_model), float_model=FloatFacts(problem=problem))
         return FloatModel(facts, notices=(f"{float_model} was not read: {problem}",))
-    return read_float(Path(model)) if isinstance(model, str | Path) else read_module(model)
+    return front_end_of(model).read_float(model)
 
 
 def _with_data(

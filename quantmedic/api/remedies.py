@@ -1,17 +1,17 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quantmedic.api.cases import with_notice
 from quantmedic.api.judging import judge
-from quantmedic.api.opening import is_litert
 from quantmedic.api.options import ModelSource
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_onnx.file import require_writable
+from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
@@ -104,28 +104,20 @@ def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:
     return suspects_of(evaluate(base, facts), lambda findings: repairs_of(findings, base, case, facts))
 
 
-def require_writable_repair(path: Path, models: Iterable[ModelSource]) -> None:
+def require_writable_repair(path: Path, models: Sequence[ModelSource]) -> None:
     """Refuse a place for the repaired model before anything is measured.
 
     Raises:
         DataError: Models of this kind are not repaired.
         OutputError: The file cannot be written, or it is one of the user's models.
     """
-    paths = []
-    for model in models:
-        if not isinstance(model, str | Path):
-            raise DataError(
-                "a repaired torch module is not written",
-                where=str(path),
-                help="leave write_fixed out: the report's prescription holds the configuration to quantize again with",
-            )
-        paths.append(Path(model))
-    if any(is_litert(model) for model in paths):
+    unwritten = next((each.title for each in map(front_end_of, models) if not each.writes_models), None)
+    if unwritten is not None:
         raise DataError(
-            "a repaired LiteRT model is not written",
+            f"a repaired {unwritten} model is not written",
             where=str(path),
             help="leave --write-fixed out: the report's prescription holds the configuration to quantize again with",
         )
-    if path.resolve() in [model.resolve() for model in paths]:
+    if path.resolve() in [Path(str(model)).resolve() for model in models]:
         raise OutputError("the repaired model would replace one of yours", where=str(path), help="name another file")
     require_writable(path)

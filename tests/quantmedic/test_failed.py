@@ -18,7 +18,8 @@ from PIL import Image
 
 import quantmedic
 from quantmedic.cli.main import cli
-from quantmedic.collectors.from_onnx.float_model import read_float
+from quantmedic.collectors.front_ends import front_end_of
+from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.snippets import render_snippet
 from quantmedic.engine.errors import DataError, ModelError
@@ -259,6 +260,10 @@ def test_a_float_model_that_cannot_be_read_leaves_the_log(tmp_path: Path) -> Non
     assert absent.causes[0].cause == "mixed-precision-target-unreachable"
     assert "none.onnx is not there: the log alone was judged" in absent.warnings[0]
     assert any("calibration data were not opened" in warning for warning in absent.warnings)
+
+
+def read_float(path: Path) -> FloatModel:
+    return front_end_of(path).read_float(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 64, b"\x1c\0\0\0TFL3" + b"\xff" * 40, b"PK\x03\x04" + b"x" * 50])

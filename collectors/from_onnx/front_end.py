@@ -1,0 +1,38 @@
+"""ONNX models as a front end."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from quantmedic.collectors.from_onnx.float_model import read_float
+from quantmedic.collectors.from_onnx.models import OnnxModels, OnnxNetwork, open_models, open_network
+from quantmedic.collectors.measure.float_model import FloatModel
+from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
+
+
+class _OnnxFrontEnd(FileFrontEnd):
+    """Reads every file that no other front end recognises: the ONNX format has no mark."""
+
+    name: ClassVar[str] = "onnx"
+    title: ClassVar[str] = "ONNX"
+    editor: ClassVar[str] = "quantmedic.trials.onnx_edit"
+    takes_rest: ClassVar[bool] = True
+    writes_models: ClassVar[bool] = True
+
+    def recognises(self, model: object) -> bool:
+        """Any path."""
+        return isinstance(model, str | Path)
+
+    def open_paths(self, float_path: Path, quantized_path: Path) -> OnnxModels:
+        """Open two files; neither is run."""
+        return open_models(float_path, quantized_path)
+
+    def open_network(self, path: Path) -> OnnxNetwork:
+        """Open one file."""
+        return open_network(path)
+
+    def read_float_path(self, path: Path) -> FloatModel:
+        """What the file of a float model tells by itself."""
+        return read_float(path)
+
+
+FRONT_END: FrontEnd = _OnnxFrontEnd()

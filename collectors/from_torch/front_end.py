@@ -1,0 +1,65 @@
+"""Torch modules as a front end. Nothing here needs torch, so that files are opened where it is not installed."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.from_torch.float_model import read_float
+from quantmedic.collectors.measure.float_model import FloatModel
+from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
+from quantmedic.collectors.measure.models import FileModels, Models, Network
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import ModelError
+
+
+class _TorchFrontEnd:
+    """Runs every object that no other front end recognises; one that is no module is refused when it is opened."""
+
+    name: ClassVar[str] = "torch"
+    title: ClassVar[str] = "torch"
+    editor: ClassVar[str] = "quantmedic.trials.torch_edit"
+    takes_rest: ClassVar[bool] = True
+    writes_models: ClassVar[bool] = False
+
+    def recognises(self, model: object) -> bool:
+        """Any object that is no path."""
+        return not isinstance(model, str | Path)
+
+    def open(
+        self, float_model: object, quantized_model: object, given: GivenData
+    ) -> tuple[Models, dict[Role, Dataset]]:
+        """Open data and modules: the data tell what the modules are fed with; see ``FrontEnd``."""
+        try:
+            from quantmedic.collectors.from_torch.open import open_torch  # torch is an optional package
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "torch":
+                raise
+            raise ModelError(
+                "these models are neither files nor can torch be imported",
+                where=_kinds(float_model, quantized_model),
+                help="give paths of ONNX or LiteRT files, or install torch for torch modules: pip install torch",
+            ) from error
+        return open_torch(float_model, quantized_model, given)
+
+    def open_files(self, float_model: object, quantized_model: object) -> FileModels:
+        """Refuse modules without data; see ``FrontEnd``."""
+        raise ModelError(
+            "torch modules cannot be judged without data: what they compute is found out by running them",
+            where=_kinds(float_model, quantized_model),
+            help="leave --static out and pass the calibration data with --representative",
+        )
+
+    def open_network(self, path: Path) -> Network:
+        """Refuse a file; see ``FrontEnd``."""
+        raise ModelError("torch modules are not opened from files", where=str(path), help="give ONNX models")
+
+    def read_float(self, model: object) -> FloatModel:
+        """What the parameters of a float module tell."""
+        return read_float(model)
+
+
+def _kinds(float_model: object, quantized_model: object) -> list[str]:
+    return [f"float     {type(float_model).__name__}", f"quantized {type(quantized_model).__name__}"]
+
+
+FRONT_END: FrontEnd = _TorchFrontEnd()

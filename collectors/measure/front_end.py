@@ -1,0 +1,160 @@
+"""What a front end is to the rest of the program: which models are its own, and how they are opened.
+
+``collectors/front_ends.py`` finds front ends; ``models.py`` says what opened models can be asked for.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from quantmedic.collectors.data.datasets import Dataset, open_dataset
+from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.preprocessing import Preprocessing
+from quantmedic.collectors.measure.float_model import FloatModel, read_float_file
+from quantmedic.collectors.measure.models import FileModels, Models, Network
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.errors import DataError, ModelError
+
+_NOTHING_DECLARED = Preprocessing()
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """Data sets as the user gave them.
+
+    Attributes:
+        sources: Files, folders, functions, arrays or batches, by role.
+        preprocessing: What is declared for stored pixels, by role.
+        labels: Labels of the judged set.
+        mapping: Layers of the float model with their counterparts in the quantized one, by name.
+    """
+
+    sources: Mapping[Role, object]
+    preprocessing: Mapping[Role, Preprocessing] = field(default_factory=dict)
+    labels: str | Path | None = None
+    mapping: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self, role: Role, specs: Sequence[InputSpec], source: object = None) -> Dataset:
+        """The data set of a role for a model with these inputs; ``source`` stands for what the user gave.
+
+        Raises:
+            DataError: The data cannot be read, or do not fit the inputs.
+        """
+        return open_dataset(
+            self.sources[role] if source is None else source,
+            specs,
+            preprocessing=self.preprocessing.get(role, _NOTHING_DECLARED),
+            labels=self.labels if role == "validation" or "validation" not in self.sources else None,
+            role=role,
+        )
+
+
+class FrontEnd(Protocol):
+    """A front end; the module ``front_end`` of its package has one as ``FRONT_END``."""
+
+    @property
+    def name(self) -> str:
+        """What ``model.framework`` of a case says."""
+
+    @property
+    def title(self) -> str:
+        """What messages call its models, as in ``a LiteRT model``."""
+
+    @property
+    def editor(self) -> str:
+        """Dotted name of the module whose ``edit(models, case, change)`` carries out changes; see ``Edited``.
+
+        A name, since what edits models stands above the collectors.
+        """
+
+    @property
+    def takes_rest(self) -> bool:
+        """It is asked last: it takes all files, or all objects, that no other front end recognises."""
+
+    @property
+    def writes_models(self) -> bool:
+        """Changed models can be written to files (``Edited.save``)."""
+
+    def recognises(self, model: object) -> bool:
+        """Whether a model, a path or another object, is one of its own; reads a few bytes at most."""
+
+    def open(
+        self, float_model: object, quantized_model: object, given: GivenData
+    ) -> tuple[Models, dict[Role, Dataset]]:
+        """Open two models of its own, and the data that they are given.
+
+        Raises:
+            ModelError: A model cannot be read, or the two do not belong together.
+            DataError: The data cannot be read, or do not fit the models.
+        """
+
+    def open_files(self, float_model: object, quantized_model: object) -> FileModels:
+        """Open two models of its own without data; neither is run.
+
+        Raises:
+            ModelError: A model cannot be read or has to be run to be known, or the two do not belong together.
+        """
+
+    def open_network(self, path: Path) -> Network:
+        """Open one model by itself.
+
+        Raises:
+            ModelError: It cannot be read, or models of this kind are not run by themselves.
+        """
+
+    def read_float(self, model: object) -> FloatModel:
+        """What a float model tells by itself; one that is missing or damaged is said in a notice.
+
+        Raises:
+            ModelError: The path is a folder.
+        """
+
+
+class FileFrontEnd(ABC):
+    """A front end whose models are files: they are opened first, and say what data they take."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    editor: ClassVar[str]
+    takes_rest: ClassVar[bool] = False
+    writes_models: ClassVar[bool] = False
+
+    @abstractmethod
+    def open_paths(self, float_path: Path, quantized_path: Path) -> FileModels:
+        """Open two files; neither is run.
+
+        Raises:
+            ModelError: A file cannot be read, or the two do not belong together.
+        """
+
+    @abstractmethod
+    def read_float_path(self, path: Path) -> FloatModel:
+        """What the file of a float model tells by itself.
+
+        Raises:
+            ModelError: It cannot be read.
+        """
+
+    def open(
+        self, float_model: object, quantized_model: object, given: GivenData
+    ) -> tuple[Models, dict[Role, Dataset]]:
+        """Open both files, and the data that their inputs ask for; see ``FrontEnd``."""
+        if given.mapping:
+            raise DataError("mapping is for torch modules", help="files are matched by their graphs; leave it out")
+        models = self.open_files(float_model, quantized_model)
+        models.probe()
+        return models, {role: given.open(role, models.input_specs) for role in given.sources}
+
+    def open_files(self, float_model: object, quantized_model: object) -> FileModels:
+        """Open both files; see ``FrontEnd``."""
+        return self.open_paths(Path(str(float_model)), Path(str(quantized_model)))
+
+    def open_network(self, path: Path) -> Network:
+        """Refuse to run one model by itself; see ``FrontEnd``."""
+        raise ModelError(f"one {self.title} model alone is not run", where=str(path), help="give ONNX models")
+
+    def read_float(self, model: object) -> FloatModel:
+        """What a float file tells by itself; see ``FrontEnd``."""
+        return read_float_file(Path(str(model)), self.read_float_path)
