@@ -7,6 +7,7 @@ property tests.
 """
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Before numpy is loaded, and for the commands that tests run: matrices are small here, and threads of several test
+# processes that wait for one another multiply the time.
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
 INNER_LOOP = "not thorough"
 

@@ -45,7 +45,9 @@ class Network:
         return len(self.errors)
 
     def quantized(self, units: Units) -> Floats:
-        return np.array([float(i not in units) for i in range(self.units)])
+        kept = np.ones(self.units)
+        kept[list(units)] = 0.0
+        return kept
 
     def share(self, units: Units) -> float:
         kept = self.quantized(units)
@@ -53,7 +55,7 @@ class Network:
 
     def noise(self, sets: Sequence[Units]) -> Floats:
         kept = np.array([self.quantized(units) for units in sets])
-        own = np.einsum("bi,bik,bk->b", kept, self.products, kept)
+        own = ((kept[:, None] @ self.products)[:, 0] * kept).sum(axis=1)
         return own + np.array([self.spoils(units) for units in sets]) * self.full / BATCHES
 
     def evaluate(self, units: Units) -> Outcome:
