@@ -1,4 +1,4 @@
-"""What Horizon OpenExplorer (D-Robotics) was told: the YAML of hb_mapper and hb_compile, and a quant_config by itself.
+"""Configurations of Horizon OpenExplorer (D-Robotics): the YAML of hb_mapper and hb_compile, and a quant_config.
 
 Read after the public documentation of RDK X3, Ultra, X5 and S100; versions differ, so that a key that is not known here
 may be new. It is named, with the nearest known one.
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_settings.files import read_json, read_yaml
 from quantmedic.collectors.from_settings.formats import Format, Imported
-from quantmedic.collectors.from_settings.values import MAX_UNKNOWN
+from quantmedic.collectors.from_settings.values import MAX_UNKNOWN, Fields, mapping
 from quantmedic.engine.case.facts import SettingsFacts
 from quantmedic.engine.errors import DataError
 
@@ -23,40 +23,40 @@ TOOLCHAIN = "Horizon OpenExplorer"
 T = TypeVar("T")
 
 
-def _words(text: str) -> frozenset[str]:
+def _key_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 #: Keys by group.
 KEYS: Mapping[str, frozenset[str]] = {
-    "model_parameters": _words(
+    "model_parameters": _key_set(
         "prototxt caffe_model onnx_model march output_model_file_prefix working_dir layer_out_dump output_nodes "
         "remove_node_type remove_node_name set_node_data_type debug_mode node_info log_level enable_vpu"
     ),
-    "input_parameters": _words(
+    "input_parameters": _key_set(
         "input_name input_type_train input_layout_train input_type_rt input_layout_rt input_space_and_range "
         "input_shape input_batch norm_type mean_value scale_value std_value separate_batch separate_name"
     ),
-    "calibration_parameters": _words(
+    "calibration_parameters": _key_set(
         "cal_data_dir cal_data_type preprocess_on calibration_type max_percentile per_channel run_on_cpu run_on_bpu "
         "optimization quant_config"
     ),
-    "compiler_parameters": _words(
+    "compiler_parameters": _key_set(
         "compile_mode debug core_num optimize_level input_source max_time_per_fc jobs advice balance_factor "
         "cache_path cache_mode ability_entry hbdk3_compatible_mode extra_params max_l2m_size"
     ),
-    "custom_op": _words("custom_op_method op_register_files custom_op_dir"),
+    "custom_op": _key_set("custom_op_method op_register_files custom_op_dir"),
 }
 #: Keys of a quant_config by where they stand; names of operators and nodes stand between.
 QUANT_KEYS: Mapping[str, frozenset[str]] = {
-    "quant_config": _words("model_config op_config node_config subgraph_config"),
-    "model_config": _words("all_node_type model_output_type activation weight modelwise_search layerwise_search"),
-    "activation": _words("calibration_type max_percentile per_channel asymmetric num_bin max_num_bin qtype"),
-    "weight": _words("bias_correction calibration_type qtype"),
+    "quant_config": _key_set("model_config op_config node_config subgraph_config"),
+    "model_config": _key_set("all_node_type model_output_type activation weight modelwise_search layerwise_search"),
+    "activation": _key_set("calibration_type max_percentile per_channel asymmetric num_bin max_num_bin qtype"),
+    "weight": _key_set("bias_correction calibration_type qtype"),
 }
-#: What calibration_type says, in our words; of the others ``default`` tries several.
+#: Our names of the values of calibration_type; ``default`` tries several methods.
 METHODS = {"max": "minmax", "kl": "kl", "mix": "mix", "default": "search", "load": "load", "skip": "skip"}
-#: What of mean and scale each norm_type reads.
+#: Which of mean and scale each norm_type uses.
 NORMS = {
     "no_preprocess": (),
     "data_mean": ("mean_value",),
@@ -72,10 +72,10 @@ CONVERTIBLE: Mapping[str, frozenset[str]] = {
     "featuremap": frozenset({"featuremap"}),
 }
 _COLOURS = frozenset().union(*CONVERTIBLE.values())
-#: Chips whose models hb_compile makes: it calibrates on what the float model reads, and norm_type is decided by what
-#: else is given.
+#: Chips whose models hb_compile makes: it calibrates on what the float model reads, and takes norm_type from the other
+#: options.
 _COMPILED = "nash"
-_OPTIMIZATIONS: Mapping[str, Mapping[str, Any]] = {
+_OPTIMIZATIONS: Mapping[str, Fields] = {
     "set_model_output_int8": {"output_bits": 8},
     "set_model_output_int16": {"output_bits": 16},
     "set_all_nodes_int16": {"activation_bits": 16},
@@ -92,14 +92,14 @@ _SHOWN = 3
 
 
 @dataclass
-class Reader:
-    """Values of the groups by what they should be; what is of another kind is named and left out."""
+class GroupReader:
+    """Values of the groups by type; a value of another type is left out, with a notice."""
 
-    groups: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Mapping[str, object]]
     notices: list[str] = field(default_factory=list)
 
-    def given(self, group: str, key: str) -> Any:
-        """The value; None where it is empty or says so."""
+    def value_of(self, group: str, key: str) -> object:
+        """The value; None where it is empty or a word such as ``None``."""
         value = self.groups.get(group, {}).get(key)
         return None if isinstance(value, str) and value.strip().lower() in _NOTHING else value
 
@@ -109,34 +109,34 @@ class Reader:
 
     def as_flag(self, group: str, key: str) -> bool | None:
         """True or False, also as text."""
-        return self._as(group, key, "True or False", _flag)
+        return self._as(group, key, "True or False", _flag_of_text)
 
     def as_number(self, group: str, key: str) -> float | None:
         """One number, also as text."""
-        return self._as(group, key, "a number", lambda value: _one(_numbers(value)))
+        return self._as(group, key, "a number", lambda value: _one(_numbers_of_text(value)))
 
     def as_inputs(self, group: str, key: str) -> list[tuple[float, ...] | None] | None:
         """Numbers per channel of every input: ``1 2 3; 4 5 6``, a list, or one number."""
 
-        def read(value: Any) -> list[tuple[float, ...] | None] | None:
+        def numbers_by_input(value: object) -> list[tuple[float, ...] | None] | None:
             parts = value.split(";") if isinstance(value, str) else [value]
-            found = [None if _is_none(part) else _numbers(part) for part in parts if part != ""]
+            found = [None if _is_none(part) else _numbers_of_text(part) for part in parts if part != ""]
             wrong = any(own is None and not _is_none(part) for own, part in zip(found, parts, strict=False))
             return None if wrong or not found else found
 
-        return self._as(group, key, "numbers", read)
+        return self._as(group, key, "numbers", numbers_by_input)
 
-    def as_mapping(self, group: str, key: str) -> Mapping[Any, Any] | None:
+    def as_mapping(self, group: str, key: str) -> Mapping[str, object] | None:
         """A mapping of names."""
         return self._as(group, key, "a mapping", lambda value: value if isinstance(value, Mapping) else None)
 
-    def _as(self, group: str, key: str, what: str, read: Callable[[Any], T | None]) -> T | None:
-        value = self.given(group, key)
+    def _as(self, group: str, key: str, what: str, read: Callable[[object], T | None]) -> T | None:
+        value = self.value_of(group, key)
         if value is None:
             return None
         found = read(value)
         if found is None:
-            self.notices.append(f"{group}.{key} is not read: {what} is expected, not {str(value)[:40]!r}")
+            self.notices.append(f"{group}.{key} is ignored: expected {what}, not {str(value)[:40]!r}")
         return found
 
 
@@ -144,24 +144,24 @@ def read_config(path: Path) -> Imported:
     """A configuration of hb_mapper or hb_compile.
 
     Raises:
-        DataError: It cannot be read, or is no mapping of groups.
+        DataError: It cannot be read, or is not a mapping of groups.
     """
     groups = read_yaml(path)
     if not isinstance(groups, Mapping):
         raise DataError(
-            "the file is no Horizon configuration",
+            "the file is not a Horizon configuration",
             where=f"{path}: {type(groups).__name__} instead of groups of parameters",
             help=f"groups are: {', '.join(KEYS)}",
         )
     notices = [
-        f"group {name} is not read: a mapping of parameters is expected, not {type(group).__name__}"
+        f"group {name} is ignored: expected a mapping of parameters, not {type(group).__name__}"
         for name, group in groups.items()
         if name in KEYS and group is not None and not isinstance(group, Mapping)
     ]
     held = {str(name): group for name, group in groups.items() if isinstance(group, Mapping)}
     missing = [name for name in ("model_parameters", "input_parameters", "calibration_parameters") if name not in held]
     if missing:
-        notices.append(f"no {', '.join(missing)}: what they would tell is not judged")
+        notices.append(f"no {', '.join(missing)}: their settings are not judged")
     unknown = tuple(islice(_unknown_keys(groups), MAX_UNKNOWN))
     settings, more = settings_of(held)
     return Imported(
@@ -173,12 +173,12 @@ def read_quant_config(path: Path) -> Imported:
     """The quant_config of hb_compile as a file of its own.
 
     Raises:
-        DataError: It cannot be read, or is no mapping.
+        DataError: It cannot be read, or is not a mapping.
     """
     config = read_json(path)
     if not isinstance(config, Mapping):
         raise DataError(
-            "the file is no quant_config",
+            "the file is not a quant_config",
             where=f"{path}: {type(config).__name__} instead of a mapping",
             help=f"its keys are: {', '.join(sorted(QUANT_KEYS['quant_config']))}",
         )
@@ -189,22 +189,22 @@ def read_quant_config(path: Path) -> Imported:
     )
 
 
-def settings_of(groups: Mapping[str, Mapping[str, Any]]) -> tuple[SettingsFacts, list[str]]:
-    """Options in force of all groups, and what could not be read."""
-    reader = Reader(groups)
+def settings_of(groups: Mapping[str, Mapping[str, object]]) -> tuple[SettingsFacts, list[str]]:
+    """Options in force of all groups, and notices of what could not be read."""
+    reader = GroupReader(groups)
     inert: list[str] = []
-    told: dict[str, Any] = {"toolchain": TOOLCHAIN}
-    told |= _input_settings(reader, inert)
-    told |= _calibration_settings(reader, inert)
-    told |= _placement(reader)
-    told |= {name: value for name, value in _optimizations(reader).items() if value is not None}
-    told |= {name: value for name, value in _quant_settings(reader, inert).items() if value is not None}
+    fields: Fields = {"toolchain": TOOLCHAIN}
+    fields |= _input_settings(reader, inert)
+    fields |= _calibration_settings(reader, inert)
+    fields |= _placement_settings(reader)
+    fields |= {name: value for name, value in _optimization_settings(reader).items() if value is not None}
+    fields |= {name: value for name, value in _quant_settings(reader, inert).items() if value is not None}
     if groups:
-        told |= {"inert_options": tuple(inert), "inert_option_count": len(inert)}
-    return SettingsFacts(**told), reader.notices
+        fields |= {"inert_options": tuple(inert), "inert_option_count": len(inert)}
+    return SettingsFacts.model_validate(fields), reader.notices
 
 
-def _input_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
+def _input_settings(reader: GroupReader, inert: list[str]) -> Fields:
     group = "input_parameters"
     compiled = _is_compiled(reader)
     norms = _each(reader.as_text(group, "norm_type"))
@@ -230,20 +230,20 @@ def _input_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
         "input_mean": mean,
         "input_scale": scale,
         "calibrates_raw": None if compiled is None or not normalizes else not compiled,
-        "inputs_differ": _differ(norms, runtime, train, *values.values()),
+        "inputs_differ": _inputs_differ(norms, runtime, train, *values.values()),
     }
 
 
-def _differ(*settings: Sequence[Any] | None) -> bool | None:
+def _inputs_differ(*settings: Sequence[object] | None) -> bool | None:
     """Inputs that have different values of a setting; None where there is but one input."""
     several = [given for given in settings if given is not None and len(given) > 1]
     return any(len({str(value) for value in given}) > 1 for given in several) if several else None
 
 
-def _is_compiled(reader: Reader) -> bool | None:
+def _is_compiled(reader: GroupReader) -> bool | None:
     """Made by hb_compile; None where nothing tells."""
     march = reader.as_text("model_parameters", "march")
-    if reader.given("calibration_parameters", "quant_config") is not None:
+    if reader.value_of("calibration_parameters", "quant_config") is not None:
         return True
     return march.lower().startswith(_COMPILED) if march is not None else None
 
@@ -258,9 +258,9 @@ def _check_colours(runtime: list[str], train: list[str], notices: list[str]) -> 
             notices.append(f"input_type_rt {fed} cannot be converted to input_type_train {trained}")
 
 
-def _calibration_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
+def _calibration_settings(reader: GroupReader, inert: list[str]) -> Fields:
     group = "calibration_parameters"
-    return _method(
+    return _method_settings(
         reader.as_text(group, "calibration_type"),
         reader.as_number(group, "max_percentile"),
         reader.as_flag(group, "per_channel"),
@@ -269,80 +269,80 @@ def _calibration_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
     )
 
 
-def _method(
-    word: str | None, percentile: float | None, per_channel: bool | None, reader: Reader, inert: list[str]
-) -> dict[str, Any]:
+def _method_settings(
+    word: str | None, percentile: float | None, per_channel: bool | None, reader: GroupReader, inert: list[str]
+) -> Fields:
     """How thresholds are chosen. ``max_percentile`` acts only with max, ``per_channel`` not with default."""
     kind = word.lower() if word is not None else None
-    told: dict[str, Any] = {}
+    fields: Fields = {}
     if kind is not None and kind not in METHODS:
         reader.notices.append(f"calibration_type {kind} is not known{did_you_mean(kind, METHODS)}")
-    told["calibration_method"] = METHODS.get(kind or "")
+    fields["calibration_method"] = METHODS.get(kind or "")
     if percentile is not None and not 0 < percentile <= 1:
         reader.notices.append(f"max_percentile {percentile:g} is outside of 0 … 1")
     elif percentile is not None and percentile < 1 and kind == "max":
-        told |= {"calibration_method": "percentile", "percentile": 100 * percentile}
+        fields |= {"calibration_method": "percentile", "percentile": 100 * percentile}
     elif percentile is not None and percentile < 1 and kind is not None:
         inert.append(f"max_percentile: calibration_type is {kind}, not max")
     if per_channel and kind == "default":
         inert.append("per_channel: calibration_type default decides by itself")
     elif per_channel is not None and kind is not None and kind != "default":
-        told["per_channel_activations"] = per_channel
-    return told
+        fields["per_channel_activations"] = per_channel
+    return fields
 
 
-def _placement(reader: Reader) -> dict[str, Any]:
+def _placement_settings(reader: GroupReader) -> Fields:
     """Nodes that are kept on the CPU, and those that compute with 16 bits."""
     host = _each(reader.as_text("calibration_parameters", "run_on_cpu"))
     wide: list[str] = []
-    given = reader.given("model_parameters", "node_info")
+    given = reader.value_of("model_parameters", "node_info")
     for pairs in (given if isinstance(given, str) else None, reader.as_text("model_parameters", "set_node_data_type")):
         wide += [name for name, _, kind in (part.rpartition(":") for part in _each(pairs)) if kind.strip() == "int16"]
     nodes = reader.as_mapping("model_parameters", "node_info") if not isinstance(given, str) else None
     for name, node in (nodes or {}).items():
         if not isinstance(node, Mapping):
-            reader.notices.append(f"node_info of {name} is not read: a mapping is expected, not {str(node)[:40]!r}")
+            reader.notices.append(f"node_info of {name} is ignored: expected a mapping, not {str(node)[:40]!r}")
             continue
         host += [str(name)] if str(node.get("ON", "")).upper() == "CPU" else []
         wide += [str(name)] if _is_wide(node) else []
-    told = {"host_layers": tuple(dict.fromkeys(host)), "wide_layers": tuple(dict.fromkeys(wide))}
-    return {name: names for name, names in told.items() if names}
+    fields = {"host_layers": tuple(dict.fromkeys(host)), "wide_layers": tuple(dict.fromkeys(wide))}
+    return {name: names for name, names in fields.items() if names}
 
 
-def _is_wide(node: Mapping[Any, Any]) -> bool:
+def _is_wide(node: Mapping[str, object]) -> bool:
     return any(str(value) == "int16" for key, value in node.items() if key != "ON")
 
 
-def _optimizations(reader: Reader) -> dict[str, Any]:
-    given = reader.given("calibration_parameters", "optimization")
+def _optimization_settings(reader: GroupReader) -> Fields:
+    given = reader.value_of("calibration_parameters", "optimization")
     words = [str(word) for word in given] if isinstance(given, list) else re.split(r"[;,\s]+", str(given or ""))
-    told: dict[str, Any] = {}
+    fields: Fields = {}
     for word in filter(None, words):
         if word in _OPTIMIZATIONS:
-            told |= _OPTIMIZATIONS[word]
+            fields |= _OPTIMIZATIONS[word]
         elif not _OF_TYPE.fullmatch(word):
             reader.notices.append(f"optimization {word[:60]} is not known{did_you_mean(word, _OPTIMIZATIONS)}")
-    return told
+    return fields
 
 
-def _quant_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
-    """What a quant_config says; what it leaves out stands in the groups."""
-    if isinstance(file := reader.given("calibration_parameters", "quant_config"), str):
-        reader.notices.append(f"the quant_config is a file of its own, which is not read with it: {file[:80]}")
+def _quant_settings(reader: GroupReader, inert: list[str]) -> Fields:
+    """Settings of a quant_config; what it leaves out stands in the groups."""
+    if isinstance(file := reader.value_of("calibration_parameters", "quant_config"), str):
+        reader.notices.append(f"the quant_config is a separate file, which must be given too: {file[:80]}")
         return {}
     config = reader.as_mapping("calibration_parameters", "quant_config")
     if not config:
         return {}
-    parts = {name: _part(config, name, reader) for name in QUANT_KEYS["quant_config"]}
+    parts = {name: _quant_part(config, name, reader) for name in QUANT_KEYS["quant_config"]}
     model = parts["model_config"]
-    own = Reader({name: _part(model, name, reader) for name in ("activation", "weight")}, reader.notices)
-    told: dict[str, Any] = {}
+    own = GroupReader({name: _quant_part(model, name, reader) for name in ("activation", "weight")}, reader.notices)
+    fields: Fields = {}
     activation = own.groups["activation"]
-    methods, percentiles = (_listed(activation.get(key)) for key in ("calibration_type", "max_percentile"))
+    methods, percentiles = (_as_list(activation.get(key)) for key in ("calibration_type", "max_percentile"))
     if len(methods) > 1 or len(percentiles) > 1:
-        told["calibration_method"] = "search"
+        fields["calibration_method"] = "search"
     elif activation:
-        told |= _method(
+        fields |= _method_settings(
             own.as_text("activation", "calibration_type"),
             own.as_number("activation", "max_percentile"),
             own.as_flag("activation", "per_channel") if not isinstance(activation.get("per_channel"), list) else None,
@@ -350,56 +350,56 @@ def _quant_settings(reader: Reader, inert: list[str]) -> dict[str, Any]:
             inert,
         )
     if "asymmetric" in activation and not isinstance(activation["asymmetric"], list):
-        told["asymmetric_activations"] = own.as_flag("activation", "asymmetric")
+        fields["asymmetric_activations"] = own.as_flag("activation", "asymmetric")
     if own.groups["weight"].get("bias_correction"):
-        told["bias_correction"] = True
-    told["activation_bits"] = _bits(model.get("all_node_type"))
-    told["output_bits"] = _bits(model.get("model_output_type"))
+        fields["bias_correction"] = True
+    fields["activation_bits"] = _bits_of_type(model.get("all_node_type"))
+    fields["output_bits"] = _bits_of_type(model.get("model_output_type"))
     for key, wide, floats in (
         ("node_config", "wide_layers", "float_layers"),
         ("op_config", "wide_types", "float_types"),
     ):
-        told[wide] = tuple(_named(parts[key], lambda kind: kind == "int16")) or None
-        told[floats] = tuple(_named(parts[key], lambda kind: kind.startswith("float"))) or None
-    return told
+        fields[wide] = tuple(_names_with_type(parts[key], lambda kind: kind == "int16")) or None
+        fields[floats] = tuple(_names_with_type(parts[key], lambda kind: kind.startswith("float"))) or None
+    return fields
 
 
-def _part(config: Mapping[Any, Any], name: str, reader: Reader) -> Mapping[Any, Any]:
+def _quant_part(config: Mapping[str, object], name: str, reader: GroupReader) -> Mapping[str, object]:
     part = config.get(name)
     if part is not None and not isinstance(part, Mapping):
-        reader.notices.append(f"{name} of quant_config is not read: a mapping is expected, not {str(part)[:40]!r}")
+        reader.notices.append(f"{name} of quant_config is ignored: expected a mapping, not {str(part)[:40]!r}")
     return part if isinstance(part, Mapping) else {}
 
 
-def _named(part: Mapping[Any, Any], asked: Callable[[str], bool]) -> Iterator[str]:
+def _names_with_type(part: Mapping[str, object], wanted: Callable[[str], bool]) -> Iterator[str]:
     """Names in a part of a quant_config for which a type is asked."""
     for name, given in part.items():
-        if isinstance(given, Mapping) and any(asked(value) for value in given.values() if isinstance(value, str)):
+        if isinstance(given, Mapping) and any(wanted(value) for value in given.values() if isinstance(value, str)):
             yield str(name)
 
 
-def _bits(kind: Any) -> int | None:
+def _bits_of_type(kind: object) -> int | None:
     return {"int8": 8, "int16": 16}.get(kind) if isinstance(kind, str) else None
 
 
-def _unknown_keys(groups: Mapping[Any, Any]) -> Iterator[str]:
-    for name, group in groups.items():
+def _unknown_keys(groups: Mapping[object, object]) -> Iterator[str]:
+    for key, group in groups.items():
+        name = str(key)
         if name not in KEYS:
-            yield f"{name}{did_you_mean(str(name), KEYS)}"
+            yield f"{name}{did_you_mean(name, KEYS)}"
         elif isinstance(group, Mapping):
-            yield from (_unknown(str(name), str(key)) for key in group if key not in KEYS[name])
-            if isinstance(group.get("quant_config"), Mapping):
-                yield from _unknown_quant_keys(group["quant_config"])
+            yield from (_unknown_key(name, str(each)) for each in group if each not in KEYS[name])
+            yield from _unknown_quant_keys(mapping(group.get("quant_config")))
 
 
-def _unknown(group: str, key: str) -> str:
+def _unknown_key(group: str, key: str) -> str:
     home = next((other for other, keys in KEYS.items() if key in keys), None)
     return f"{group}.{key}, it belongs to {home}" if home else f"{group}.{key}{did_you_mean(key, sorted(KEYS[group]))}"
 
 
-def _unknown_quant_keys(config: Mapping[Any, Any]) -> Iterator[str]:
+def _unknown_quant_keys(config: Mapping[object, object]) -> Iterator[str]:
     model = config.get("model_config")
-    parts: dict[str, Any] = {"quant_config": config, "model_config": model}
+    parts: Fields = {"quant_config": config, "model_config": model}
     parts |= {name: model.get(name) for name in ("activation", "weight")} if isinstance(model, Mapping) else {}
     for name, part in parts.items():
         if isinstance(part, Mapping):
@@ -412,19 +412,19 @@ def _each(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(";") if part.strip()]
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _flag(value: Any) -> bool | None:
+def _flag_of_text(value: object) -> bool | None:
     return value if isinstance(value, bool) else _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
-def _is_none(part: Any) -> bool:
+def _is_none(part: object) -> bool:
     return part is None or (isinstance(part, str) and part.strip().lower() in _NOTHING)
 
 
-def _numbers(value: Any) -> tuple[float, ...] | None:
+def _numbers_of_text(value: object) -> tuple[float, ...] | None:
     """The numbers of a text or list; None where anything else stands there."""
     if isinstance(value, bool):
         return None
@@ -452,7 +452,7 @@ _QUANT = re.compile(r"[\"'](model_config|op_config|node_config|subgraph_config)[
 _QUANT_WORD = re.compile(r"[\"'](all_node_type|model_output_type|qtype|calibration_type|InputType|input0)[\"']\s*:")
 
 
-def _is_config(name: str, text: str) -> bool:
+def _is_horizon_config(name: str, text: str) -> bool:
     return len(set(_GROUP.findall(text))) > 1
 
 
@@ -461,6 +461,6 @@ def _is_quant_config(name: str, text: str) -> bool:
 
 
 FORMATS = (
-    Format("Horizon configuration", TOOLCHAIN, _is_config, read_config),
+    Format("Horizon configuration", TOOLCHAIN, _is_horizon_config, read_config),
     Format("Horizon quant_config", TOOLCHAIN, _is_quant_config, read_quant_config),
 )

@@ -1,4 +1,4 @@
-"""What hb_mapper makertbin and hb_compile print: where each node runs, its cosine similarity, threshold and type.
+"""The output of hb_mapper makertbin and hb_compile: where each node runs, its cosine similarity, threshold and type.
 
 Read after public logs and documentation of RDK X3 (hb_mapper 1.1), X5 (1.24) and S100 (hb_compile 3.3). Their column
 ``Threshold`` is that of a node's first input. The cosine similarity is that of float and quantized model on one
@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from quantmedic.collectors.from_settings.files import parse_yaml, read_text
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.horizon_config import KEYS, METHODS, TOOLCHAIN, settings_of
+from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import RecordedFacts, ReportedFacts
 from quantmedic.engine.errors import DataError
 
@@ -69,13 +69,13 @@ class _Row:
 
 @dataclass
 class _Found:
-    """What the lines told so far."""
+    """What was read so far."""
 
     nodes: dict[str, _Row] = field(default_factory=dict)
     outputs: dict[str, _Row] = field(default_factory=dict)
     repeated: dict[str, None] = field(default_factory=dict)
     echo: dict[str, list[str]] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    settings: Fields = field(default_factory=dict)
     fallbacks: list[str] = field(default_factory=list)
     error: str | None = None
     done: bool = False
@@ -89,27 +89,27 @@ def read_log(path: Path) -> Imported:
         DataError: It cannot be read, or holds nothing that a conversion prints.
     """
     lines = [_ANSI.sub("", line[:MAX_LINE]) for line in read_text(path).splitlines()]
-    found = _read(lines)
-    if not (found.nodes or found.echo or found.told or found.error or found.done):
+    found = _read_lines(lines)
+    if not (found.nodes or found.echo or found.settings or found.error or found.done):
         raise DataError(
-            "the log holds no line of a conversion",
+            "the log holds no output of a conversion",
             where=str(path),
-            help="give what hb_mapper makertbin or hb_compile printed, whole",
+            help="give the whole output of hb_mapper makertbin or hb_compile",
         )
-    settings, notices = settings_of(_groups(found.echo)) if found.echo else settings_of({})
+    settings, notices = settings_of(_echoed_groups(found.echo)) if found.echo else settings_of({})
     kept = {name: row for name, row in found.nodes.items() if name not in found.repeated}
     layers = kept or found.outputs
-    asymmetric = found.told.get("asymmetric_activations") or settings.asymmetric_activations
+    asymmetric = found.settings.get("asymmetric_activations") or settings.asymmetric_activations
     return Imported(
-        settings=settings.model_copy(update=found.told),
+        settings=settings.model_copy(update=found.settings),
         inputs={} if asymmetric else dict(_thresholds(kept.values())),
-        layers={name: _reported(row) for name, row in layers.items()},
+        layers={name: _node_figures(row) for name, row in layers.items()},
         layer_types={name: row.kind for name, row in kept.items() if row.kind is not None},
-        notices=(*notices, *_notices(found, bool(asymmetric))),
+        notices=(*notices, *_log_notices(found, bool(asymmetric))),
     )
 
 
-def _read(lines: Iterable[str]) -> _Found:
+def _read_lines(lines: Iterable[str]) -> _Found:
     found = _Found()
     columns: list[tuple[int, str]] = []
     echoing = False
@@ -124,8 +124,8 @@ def _read(lines: Iterable[str]) -> _Found:
             _new_table(columns, found)
         elif columns and _RULE.match(said):
             continue
-        elif columns and (row := _row(said, columns, stamped=stamp is not None)) is not None:
-            _add(row, columns[0][1], found)
+        elif columns and (row := _table_row(said, columns, stamped=stamp is not None)) is not None:
+            _add_row(row, columns[0][1], found)
         else:
             columns = []
             echoing = (echoing or bool(_ECHO_BEGINS.search(said))) and not _ECHO_ENDS.search(said)
@@ -143,7 +143,7 @@ def _new_table(columns: list[tuple[int, str]], found: _Found) -> None:
         found.nodes, found.outputs, found.repeated = {}, {}, {}
 
 
-def _row(said: str, columns: list[tuple[int, str]], *, stamped: bool) -> _Row | None:
+def _table_row(said: str, columns: list[tuple[int, str]], *, stamped: bool) -> _Row | None:
     """The line as a row of the table; None where the table ended."""
     if columns[0][0] < 0:
         if not said.strip().startswith("|"):
@@ -160,16 +160,16 @@ def _row(said: str, columns: list[tuple[int, str]], *, stamped: bool) -> _Row | 
 
 def _as_row(values: Mapping[str, str], first: str) -> _Row | None:
     name = values.get(first, "")
-    told = {_meaning(column): text for column, text in values.items() if text not in ("", "--")}
-    if not name or not told.keys() - {""}:
+    cells = {_meaning(column): text for column, text in values.items() if text not in ("", "--")}
+    if not name or not cells.keys() - {""}:
         return None
     return _Row(
         name,
-        told.get("kind"),
-        told.get("device", "").upper() or None,
-        _cosine(told.get("quantized cosine") or told.get("cosine")),
-        _number(told.get("threshold")),
-        _dtype(told.get("dtype")),
+        cells.get("kind"),
+        cells.get("device", "").upper() or None,
+        _cosine(cells.get("quantized cosine") or cells.get("cosine")),
+        _printed_number(cells.get("threshold")),
+        _compute_type(cells.get("dtype")),
     )
 
 
@@ -184,7 +184,7 @@ def _meaning(column: str) -> str:
     return "cosine" if "cosine" in low else ""
 
 
-def _add(row: _Row, first: str, found: _Found) -> None:
+def _add_row(row: _Row, first: str, found: _Found) -> None:
     rows = found.nodes if first == "Node" and (row.kind or row.device) else found.outputs
     if rows is found.nodes and row.name in rows and found.tables:
         # Long names are cut at their beginning, so that several nodes may come to have one.
@@ -202,15 +202,15 @@ def _echo(said: str, found: _Found) -> None:
 
 
 def _learn(said: str, level: str | None, found: _Found) -> None:
-    """What one line outside of tables says."""
+    """Take in one line outside of tables."""
     if samples := _SAMPLES.search(said):
-        found.told["calibration_samples"] = int(next(group for group in samples.groups() if group))
+        found.settings["calibration_samples"] = int(next(group for group in samples.groups() if group))
     if chosen := _SELECTED.search(said) or _RUN_WITH.search(said):
-        found.told |= _chosen(chosen["words"])
+        found.settings |= _chosen_method(chosen["words"])
     if "Perchannel quantization is enabled" in said:
-        found.told["per_channel_activations"] = True
+        found.settings["per_channel_activations"] = True
     if "Asymmetric quantization is enabled" in said:
-        found.told["asymmetric_activations"] = True
+        found.settings["asymmetric_activations"] = True
     if _fell_back(said.lower()):
         found.fallbacks.append(said.strip()[:_SHOWN])
     if level in ("ERROR", "CRITICAL") or _ERROR.search(said):
@@ -224,34 +224,34 @@ def _fell_back(said: str) -> bool:
     return bool(behind) and ("int16" in before or "int8" in behind[0])
 
 
-def _chosen(words: str) -> dict[str, Any]:
+def _chosen_method(words: str) -> Fields:
     """The method that was taken, from ``kl`` or ``max-percentile:percentile=0.99995,per_channel``."""
     name, _, options = words.replace(" ", "").partition(":")
     if not options:
         name, _, options = name.partition(",")
     percentile = re.search(r"percentile=([\d.]+)", options)
-    told: dict[str, Any] = {"chosen_method": METHODS.get(name)}
-    if percentile is not None and (share := _number(percentile[1])) is not None and share < 1:
-        told |= {"chosen_method": "percentile", "chosen_percentile": 100 * share}
+    fields: Fields = {"chosen_method": METHODS.get(name)}
+    if percentile is not None and (share := _printed_number(percentile[1])) is not None and share < 1:
+        fields |= {"chosen_method": "percentile", "chosen_percentile": 100 * share}
     if name.startswith("max-percentile"):
-        told["chosen_method"] = "percentile"
+        fields["chosen_method"] = "percentile"
     if "per_channel" in options:
-        told["per_channel_activations"] = True
+        fields["per_channel_activations"] = True
     if "asymmetric" in options:
-        told["asymmetric_activations"] = True
-    return {key: value for key, value in told.items() if value is not None}
+        fields["asymmetric_activations"] = True
+    return {key: value for key, value in fields.items() if value is not None}
 
 
-def _groups(echo: Mapping[str, list[str]]) -> dict[str, dict[str, Any]]:
+def _echoed_groups(echo: Mapping[str, list[str]]) -> dict[str, Fields]:
     """The settings that the log lists, in the groups of the configuration."""
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, Fields] = {}
     for key, values in echo.items():
         group = next(group for group, keys in KEYS.items() if key in keys)
-        groups.setdefault(group, {})[key] = _value(key, values)
+        groups.setdefault(group, {})[key] = _echoed_value(key, values)
     return groups
 
 
-def _value(key: str, values: list[str]) -> Any:
+def _echoed_value(key: str, values: list[str]) -> object:
     if key in ("node_info", "quant_config"):
         try:
             return parse_yaml(values[0], "log")
@@ -268,37 +268,37 @@ def _thresholds(rows: Iterable[_Row]) -> Iterator[tuple[str, RecordedFacts]]:
             yield row.name, RecordedFacts(low=-row.threshold, high=row.threshold, bits=bits, symmetric=True)
 
 
-def _reported(row: _Row) -> ReportedFacts:
+def _node_figures(row: _Row) -> ReportedFacts:
     return ReportedFacts(cosine=row.cosine, device=row.device, dtype=row.dtype)
 
 
-def _notices(found: _Found, asymmetric: bool) -> Iterator[str]:
+def _log_notices(found: _Found, asymmetric: bool) -> Iterator[str]:
     if found.tables > 1:
         yield f"the log holds {found.tables} conversions, the last one counts"
     if found.repeated:
         yield (
-            f"names of nodes are cut in the log, and those of {len(found.repeated)} are no longer one node's own: left "
-            f"out, such as {next(iter(found.repeated))}"
+            f"the log cuts long names of nodes; those that then stand for several nodes are left out: "
+            f"{len(found.repeated)}, such as {next(iter(found.repeated))}"
         )
     if found.fallbacks:
         lines = "; ".join(found.fallbacks[:_LINES])
-        yield f"16 bits were asked for and refused in {len(found.fallbacks)} lines: {lines}"
+        yield f"16 bits were requested and refused in {len(found.fallbacks)} lines: {lines}"
     if asymmetric and found.nodes:
-        yield "thresholds of asymmetric grids are not ranges, and not read"
+        yield "thresholds of asymmetric grids are not ranges, and are ignored"
     if found.error is not None and not found.done:
-        known = "what is known of such failures: quantmedic diagnose FLOAT --log FILE"
-        yield f"the conversion failed: {found.error}; {known}"
+        command = "quantmedic diagnose FLOAT --log FILE"
+        yield f"the conversion failed: {found.error}; to find its cause: {command}"
     elif not found.done:
         yield "the log ends before the conversion did"
 
 
 def _cosine(text: str | None) -> float | None:
-    """A similarity; what is printed a little above 1 is 1."""
-    value = _number(text, signed=True)
+    """A similarity; a printed number a little above 1 is 1."""
+    value = _printed_number(text, signed=True)
     return None if value is None or abs(value) > 1.001 else max(-1.0, min(1.0, value))
 
 
-def _number(text: str | None, *, signed: bool = False) -> float | None:
+def _printed_number(text: str | None, *, signed: bool = False) -> float | None:
     try:
         value = float(text) if text is not None else math.nan
     except ValueError:
@@ -306,14 +306,14 @@ def _number(text: str | None, *, signed: bool = False) -> float | None:
     return value if math.isfinite(value) and (signed or value > 0) else None
 
 
-def _dtype(text: str | None) -> str | None:
+def _compute_type(text: str | None) -> str | None:
     """The type that a node computes with: the first of ``In/Out``."""
     word = (text or "").split("/")[0].strip().lower()
     return _TYPES.get(word, word) or None
 
 
-def _is_log(name: str, text: str) -> bool:
+def _is_horizon_log(name: str, text: str) -> bool:
     return bool(_BEGUN.search(_ANSI.sub("", text)))
 
 
-FORMATS = (Format("Horizon conversion log", TOOLCHAIN, _is_log, read_log),)
+FORMATS = (Format("Horizon conversion log", TOOLCHAIN, _is_horizon_log, read_log),)

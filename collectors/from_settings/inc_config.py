@@ -175,20 +175,20 @@ def _shared_settings(
     )
 
 
-def _grid_fields(told: _Operator) -> Fields:
+def _grid_fields(operator: _Operator) -> Fields:
     """Facts on thresholds and grids; where several values are to be tried, only that thresholds are searched."""
-    algorithms = told.values("activation", "algorithm")
+    algorithms = operator.values("activation", "algorithm")
     method = METHODS.get(algorithms[0]) if len(algorithms) == 1 else "search" if algorithms else None
     return {
         "calibration_method": method,
         "percentile": PERCENTILE if method == "percentile" else None,
-        "per_channel_weights": _is(told.values("weight", "granularity"), "per_channel"),
-        "per_channel_activations": _is(told.values("activation", "granularity"), "per_channel"),
-        "asymmetric_weights": _is(told.values("weight", "scheme"), "asym"),
+        "per_channel_weights": _is(operator.values("weight", "granularity"), "per_channel"),
+        "per_channel_activations": _is(operator.values("activation", "granularity"), "per_channel"),
+        "asymmetric_weights": _is(operator.values("weight", "scheme"), "asym"),
         # ONNX models ignore symmetric ones (run with 2.6), and the file does not say which models it is for.
-        "asymmetric_activations": _is(told.values("activation", "scheme"), "asym") or None,
-        "weight_bits": _shared_bits(told.values("weight", "dtype")),
-        "activation_bits": _shared_bits(told.values("activation", "dtype")),
+        "asymmetric_activations": _is(operator.values("activation", "scheme"), "asym") or None,
+        "weight_bits": _shared_bits(operator.values("weight", "dtype")),
+        "activation_bits": _shared_bits(operator.values("activation", "dtype")),
     }
 
 

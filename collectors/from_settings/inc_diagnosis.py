@@ -70,22 +70,22 @@ def read_table(path: Path) -> Imported:
 
 
 def read_log(path: Path) -> Imported:
-    """The tables and the configuration in what was printed.
+    """The tables and the configuration in a printed log.
 
     Raises:
         DataError: It cannot be read, or a row does not fit the heading.
     """
     lines = [_STAMP.sub("", line).rstrip() for line in read_text(path).splitlines()]
     parts = list(_tables(lines, path))
-    parts += [imported_config(told, path.name) for told in _printed_configs(lines)[-1:]]
+    parts += [imported_config(config, path.name) for config in _printed_configs(lines)[-1:]]
     if not parts:
         notice = "the log holds neither the tables of a diagnosis nor the configuration"
         return Imported(settings=SettingsFacts(toolchain=TOOLCHAIN), notices=(notice,))
     layers: dict[str, ReportedFacts] = {}
     for part in parts:
         for name, facts in part.layers.items():
-            told = facts.model_dump(exclude_none=True)
-            layers[name] = layers[name].model_copy(update=told) if name in layers else facts
+            figures = facts.model_dump(exclude_none=True)
+            layers[name] = layers[name].model_copy(update=figures) if name in layers else facts
     merged = replace(parts[-1], layers=layers, notices=tuple(notice for part in parts for notice in part.notices))
     if not any(part.layers for part in parts):
         return merged
@@ -147,8 +147,8 @@ def _imported_rows(rows: Sequence[_Row], facts: dict[str, str], origin: str) -> 
             again.append(name)
             continue
         values = {fact: _cell_number(row, column) for column, fact in facts.items() if column in row.cells}
-        told = {fact: value for fact, value in values.items() if math.isfinite(value)}
-        layers[name] = ReportedFacts.model_validate({"origin": origin, **told})
+        figures = {fact: value for fact, value in values.items() if math.isfinite(value)}
+        layers[name] = ReportedFacts.model_validate({"origin": origin, **figures})
     notices = []
     if again:
         notices = [f"tensors left out, whose operators have one with a larger error: {len(again)}, first of {again[0]}"]
@@ -167,19 +167,19 @@ def _printed_configs(lines: Sequence[str]) -> list[Mapping[object, object]]:
     found = []
     for number, line in enumerate(lines):
         if line.strip() == "'PostTrainingQuantConfig': {":
-            told = _bracket_content(iter(text.strip() for text in lines[number + 1 : number + MAX_ROWS]), "}")
-            if isinstance(told, dict):
-                found.append(mapping(told))
+            options = _bracket_content(iter(text.strip() for text in lines[number + 1 : number + MAX_ROWS]), "}")
+            if isinstance(options, dict):
+                found.append(mapping(options))
     return found
 
 
 def _bracket_content(lines: Iterator[str], end: str, depth: int = 0) -> dict[str, object] | list[object] | None:
     """What stands up to the closing bracket; None where the text ends before, or is nested too deeply."""
-    told: dict[str, object] = {}
+    options: dict[str, object] = {}
     items: list[object] = []
     for line in lines:
         if line.rstrip(",") == end:
-            return told if end == "}" else items
+            return options if end == "}" else items
         option = _OPTION.match(line)
         if option is None:
             return None
@@ -187,7 +187,7 @@ def _bracket_content(lines: Iterator[str], end: str, depth: int = 0) -> dict[str
         if option["key"] is None:
             items.append(value)
         else:
-            told[option["key"]] = value
+            options[option["key"]] = value
     return None
 
 

@@ -49,16 +49,16 @@ def read_tensors(path: Path) -> Imported:
     layers: dict[str, ReportedFacts] = {}
     notices: list[str] = []
     for name in dict.fromkeys((*floats["activation"], *floats["weight"])):
-        told: Fields = {"origin": path.name}
+        figures: Fields = {"origin": path.name}
         for kind, compare in (("activation", _activation_figures), ("weight", _weight_figures)):
             two = [models[kind].get(name, {}) for models in (floats, quantized)]
             arrays = _first_common_tensor(*two)
             if arrays is not None:
                 with np.errstate(all="ignore"):
-                    told |= compare(*arrays)
+                    figures |= compare(*arrays)
             elif all(two):
                 notices.append(f"{name}: {kind}: no tensor of the same shape is in both files")
-        layers[name] = ReportedFacts.model_validate(told)
+        layers[name] = ReportedFacts.model_validate(figures)
     return _imported_layers(layers, notices)
 
 
@@ -69,8 +69,8 @@ def read_ranges(path: Path) -> Imported:
         DataError: It cannot be read safely, or is damaged.
     """
     layers = {}
-    for name, told in _arrays_by_operator(read_arrays(path)).items():
-        low, high = (told.get(key) for key in ("min", "max"))
+    for name, figures in _arrays_by_operator(read_arrays(path)).items():
+        low, high = (figures.get(key) for key in ("min", "max"))
         if low is not None and high is not None and low.size == high.size == 1 and np.isfinite([low, high]).all():
             layers[name] = ReportedFacts(origin=path.name, min=float(low.item()), max=float(high.item()))
     if not layers:
@@ -95,7 +95,7 @@ def read_choice(path: Path) -> Imported:
 def explain_pickle(path: Path) -> Imported:
     """A file of program objects, which cannot be read without running what is in it."""
     notice = (
-        "a pickle of program objects is not read, for loading it would run what is in it: give what was printed, the "
+        "a pickle of program objects is not read, because loading it would run code in it: give the printed log, the "
         "tables in CSV, or the arguments of PostTrainingQuantConfig as JSON"
     )
     return _imported_layers({}, [notice])
@@ -157,14 +157,14 @@ def _first_common_tensor(floats: Mapping[str, Array], quantized: Mapping[str, Ar
 
 def _activation_figures(floats: Array, quantized: Array) -> dict[str, float]:
     sample = (floats[0], quantized[0]) if floats.ndim > 1 else (floats, quantized)
-    told = {"normalized_mse": normalized_mse(*sample)} | _similarity_figures(floats, quantized, "saved_")
-    return {key: value for key, value in told.items() if value is not None}
+    figures = {"normalized_mse": normalized_mse(*sample)} | _similarity_figures(floats, quantized, "saved_")
+    return {key: value for key, value in figures.items() if value is not None}
 
 
 def _weight_figures(floats: Array, quantized: Array) -> dict[str, float]:
     x = floats.astype(np.float64)
     errors = _similarity_figures(floats, quantized, "weight_")
-    told = {
+    figures = {
         "weight_normalized_mse": normalized_mse(floats, quantized),
         "weight_sqnr_db": errors.get("weight_sqnr_db"),
         "weight_min": float(x.min()),
@@ -172,19 +172,19 @@ def _weight_figures(floats: Array, quantized: Array) -> dict[str, float]:
         "weight_mean": float(x.mean()),
         "weight_std": float(x.std()),
     }
-    return {key: value for key, value in told.items() if value is not None and math.isfinite(value)}
+    return {key: value for key, value in figures.items() if value is not None and math.isfinite(value)}
 
 
 def _similarity_figures(floats: Array, quantized: Array, prefix: str) -> dict[str, float]:
     """Cosine and signal-to-quantization-noise ratio of all values."""
     x, y = floats.astype(np.float64).ravel(), quantized.astype(np.float64).ravel()
     power, noise, other = float(x @ x), float(np.sum((y - x) ** 2)), float(y @ y)
-    told = {}
+    figures = {}
     if power > 0 and other > 0:
-        told[f"{prefix}cosine"] = float(x @ y) / math.sqrt(power * other)
+        figures[f"{prefix}cosine"] = float(x @ y) / math.sqrt(power * other)
     if power > 0 and noise > 0:
-        told[f"{prefix}sqnr_db"] = sqnr_db(power, noise)
-    return {key: value for key, value in told.items() if math.isfinite(value)}
+        figures[f"{prefix}sqnr_db"] = sqnr_db(power, noise)
+    return {key: value for key, value in figures.items() if math.isfinite(value)}
 
 
 def normalized_mse(floats: Array, quantized: Array) -> float | None:
@@ -210,8 +210,8 @@ def _weight_ranges(found: Mapping[str, Arrays], origin: str) -> dict[str, Report
         x = next(iter(tensors.values())).astype(np.float64)
         if np.isfinite(x).all():
             moments = {"min": x.min(), "max": x.max(), "mean": x.mean(), "std": x.std()}
-            told = {f"weight_{key}": float(value) for key, value in moments.items()}
-            layers[name] = ReportedFacts.model_validate({"origin": origin, **told})
+            figures = {f"weight_{key}": float(value) for key, value in moments.items()}
+            layers[name] = ReportedFacts.model_validate({"origin": origin, **figures})
     return layers
 
 

@@ -41,9 +41,9 @@ def read_version_3(found: Values, origin: str) -> Imported:
         return _unnamed_configuration(found)
     parts = [_configuration(value, name) for name, value in named.items()]
     others = {key: value for key, value in found.items() if key not in named}
-    told: Fields = {}
+    facts: Fields = {}
     for part in parts:
-        told |= part.settings.model_dump(exclude_none=True)
+        facts |= part.settings.model_dump(exclude_none=True)
     unknown = [
         *islice(unknown_paths(others, CONFIGURATIONS), MAX_UNKNOWN),
         *(key for part in parts for key in part.unknown),
@@ -51,7 +51,7 @@ def read_version_3(found: Values, origin: str) -> Imported:
     notices = [notice for part in parts for notice in part.notices]
     if len(parts) > 1:
         notices.append(f"{', '.join(named)} are given together: each module takes the first that fits it")
-    settings = SettingsFacts.model_validate(told).model_copy(update={"unknown_keys": tuple(unknown) or None})
+    settings = SettingsFacts.model_validate(facts).model_copy(update={"unknown_keys": tuple(unknown) or None})
     return Imported(settings=settings, unknown=tuple(unknown), notices=tuple(notices))
 
 
@@ -72,19 +72,19 @@ def _likeliest_configuration(found: Values) -> str:
 
 
 def _configuration(found: Values, name: str) -> Imported:
-    """One configuration of version 3, with what is set for single modules or types."""
+    """One configuration of version 3, with the settings of single modules or types."""
     scoped = any(scope in found for scope in _SCOPES)
     overall = mapping(found.get("global")) if scoped else found
     by_name = {str(each): said for each, said in mapping(found.get("local")).items()}
     kept = [each for each, said in by_name.items() if _is_left_float(mapping(said))]
     types = tuple(each for each in kept if _is_type(each))
-    told = _settings_fields(overall, name)
-    told["float_layers"] = tuple(each for each in kept if not _is_type(each)) or None
-    told["float_types"] = types or None
+    facts = _settings_fields(overall, name)
+    facts["float_layers"] = tuple(each for each in kept if not _is_type(each)) or None
+    facts["float_types"] = types or None
     schema: Schema = CONFIGURATIONS[name]
     if scoped:
         schema = {"global": schema, "local": {"*": schema}}
-    return imported_settings(SettingsFacts.model_validate(told), found, schema, [])
+    return imported_settings(SettingsFacts.model_validate(facts), found, schema, [])
 
 
 def _settings_fields(found: Values, name: str) -> Fields:
@@ -111,7 +111,7 @@ def _per_module(found: Values, origin: str) -> Imported:
     """``qconfig.json``: the configuration of every module."""
     kept: list[str] = []
     layers: dict[str, ReportedFacts] = {}
-    told: list[Fields] = []
+    facts: list[Fields] = []
     for key, said in found.items():
         name = (operator_key(key) or (str(key), ""))[0]
         for kind, fields in mapping(said).items():
@@ -120,8 +120,8 @@ def _per_module(found: Values, origin: str) -> Imported:
             if is_float:
                 kept.append(name)
             else:
-                told.append(_settings_fields(mapping(fields), str(kind)))
-    same = {key: value for key, value in told[0].items() if all(t.get(key) == value for t in told)} if told else {}
+                facts.append(_settings_fields(mapping(fields), str(kind)))
+    same = {key: value for key, value in facts[0].items() if all(t.get(key) == value for t in facts)} if facts else {}
     settings = SettingsFacts.model_validate({**same, "toolchain": TOOLCHAIN, "float_layers": tuple(kept) or None})
     return Imported(settings=settings, layers=layers)
 

@@ -27,7 +27,7 @@ def _is_debugger_table(name: str, text: str) -> bool:
     return {"op_name", "tensor_idx", "mean_squared_error"} <= {cell.strip().strip('"') for cell in first}
 
 
-def _read_table(path: Path) -> Imported:
+def _read_debugger_table(path: Path) -> Imported:
     text = read_text(path)
     try:
         rows = list(csv.DictReader(text.splitlines(), strict=True))
@@ -75,4 +75,6 @@ def _row_facts(row: Mapping[str, str]) -> tuple[ReportedFacts, RecordedFacts | N
     return reported, grid(scale, point, 8, signed=True)
 
 
-FORMATS = (Format("table of LiteRT's QuantizationDebugger", "TensorFlow converter", _is_debugger_table, _read_table),)
+FORMATS = (
+    Format("table of LiteRT's QuantizationDebugger", "TensorFlow converter", _is_debugger_table, _read_debugger_table),
+)

@@ -105,13 +105,13 @@ def read_core_config(config: object) -> tuple[SettingsFacts, SearchFacts]:
         )
     mixed = getattr(config, "mixed_precision_config", None)
     searched = _value_or_member(getattr(config, "is_mixed_precision_enabled", None))
-    told: Fields = {fact: _value_or_member(getattr(quantization, name, None)) for fact, name in QUANTIZATION.items()}
+    fields: Fields = {fact: _value_or_member(getattr(quantization, name, None)) for fact, name in QUANTIZATION.items()}
     if searched:
-        told |= {fact: _value_or_member(getattr(mixed, name, None)) for fact, name in SEARCH.items()}
-        told["configuration_overwrite"] = getattr(mixed, "configuration_overwrite", None) is not None
+        fields |= {fact: _value_or_member(getattr(mixed, name, None)) for fact, name in SEARCH.items()}
+        fields["configuration_overwrite"] = getattr(mixed, "configuration_overwrite", None) is not None
     lists = [getattr(getattr(config, part, None), name, None) for part, name in EDITS]
     edits = sum(len(rules) for rules in lists if rules is not None) if any(r is not None for r in lists) else None
-    settings = SettingsFacts.model_validate({**told, "mixed_precision": searched, "edits": edits})
+    settings = SettingsFacts.model_validate({**fields, "mixed_precision": searched, "edits": edits})
     images = getattr(mixed, "num_of_images", None) if searched else None
     return settings, SearchFacts(toolchain="Sony MCT", images=images) if images else SearchFacts()
 

@@ -1,6 +1,6 @@
 """Files of a toolchain merged: into a case that was measured, or into one of their own.
 
-The first source of a value stands; another that says otherwise is named in a notice. Names that match nothing in a
+The first source of a value stands; a notice names another that contradicts it. Names that match nothing in a
 measured case are counted and named.
 """
 
@@ -41,12 +41,12 @@ _SETTINGS_SHOWN = 6
 _COMPUTE_WORDS = ("conv", "gemm", "matmul", "fullyconnected", "innerproduct", "dense", "linear", "lstm", "gru", "rnn")
 #: Tensors and layers of one file; a network has no more.
 MAX_NAMES = 100_000
-#: What of the settings is no option.
+#: Settings that are not options.
 _NO_OPTION = ("toolchain", "unknown_keys", "unknown_key_count")
 UNKNOWN_TYPE = "unknown"
 #: How exporters name what a node writes, after the node.
 _OUTPUT = re.compile(r"_output_\d+$|:\d+$")
-#: What a case of files alone says above all.
+#: First notice of a case of files alone.
 NOTICE = (
     "files of a toolchain alone were read: neither model was run, errors of layers are those that the tool reported, "
     "and rules on accuracy, activations and data are not judged"
@@ -60,7 +60,7 @@ class Source:
     name: str
     format: str
     toolchain: str
-    told: Imported
+    imported: Imported
 
 
 class _Clash(NamedTuple):
@@ -116,7 +116,7 @@ class _Names:
         return cls(tensors, inputs, layers, weights)
 
     def is_inside(self, name: str) -> bool:
-        """It is of this model, though nothing was measured of it: weights, and tensors inside of a fused layer."""
+        """The name is of this model, but nothing was measured of it: weights, and tensors inside a fused layer."""
         return name in self.others or _OUTPUT.sub("", name) in self.layers
 
 
@@ -142,10 +142,10 @@ def read_source(path: Path) -> Source:
     if path.is_dir():
         return Source(path.resolve().name, MCT_FOLDER.name, MCT_FOLDER.toolchain, MCT_FOLDER.read(path))
     kind = recognise_format(path)
-    told = kind.read(path)
-    if len(told.tensors) + len(told.inputs) + len(told.layers) > MAX_NAMES:
+    imported = kind.read(path)
+    if len(imported.tensors) + len(imported.inputs) + len(imported.layers) > MAX_NAMES:
         raise DataError("the file names more tensors and layers than a network has", where=f"{path}: over {MAX_NAMES}")
-    return Source(path.name, kind.name, kind.toolchain, told)
+    return Source(path.name, kind.name, kind.toolchain, imported)
 
 
 def imported_case(sources: Sequence[Source], version: str) -> Case:
@@ -157,14 +157,14 @@ def imported_case(sources: Sequence[Source], version: str) -> Case:
     """
     types: dict[str, str] = {}
     for source in sources:
-        for name, kind in source.told.layer_types.items():
+        for name, kind in source.imported.layer_types.items():
             types.setdefault(name, kind)
-    told = [source.told for source in sources]
-    names = dict.fromkeys(name for own in told for name in (*own.layers, *own.layer_types, *own.inputs))
-    thresholds = dict.fromkeys(name for own in told for name in own.tensors)
+    files = [source.imported for source in sources]
+    names = dict.fromkeys(name for own in files for name in (*own.layers, *own.layer_types, *own.inputs))
+    thresholds = dict.fromkeys(name for own in files for name in own.tensors)
     if not names:  # Each tensor stands for the layer that writes it.
         names = thresholds
-    inputs = dict.fromkeys(name for own in told for name in own.inputs)
+    inputs = dict.fromkeys(name for own in files for name in own.inputs)
     places = {name: place for place, name in enumerate(thresholds)}
     read = {name: len(places) + place for place, name in enumerate(inputs)}
     operators = tuple(_operator(place, name, types, read, places) for place, name in enumerate(names))
@@ -233,11 +233,12 @@ def with_sources(case: Case, sources: Sequence[Source]) -> Case:
     imports = list(record.imports)
     for source in sources:
         _learn_settings(source, ledger, alone=record.model.framework == IMPORTED)
-        known_tensors = _learn_by_name(source, source.told.tensors, names.tensors, ledger.tensors, "threshold", ledger)
-        known_tensors += _learn_by_name(source, source.told.inputs, names.inputs, ledger.tensors, "threshold", ledger)
-        known_layers = _learn_by_name(source, source.told.layers, names.layers, ledger.layers, "figure", ledger)
-        _name_strangers(source, names, ledger)
-        ledger.notices += [_with_name(source.name, notice) for notice in source.told.notices]
+        imported = source.imported
+        known_tensors = _learn_by_name(source, imported.tensors, names.tensors, ledger.tensors, "threshold", ledger)
+        known_tensors += _learn_by_name(source, imported.inputs, names.inputs, ledger.tensors, "threshold", ledger)
+        known_layers = _learn_by_name(source, imported.layers, names.layers, ledger.layers, "figure", ledger)
+        _note_strangers(source, names, ledger)
+        ledger.notices += [_with_name(source.name, notice) for notice in imported.notices]
         imports.append(_import_record(source, known_tensors, known_layers))
     notices = [*record.notices, *_clash_notices(ledger.clashes), *ledger.notices]
     changes = {
@@ -259,29 +260,29 @@ def _with_facts(records: Sequence[R], name: str, facts: Sequence[Facts]) -> tupl
 
 
 def _learn_settings(source: Source, ledger: _Ledger, *, alone: bool) -> None:
-    told, known = source.told.settings, ledger.settings
-    unknown = tuple(dict.fromkeys((*(told.unknown_keys or ()), *source.told.unknown)))
-    has_options = told != SettingsFacts() or bool(unknown)
-    told = told.model_copy(update=dict.fromkeys(_NO_OPTION))
-    joined, clashes = _combine(known, told)
+    own, known = source.imported.settings, ledger.settings
+    unknown = tuple(dict.fromkeys((*(own.unknown_keys or ()), *source.imported.unknown)))
+    has_options = own != SettingsFacts() or bool(unknown)
+    options = own.model_copy(update=dict.fromkeys(_NO_OPTION))
+    joined, clashes = _combine(known, options)
     for name, values in clashes.items():
         first = ledger.origins.get(name, "what was given before")
         ledger.clashes.append(_Clash("setting", name, name, first, source.name, values))
-    for name in told.model_fields_set:
-        if getattr(told, name) is not None:
+    for name in options.model_fields_set:
+        if getattr(options, name) is not None:
             ledger.origins.setdefault(name, source.name)
     if has_options:
-        # Of a configuration that was read, no unknown key is a finding too.
+        # A configuration without unknown keys is a finding, too.
         every = tuple(dict.fromkeys((*(known.unknown_keys or ()), *unknown)))
         joined = joined.model_copy(update={"unknown_keys": every, "unknown_key_count": len(every)})
     # A table of thresholds names the toolchain only where no model does.
-    own = source.toolchain if alone or has_options else None
-    ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or own})
+    toolchain = source.toolchain if alone or has_options else None
+    ledger.settings = joined.model_copy(update={"toolchain": known.toolchain or toolchain})
 
 
 def _learn_by_name(
     source: Source,
-    told: Mapping[str, G],
+    given: Mapping[str, G],
     places: Mapping[str, int],
     known: list[G],
     what: str,
@@ -289,7 +290,7 @@ def _learn_by_name(
 ) -> int:
     """Add facts by name, and return how many found their place."""
     found = 0
-    for name, facts in told.items():
+    for name, facts in given.items():
         place = places.get(name)
         if place is None:
             continue
@@ -355,12 +356,12 @@ def _value_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
-    """Say which names match nothing in the case."""
-    told = source.told
+def _note_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
+    """Add a notice of the names that match nothing in the case."""
+    imported = source.imported
     for kind, given, known in (
-        ("tensor", told.tensors, names.tensors),
-        ("layer", dict.fromkeys((*told.layers, *told.layer_types, *told.inputs)), names.layers),
+        ("tensor", imported.tensors, names.tensors),
+        ("layer", dict.fromkeys((*imported.layers, *imported.layer_types, *imported.inputs)), names.layers),
     ):
         strangers = [name for name in given if name not in known and not names.is_inside(name)]
         if not strangers:
@@ -374,25 +375,25 @@ def _name_strangers(source: Source, names: _Names, ledger: _Ledger) -> None:
 
 
 def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
-    told = source.told
-    options = told.settings.model_copy(update=dict.fromkeys(_NO_OPTION)).model_dump(exclude_none=True)
-    thresholds = [*told.tensors, *told.inputs]
+    imported = source.imported
+    options = imported.settings.model_copy(update=dict.fromkeys(_NO_OPTION)).model_dump(exclude_none=True)
+    thresholds = [*imported.tensors, *imported.inputs]
     # A file that names layers with nothing but their types tells of no errors.
-    figures = _figures(told.layers.values())
+    figures = _figures(imported.layers.values())
     texts = [f"{name} {_value_text(value)}" for name, value in options.items()]
     parts = [
         (f"settings: {_join_texts(texts)}", bool(options)),
         (f"thresholds of {_match_count(tensors, len(thresholds), 'tensor')}", bool(thresholds)),
-        (f"{', '.join(figures)} of {_match_count(layers, len(told.layers), 'layer')}", bool(figures)),
+        (f"{', '.join(figures)} of {_match_count(layers, len(imported.layers), 'layer')}", bool(figures)),
     ]
     lacks = {"settings": options, "thresholds": thresholds, "errors of layers": figures}
     return ImportRecord(
         file=source.name,
         format=source.format,
         toolchain=source.toolchain,
-        tells=tuple(text for text, is_told in parts if is_told),
+        tells=tuple(text for text, is_there in parts if is_there),
         lacks=tuple(name for name, found in lacks.items() if not found),
-        unknown=tuple(dict.fromkeys((*(told.settings.unknown_keys or ()), *told.unknown))),
+        unknown=tuple(dict.fromkeys((*(imported.settings.unknown_keys or ()), *imported.unknown))),
     )
 
 

@@ -41,7 +41,7 @@ def _is_ort_table(name: str, text: str) -> bool:
     return _RAW.match(text) is not None
 
 
-def _read_table(path: Path) -> Imported:
+def _read_ort_table(path: Path) -> Imported:
     recorded, left = _ranges_by_tensor(table(read_json(path)), None)
     if not recorded:
         raise DataError("the calibration table holds no ranges", where=str(path))
@@ -164,7 +164,7 @@ def _string(content: bytes, field: int) -> str:
 
 FORMATS = (
     Format("ONNX Runtime calibration cache", "onnxruntime", _is_ort_cache, _read_cache),
-    Format("ONNX Runtime calibration table", "onnxruntime", _is_ort_table, _read_table),
+    Format("ONNX Runtime calibration table", "onnxruntime", _is_ort_table, _read_ort_table),
     Format("ONNX Runtime calibration table (TensorRT)", "onnxruntime", _is_text, _read_text),
     Format("ONNX Runtime calibration table (FlatBuffers)", "onnxruntime", _is_flat, _read_flat),
 )

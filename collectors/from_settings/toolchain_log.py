@@ -1,4 +1,4 @@
-"""Logs of toolchains, read as text: patterns that the rule base holds tell which facts a line states."""
+"""Logs of toolchains, read as text: patterns of the rule base say which facts a line states."""
 
 import codecs
 import re
@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
 from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.log_patterns import LogPattern
@@ -28,13 +29,13 @@ NEAR = 20
 #: Frames of a traceback that are kept for the patterns that ask where an error arose.
 FRAMES = 200
 
-#: Where Python tells what was being done, and the words between two errors of which one led to the other.
+#: Where a traceback of Python begins, and the words between two errors of which one led to the other.
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\s*$")
 _CHAINED = re.compile(
     r"^(During handling of the above exception, another exception occurred"
     r"|The above exception was the direct cause of the following exception):"
 )
-#: Lines that warn or inform: whatever they say, they did not end the run.
+#: Lines that warn or inform: they did not end the run.
 _HARMLESS = re.compile(r"\b\w{0,40}Warning: |\bWARN(ING)?\b|\bDEBUG\b|^[WI]\d{4} |\[[WIV]:onnxruntime")
 #: What runners of jobs put in front of each line.
 _STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]{0,12}Z ", re.MULTILINE)
@@ -44,7 +45,7 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 class LogFacts(NamedTuple):
-    """What logs tell: of a search, of how quantization failed, and of settings."""
+    """Facts of logs: of a search, of how quantization failed, and settings."""
 
     search: SearchFacts
     failure: FailureFacts
@@ -52,13 +53,13 @@ class LogFacts(NamedTuple):
 
 
 def read_logs(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> SearchFacts:
-    """What the logs tell of the toolchain's search; see ``read_log_facts``."""
+    """Facts of the toolchain's search in the logs; see ``read_log_facts``."""
     own = [p for p in patterns if SearchFacts.model_fields.keys() & {*p.sets, *re.compile(p.pattern).groupindex}]
     return read_log_facts(paths, own).search
 
 
 def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) -> LogFacts:
-    """What the logs tell; empty where none was given.
+    """Facts of the logs; empty where none was given.
 
     Nothing in a log is executed, and what matches no pattern is ignored. A log that was read and does not complain
     about its target makes ``unreachable`` False, and one that reports no error ``failed``.
@@ -74,12 +75,16 @@ def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) 
     compiled = [_Compiled.of(pattern) for pattern in patterns]
     reading = _Reading()
     for path in paths:
-        content = _content(Path(path).expanduser())
+        content = _log_content(Path(path).expanduser())
         text = content.decode("utf-8", errors="replace")
         reading.begin([pattern for pattern in compiled if pattern.anywhere.search(text)])
         for line in content.splitlines():
-            reading.read(line[:MAX_LINE].decode("utf-8", errors="replace"))
-    return LogFacts(SearchFacts(**reading.search), FailureFacts(**reading.failed), SettingsFacts(**reading.settings))
+            reading.take_line(line[:MAX_LINE].decode("utf-8", errors="replace"))
+    return LogFacts(
+        SearchFacts.model_validate(reading.search),
+        FailureFacts.model_validate(reading.failed),
+        SettingsFacts.model_validate(reading.settings),
+    )
 
 
 class _Compiled(NamedTuple):
@@ -100,16 +105,20 @@ class _Compiled(NamedTuple):
 class _Reading:
     """What was read so far.
 
-    ``patterns`` are those that match somewhere in the file. ``frames`` are the lines of the traceback at hand, which
-    ends with the first line that is not indented; ``margin`` are the characters that something else put in front of
-    each of its lines; ``chained`` says that the next one belongs to the error before it. ``told_at`` is the line of a
-    failure that stood outside of any traceback.
+    Attributes:
+        patterns: Those that match somewhere in the file.
+        specific: The failure at hand says why the run failed.
+        frames: Lines of the traceback at hand, which ends with the first line that is not indented.
+        margin: Number of characters that something else put in front of each line of the traceback.
+        chained: The next traceback belongs to the error before it.
+        number: Lines read.
+        failed_at: Line of a failure outside of any traceback.
     """
 
     patterns: Sequence[_Compiled] = ()
-    search: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-    failure: dict[str, Any] = field(default_factory=dict)
+    search: Fields = field(default_factory=dict)
+    settings: Fields = field(default_factory=dict)
+    failure: Fields = field(default_factory=dict)
     specific: bool = False
     errors: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_SHOWN))
     frames: deque[str] = field(default_factory=lambda: deque(maxlen=FRAMES))
@@ -118,23 +127,23 @@ class _Reading:
     chained: bool = False
     read_any: bool = False
     number: int = 0
-    told_at: int | None = None
+    failed_at: int | None = None
 
     def begin(self, patterns: Sequence[_Compiled]) -> None:
         """Another file."""
         self.patterns = patterns
         self.read_any = True
         self.in_traceback = self.chained = False
-        self.told_at = None
+        self.failed_at = None
         self.search.setdefault("unreachable", False)
 
-    def read(self, line: str) -> None:
-        """Take one line."""
+    def take_line(self, line: str) -> None:
+        """Take in the next line of the file."""
         self.number += 1
         if start := _TRACEBACK.search(line):
             self.in_traceback = True
             self.margin = start.start()
-            self.chained |= self.told_at is not None and self.number - self.told_at <= NEAR
+            self.chained |= self.failed_at is not None and self.number - self.failed_at <= NEAR
             self.frames.clear()
             return
         if _CHAINED.match(line):
@@ -157,7 +166,7 @@ class _Reading:
         return line[self.margin :]
 
     @property
-    def failed(self) -> dict[str, Any]:
+    def failed(self) -> Fields:
         """The facts of ``FailureFacts``."""
         if not self.read_any:
             return {}
@@ -167,49 +176,50 @@ class _Reading:
 
     def _match(self, line: str, *, may_fail: bool, unknown_error: bool) -> None:
         """Learn what the line states; ``unknown_error``: it reports an error whatever the patterns say."""
-        told = False
+        has_failed = False
         for pattern, expression, _, within in self.patterns:
-            if pattern.fails and (told or not may_fail):
+            if pattern.fails and (has_failed or not may_fail):
                 continue
             match = expression.search(line)
             if match is None or (within is not None and not any(within.search(frame) for frame in self.frames)):
                 continue
             if pattern.fails and not pattern.general and _HARMLESS.search(line):
                 continue
-            stated = _stated(pattern, match)
+            stated = _facts_of_match(pattern, match)
             self._learn(pattern, stated, line)
             if pattern.fails:
-                told = True
-                self.told_at = None if self.in_traceback or pattern.general else self.number
-                self._fail(pattern, stated, _excerpt(line, match.start()))
+                has_failed = True
+                self.failed_at = None if self.in_traceback or pattern.general else self.number
+                self._note_failure(pattern, stated, _excerpt(line, match.start()))
             elif pattern.sets.get("failed") is False and may_fail:
-                self._overcome()
-        if unknown_error and not told:
-            self._fail(LogPattern(pattern="", general=self.chained), {}, _excerpt(line, 0))
+                self._forget_failure()
+        if unknown_error and not has_failed:
+            self._note_failure(LogPattern(pattern="", general=self.chained), {}, _excerpt(line, 0))
 
-    def _overcome(self) -> None:
+    def _forget_failure(self) -> None:
         """A model was written after all."""
-        self.failure, self.specific, self.told_at = {}, False, None
+        self.failure, self.specific, self.failed_at = {}, False, None
         self.errors.clear()
 
-    def _learn(self, pattern: LogPattern, stated: dict[str, Any], line: str) -> None:
-        """Facts of search and settings: the first word stands, but of images the smallest number counts."""
+    def _learn(self, pattern: LogPattern, stated: Fields, line: str) -> None:
+        """Facts of search and settings: the first statement stands, but of images the smallest number counts."""
         for known, facts in ((self.search, SearchFacts), (self.settings, SettingsFacts)):
             own = {name: value for name, value in stated.items() if name in facts.model_fields}
             if own and pattern.toolchain is not None:
                 known.setdefault("toolchain", pattern.toolchain)
             for name, value in own.items():
-                if name == "images":
-                    known[name] = min(known.get(name, value), value)
+                earlier = known.get(name)
+                if name == "images" and isinstance(earlier, int) and isinstance(value, int):
+                    known[name] = min(earlier, value)
                 elif name == "unreachable":
-                    known[name] = known.get(name) or value
+                    known[name] = earlier or value
                 else:
                     known.setdefault(name, value)
         if stated.get("unreachable") and "line" not in self.search:
             self.search["line"] = line.strip()[:SHOWN]
 
-    def _fail(self, pattern: LogPattern, stated: dict[str, Any], text: str) -> None:
-        """The error at hand; one that says only that a run failed does not replace one that says why."""
+    def _note_failure(self, pattern: LogPattern, stated: Fields, text: str) -> None:
+        """Keep the error at hand; one that says only that a run failed does not replace one that says why."""
         if text not in self.errors:
             self.errors.append(text)
         if pattern.general and self.specific:
@@ -222,7 +232,7 @@ class _Reading:
 
 
 def _excerpt(line: str, place: int) -> str:
-    """The beginning of a line, and what stands at a place that tells."""
+    """The beginning of a line, and the text from the given place on."""
     text = line.strip()
     if len(text) <= FAILURE_SHOWN:
         return text
@@ -232,30 +242,31 @@ def _excerpt(line: str, place: int) -> str:
     return f"{text[:HEAD_SHOWN]} … {text[place:]}"[:FAILURE_SHOWN]
 
 
-def _stated(pattern: LogPattern, match: re.Match[str]) -> dict[str, Any]:
+def _facts_of_match(pattern: LogPattern, match: re.Match[str]) -> Fields:
     """The facts that a line states."""
-    stated: dict[str, Any] = {**pattern.sets}
+    stated: Fields = dict(pattern.sets)
     for name, text in match.groupdict().items():
-        value = _value(name, text)
+        value = _fact_value(name, text)
         if value is not None:
             stated[name] = value
     return stated
 
 
-def _value(name: str, text: str | None) -> Any:
-    """A word of the log as the fact's type; None where it is no such thing."""
+def _fact_value(name: str, text: str | None) -> object:
+    """A word of the log as the fact's type; None where it is of another type."""
     if text is None:
         return None
     holder: type[Facts] = next(
         facts for facts in (SearchFacts, FailureFacts, SettingsFacts) if name in facts.model_fields
     )
     try:
-        return getattr(holder.model_validate({name: text[:SHOWN]}), name)
+        value: object = getattr(holder.model_validate({name: text[:SHOWN]}), name)
     except ValidationError:
         return None
+    return value
 
 
-def _content(path: Path) -> bytes:
+def _log_content(path: Path) -> bytes:
     """The text of a log in UTF-8, without colours and without what runners of jobs put in front of lines."""
     if not path.is_file():
         raise missing(path, "toolchain log", otherwise="")
@@ -271,5 +282,5 @@ def _content(path: Path) -> bytes:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # Some shells redirect so.
         content = content.decode("utf-16", errors="replace").encode()
     if b"\0" in content[:4096]:
-        raise DataError("toolchain log is not text", where=str(path), help="give what the tool printed, as plain text")
+        raise DataError("toolchain log is not text", where=str(path), help="give the output of the tool as plain text")
     return _STAMP.sub(b"", _COLOUR.sub(b"", content.removeprefix(codecs.BOM_UTF8)))

@@ -350,9 +350,9 @@ def test_nesting_that_json_still_reads(tmp_path: Path) -> None:
     deep = "[" * 900 + "1.0" + "]" * 900
     path = tmp_path / "result.json"
     path.write_text('{"a": {"min": ' + deep + ', "max": [2]}}')
-    assert read_source(path).told.tensors["a"].low == 1.0
+    assert read_source(path).imported.tensors["a"].low == 1.0
     path.write_text('{"encodings": [{"name": "a", "output_dtype": "int8", "y_scale": ' + deep + "}]}")
-    assert read_source(path).told.tensors["a"].scale == 1.0
+    assert read_source(path).imported.tensors["a"].scale == 1.0
 
 
 def test_what_is_too_much_is_refused_or_cut(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_what_is_too_much_is_refused_or_cut(tmp_path: Path) -> None:
     path.write_text(
         json.dumps({"calibrate_method": "MinMax", "quant_format": "QDQ"} | dict.fromkeys(map(str, range(9999))))
     )
-    assert len(read_source(path).told.unknown) == 50
+    assert len(read_source(path).imported.unknown) == 50
     path = tmp_path / "config.yaml"
     path.write_text("model_parameters:\n  march: x\ninput_parameters:\n" + "  norm_type: x\n" * 300_000)
     with pytest.raises(DataError, match="too large"):
