@@ -1,4 +1,4 @@
-"""Representative inputs as they should have been: mapped to the validation inputs, channels turned, blanks dropped."""
+"""Repaired representative inputs: mapped to the validation inputs, channels reversed, or blank samples dropped."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ BLANK = 5e-3
 
 @dataclass(frozen=True)
 class DataRepair:
-    """What is done to every batch, and how that reads."""
+    """What is done to every batch, and its description."""
 
     words: str
     repair: Callable[[Batch], Batch | None]
 
 
 def data_repair(cause: str, case: Case, facts: CaseFacts) -> DataRepair | None:
-    """The repair of the representative inputs for a cause; None where the facts do not tell one."""
+    """The repair of the representative inputs for a cause; None where the facts do not show one."""
     made = _REPAIRS.get(cause)
     sets = {dataset.role: dataset for dataset in facts.datasets}
     if made is None or case.record.input_tensor is None or not sets.keys() >= {"representative", "validation"}:
@@ -35,7 +35,7 @@ def data_repair(cause: str, case: Case, facts: CaseFacts) -> DataRepair | None:
 
 
 def _map_to_validation(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:
-    """The line that lays the one set's values on the other's: per channel on lattices, else one for all."""
+    """The linear map from one set's values to the other's: per channel on lattices, else one for all channels."""
     relation = mine.relation
     lines = _lattice_lines(mine, other) if relation.method == "lattice" else None
     if lines is None:
@@ -65,7 +65,7 @@ def _reverse_channels(mine: DatasetFacts, other: DatasetFacts, name: str, axis: 
     if axis is None:
         return None
     turned = _on_input(name, lambda x: np.flip(x, axis))
-    return DataRepair("representative inputs with their channels turned round", turned)
+    return DataRepair("representative inputs with their channels reversed", turned)
 
 
 def _drop_blanks(mine: DatasetFacts, other: DatasetFacts, name: str, axis: int | None) -> DataRepair | None:

@@ -36,15 +36,15 @@ from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, sample
 Floats = NDArray[np.float64]
 #: Samples of one evaluation; fewer of a large network, whose passes take long.
 MIN_SAMPLES, MAX_SAMPLES = 64, 256
-#: Multiply-adds of one evaluation, as far as these bounds let.
+#: Multiply-adds of one evaluation, within these bounds.
 OPERATIONS = 50e9
 #: Random sets in one pass for the ranking: samples of one batch share a set.
 SETS = 256
-#: A half holds up to this many times the samples of an evaluation; the check takes all of the other half.
+#: A half holds up to this many times the samples of one evaluation; the check takes the whole other half.
 CHECKED = 4
-#: Agreement with the float model's class stands in for a metric where there are no labels.
+#: Agreement with the float model's class replaces the metric where there are no labels.
 AGREEMENT = "agreement"
-#: What a drop tells of the noise that may stay is only rough: no more than this factor is believed.
+#: The noise that may stay is estimated only roughly from a drop: at most this factor is believed.
 ROUGH = 16.0
 RESAMPLES = 1000
 
@@ -209,7 +209,7 @@ class FallbackTrial:
         return Bench(self._models, batches, metric=self._metric, classes=False, threads=self._threads, whole=True)
 
     def change(self, units: Units) -> Change:
-        """A set of groups left in float; constants beside activations go with the bias, and are no weights."""
+        """A set of groups left in float; the constants of operators without weights count as biases."""
         change = left_in_float(unit for i in units for unit in self.groups[i].units)
         forms = {k: form for k, form in change.weights.items() if k in self._network.weighted}
         return replace(change, weights=forms)
@@ -335,7 +335,7 @@ def _operations(sizes: Iterator[Size] | Sequence[Size]) -> int | None:
 
 
 def _cut(batches: Sequence[Batch], samples: int, sets: int, unit: int) -> list[Batch]:
-    """So many of the samples, spread over all of them, in small batches: each can try a set of its own."""
+    """This many of the samples, spread over all of them, in small batches: each batch can try another set."""
     step = max(samples_of(batches) / samples, 1.0)
     size = max(unit, -(-min(samples, samples_of(batches)) // sets))
     if unit > 1:

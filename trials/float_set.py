@@ -1,4 +1,4 @@
-"""The smallest set of layers in float that explains a loss, as a repair for where the causes do not."""
+"""The smallest set of layers in float that explains a loss, as a repair where those of the causes do not suffice."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,7 +12,7 @@ from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.fallback import FallbackTrial, Group
 
-#: A larger share of the layers is no remedy any more: hardly anything would be left in int8.
+#: A set with a larger share of the layers is not prescribed: hardly anything would be left in int8.
 MOST = 1 / 3
 NAMED = 4
 

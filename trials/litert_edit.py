@@ -27,7 +27,7 @@ class Edited:
         return self.translation.runner(threads)
 
     def left_integer(self, case: Case, change: Change) -> tuple[str, ...]:
-        """None: the translation does not tell which kernels LiteRT would choose."""
+        """None: the translation does not show which kernels LiteRT would choose."""
         return ()
 
     @property
@@ -42,5 +42,5 @@ def edit(models: TranslatedModels, case: Case, change: Change) -> Edited:
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
-    # What is said of float inputs that meet codes of weights holds for LiteRT's kernels, too.
+    # The messages about float inputs of layers with coded weights hold for LiteRT's kernels, too.
     return Edited(onnx_edit.edit(models, case, change, runtime="LiteRT"))

@@ -19,7 +19,7 @@ class Codes:
     """Weights on symmetric grids.
 
     Attributes:
-        floats: What they stand for.
+        floats: The values that they encode.
         bits: Bits of a code.
         axis: Axis of the scales; None for one scale.
         scale: One, or one per index of the axis.
@@ -54,7 +54,7 @@ def codes_in_form(op: Operator, weight: Float32, bits: int, form: WeightForm, *,
         weight: Its float weights.
         bits: Bits that it has now.
         form: The form; ``float`` is none of codes.
-        per_tensor: The best range is one for all weights, as the present one is.
+        per_tensor: The best range is one for all weights, like the present one.
     """
     axis = output_axis(op)
     axis = None if axis is None else axis % weight.ndim

@@ -54,7 +54,7 @@ class Draft:
         self.index()
 
     def index(self) -> None:
-        """Note anew who writes what, and who reads codes."""
+        """Index again which node writes each tensor, and which nodes read codes."""
         self.writers = {name: node for node in self.nodes for name in node.output if name}
         self._names |= self.writers.keys()
         self.dequantizers, self._readers = {}, {}
@@ -96,7 +96,7 @@ class Draft:
         return name
 
     def add_constant(self, base: str, values: Array, kind: int | None = None) -> str:
-        """A new initializer, in a type of onnx where numpy's does not tell it; returns its name."""
+        """Add an initializer and return its name; ``kind`` is its ONNX type where that of numpy is another."""
         name = self.fresh(base)
         self.touched = True
         if kind is not None:
@@ -166,7 +166,7 @@ class Draft:
         return int(TensorProto.FLOAT if tensor is None else tensor.data_type)
 
     def value_of(self, name: str) -> Array | None:
-        """What a constant holds; None where the name is no constant."""
+        """Value of a constant; None where the tensor is not constant."""
         tensor = self._tensor(name)
         return None if tensor is None else numpy_helper.to_array(tensor)
 

@@ -73,7 +73,7 @@ def settle_dynamic(
 
 
 def _float_weight(op: Operator, models: PairedGraphs) -> Float32 | None:
-    """The float weights; None too where they may hold a normalization, which their codes alone do not tell."""
+    """The float weights; None too where a normalization may be folded into them, which their codes do not show."""
     twin = models.match.operators.get(op.index)
     if twin is None or normalization_of(twin, models.float_graph) is not None:
         return None

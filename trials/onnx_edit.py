@@ -28,7 +28,7 @@ from quantmedic.trials.onnx_layers import (
 )
 from quantmedic.trials.onnx_qdq import to_qdq
 
-#: Steps of the widest grid of 8-bit codes, and a half.
+#: Steps of the widest grid of 8-bit codes, with half a step of tolerance.
 CODES_8_BIT = 255.5
 
 

@@ -24,7 +24,7 @@ _HOPS = 4
 def settle_grids(draft: Draft, models: PairedGraphs, case: Case, grids: Mapping[int, Grid | None]) -> list[str]:
     """Put new grids on tensors, by their place in the case, or take their quantizers out (None).
 
-    Every quantizer that stands for a tensor gets the grid, and so does a tensor that an operator of ``MOVERS`` makes of
+    Every quantizer of a tensor gets the grid, and so does a tensor that an operator of ``MOVERS`` makes of
     it, where both had one grid before: else that operator would no longer run on codes.
 
     Returns:
@@ -156,7 +156,7 @@ def _bounds(op: Operator, models: PairedGraphs) -> Bounds:
 
 
 def _put_back(draft: Draft, taps: Iterable[Tap], bounds: Bounds) -> None:
-    """An activation behind the operator that writes a tensor, whoever reads it."""
+    """Put an activation behind the operator that writes a tensor, for all that read it."""
     for quantizer in [draft.writers[tap.tensor] for tap in taps]:
         source = draft.source(quantizer.input[0])
         writer = draft.writers.get(source)

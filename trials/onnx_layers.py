@@ -43,7 +43,7 @@ class Layer:
 
     @cached_property
     def original(self) -> Original:
-        """The float numbers that its weights and bias stand for."""
+        """The float values that its weights and bias encode."""
         twin = self.models.match.operators.get(self.op.index)
         return original_of(self.op, self.models.quantized, twin, self.models.float_graph)
 
@@ -163,7 +163,7 @@ def products_of_precise_inputs(
 
 
 def settle_operands(draft: Draft, models: PairedGraphs, case: Case, change: Change) -> None:
-    """Put constants beside activations, such as the gain of a normalization, back to float, as the change wants it."""
+    """Put the constants of operators without weights, such as the gain of a normalization, back to float."""
     graph = models.quantized
     for k, op in enumerate(case.record.operators):
         twin = models.match.operators.get(k)
@@ -178,11 +178,11 @@ def settle_operands(draft: Draft, models: PairedGraphs, case: Case, change: Chan
                 continue
             values = [c.values for c in own if c.values is not None and c.values.shape == stored.values.shape]
             if values:
-                nearest = min(values, key=partial(_distance, stored.values))
+                nearest = min(values, key=partial(_squared_distance, stored.values))
                 node.input[place] = draft.add_constant(f"{stored.name}_float", nearest)
 
 
-def _distance(a: Float32, b: Float32) -> float:
+def _squared_distance(a: Float32, b: Float32) -> float:
     return float(((a.astype(np.float64) - b) ** 2).sum())
 
 
@@ -269,7 +269,7 @@ def _settle_bias(
     assert layer.bias is not None and layer.bias.quantizer is not None and layer.stored.quantizer is not None
     x_before, w_before, x_now, w_now = (draft.value_of(name) for name in (*before, *now))
     if x_before is None or w_before is None or x_now is None or w_now is None or x_now.size != 1:
-        found.append(f"the bias of {layer.name}: the steps of its input and weights are no constants")
+        found.append(f"the bias of {layer.name}: the steps of its input and weights are not constant")
         return codes
     gain = _gain(layer.bias.quantizer.scale, x_before, w_before)
     if gain is None:

@@ -56,7 +56,7 @@ def prove(
     Args:
         models: Both models; neither is changed.
         case: What was measured of them.
-        base: Rules in force: they tell when a loss is explained.
+        base: Rules in force; their thresholds decide when a loss is explained.
         suspects: Suspected causes, the likeliest first.
         datasets: The data that the case was measured on.
         options: How the case was collected.
@@ -174,7 +174,7 @@ class _Search:
             return None
 
     def _put_instead(self, repair: Repair | None) -> None:
-        """A dear repair takes the place of the whole chain where that is clearly not enough."""
+        """An expensive repair replaces the whole chain where it is clearly better."""
         if repair is None:
             return
         trials = self._trials

@@ -53,7 +53,7 @@ def left_in_float(units: Iterable[Unit]) -> Change:
 
 
 def units_of(record: CaseRecord, network: SimulatedNetwork) -> list[Unit]:
-    """Units in the order of execution, network inputs first; whatever has no simulated quantizer is left out."""
+    """Units in the order of execution, network inputs first; layers without a simulated quantizer are left out."""
     owner: dict[int | None, int] = {}
     for k, op in enumerate(record.operators):
         for i in op.outputs:

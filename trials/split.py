@@ -72,7 +72,7 @@ def samples_of(batches: Iterable[Batch]) -> int:
 
 
 def _by_sample(pool: Sequence[Batch], seed: int) -> list[list[Batch]]:
-    side = _sides([_key(batch, row) for batch in pool for row in range(batch.samples)], _classes(pool), seed)
+    side = _assign_halves([_key(batch, row) for batch in pool for row in range(batch.samples)], _classes(pool), seed)
     starts = np.cumsum([0, *(batch.samples for batch in pool)])
     parts: list[list[Batch]] = [[], []]
     for batch, start in zip(pool, starts, strict=False):
@@ -100,7 +100,7 @@ def _classes(pool: Sequence[Batch]) -> NDArray[np.int64] | None:
     return np.concatenate([np.asarray(own, np.int64) for own in labels])
 
 
-def _sides(keys: Sequence[bytes], classes: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
+def _assign_halves(keys: Sequence[bytes], classes: NDArray[np.int64] | None, seed: int) -> NDArray[np.int64]:
     """0 or 1 for every sample: distinct ones take turns within their class, in random order."""
     numbers: dict[bytes, int] = {}
     group = np.array([numbers.setdefault(key, len(numbers)) for key in keys])

@@ -151,7 +151,7 @@ class _Editor:
         weight, bias = weight_of(op, graph), bias_of(op, graph)
         if forms is None or weight is None:
             if k in change.weights:
-                self.unedited.append(f"the weights of {op.name}: what they stand for is not known")
+                self.unedited.append(f"the weights of {op.name}: their float values are not known")
             return
         if any(tap.quantizer is not None and tap.quantizer.dynamic for tap in graph.quantizers.get(op.inputs[0], [])):
             self.unedited.append(f"{op.name}: its kernel quantizes the activation along with the weights")

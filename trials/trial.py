@@ -156,7 +156,7 @@ class Trials:
             OutOfTimeError: The budget does not allow the search.
         """
         if self._halves[0].bench.columns is not None:
-            return None  # What hides in few columns is not seen by the search.
+            return None  # The search does not see noise that hides in few columns.
         return float_set(
             self._models,
             self.case,

@@ -102,7 +102,7 @@ def _advise(
     if not views:
         reason = f"it needs {_article(remedy.scope)}, and this cause names none in the float model"
         return [], [Withheld(id=remedy.id, title=remedy.title, because=reason)]
-    verdicts = [_judge(remedy, view, base, index.facts) for view in views]
+    verdicts = [_judge_remedy(remedy, view, base, index.facts) for view in views]
     if everywhere:
         # A layer without weights says nothing about weights.
         verdicts = [verdict for verdict in verdicts if not verdict.missing] or verdicts[:1]
@@ -187,7 +187,7 @@ def _tensors_of_finding(finding: Finding, index: _Index) -> list[TensorFacts]:
     return [layer.output]
 
 
-def _judge(remedy: Remedy, view: Facts, base: RuleBase, facts: CaseFacts) -> _Verdict:
+def _judge_remedy(remedy: Remedy, view: Facts, base: RuleBase, facts: CaseFacts) -> _Verdict:
     missing: list[str] = []
     if remedy.in_force is not None:
         verdict, used = decide(remedy.in_force, view, facts.model, base)

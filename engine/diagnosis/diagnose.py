@@ -74,7 +74,7 @@ def make_diagnosis(
     causes = rank_tried(causes, past) if past is not None else causes
     return Diagnosis(
         quantmedic_version=provenance.version,
-        verdict=_verdict(causes, facts, size),
+        verdict=_verdict_of(causes, facts, size),
         drop_class=size,
         evidence_strength=evidence_strength(facts.model.metric),
         causes=causes,
@@ -127,7 +127,7 @@ def evidence_strength(metric: MetricFacts) -> EvidenceStrength:
     )
 
 
-def _verdict(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropClass | None) -> Verdict:
+def _verdict_of(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropClass | None) -> Verdict:
     """``degraded`` also where a measured loss is left without a cause: silence about it would be a pass.
 
     Without a quantized model it is ``failed``, unless neither log nor float model shows anything: then there is nothing

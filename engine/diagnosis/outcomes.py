@@ -77,10 +77,10 @@ def outcomes_of(
     if simulation is not None and not is_faithful(simulation):
         simulation = None
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
-    return {suspect.cause: _outcome(suspect, every, simulation, proof, base) for suspect in suspects}
+    return {suspect.cause: _outcome_of(suspect, every, simulation, proof, base) for suspect in suspects}
 
 
-def _outcome(
+def _outcome_of(
     suspect: Suspect,
     every: Sequence[Repair],
     simulation: SimulationRecord | None,

@@ -175,24 +175,24 @@ def level_gain(before: float | None, after: float | None) -> float | None:
 
 
 def _setting_changes(past: PreviousCase, facts: CaseFacts) -> Iterable[Changed]:
-    yield from _differences(
+    yield from _setting_differences(
         "data set", _first_by_name(past.facts.datasets, _role), _first_by_name(facts.datasets, _role), _data_settings
     )
     for role, share in past.shared.items():
         if share < 1.0:
             change = SettingChange(subject=role, before=1.0, after=share)
             yield Changed(setting="share of the same samples", of="data set", count=1, examples=(change,))
-    yield from _differences(
+    yield from _setting_differences(
         "layer",
         _first_by_name(past.facts.layers, _float_name),
         _first_by_name(facts.layers, _float_name),
         _layer_settings,
     )
     tensors = _first_by_name(past.facts.tensors, _float_name), _first_by_name(facts.tensors, _float_name)
-    yield from _differences("activation", *tensors, _tensor_settings)
+    yield from _setting_differences("activation", *tensors, _tensor_settings)
 
 
-def _differences(
+def _setting_differences(
     of: str, then: Mapping[str, _V], now: Mapping[str, _V], settings: Callable[[_V], dict[str, object]]
 ) -> Iterable[Changed]:
     found: dict[str, list[SettingChange]] = {}
