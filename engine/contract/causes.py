@@ -1,7 +1,5 @@
 """Causes of accuracy loss in report.json, and the rules that found none."""
 
-from typing import Any
-
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Scope
@@ -15,9 +13,9 @@ class EvidenceRow(Contract):
     """A fact's value against the threshold that it was compared with."""
 
     fact: str
-    value: Any
+    value: object
     comparison: str = Field(description="operator of the rule; 'shown' where the value is context, not compared")
-    threshold: Any
+    threshold: object
     source: str | None = Field(default=None, description="where the threshold comes from")
     subject: str = Field(description="layer, tensor, data set or output that the value was measured on")
 

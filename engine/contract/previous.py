@@ -1,7 +1,5 @@
 """The comparison with the previous case in report.json: changed settings, their effect, remedies that were tried."""
 
-from typing import Any
-
 from pydantic import Field
 
 from quantmedic.engine.record import Contract
@@ -11,8 +9,8 @@ class SettingChange(Contract):
     """One setting of one layer, activation or data set, then and now."""
 
     subject: str
-    before: Any
-    after: Any
+    before: object
+    after: object
 
 
 class Changed(Contract):

@@ -1,7 +1,7 @@
 """Remedies in report.json: what to change, what that recovers, and the configuration that does it."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ class Present(Data):
     """The present value of a setting."""
 
     fact: str
-    value: Any
+    value: object
     subjects: tuple[str, ...] = Field(description="layers, tensors or data sets that have this value")
 
 
@@ -52,7 +52,7 @@ class Advice(Data):
         description="facts that were not measured, and would show whether it is in force already, or out of place",
     )
     snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
-    fields: Mapping[str, Any] = Field(default={}, exclude=True, description="names and values for the snippets")
+    fields: Mapping[str, object] = Field(default={}, exclude=True, description="names and values for the snippets")
 
 
 class Withheld(Data):

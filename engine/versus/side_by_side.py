@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -109,8 +109,8 @@ class FactChange(Contract):
 
     fact: str
     unit: str | None
-    before: Any
-    after: Any
+    before: object
+    after: object
 
 
 class ComparisonReport(Contract):

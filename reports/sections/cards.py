@@ -9,6 +9,7 @@ from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
+from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.toolchain import Chosen
@@ -268,9 +269,9 @@ def _now(present: Iterable[Present]) -> Iterable[str]:
     """One text per fact: its values, of many numbers the smallest and the largest; a word speaks for itself."""
     for fact, rows in groupby(present, key=lambda row: row.fact):
         values = [row.value for row in rows]
-        numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        spread = numeric and len(values) > 1
-        shown = [min(values), max(values)] if spread else values
+        numbers = [value for value in values if is_number(value)]
+        spread = len(numbers) == len(values) > 1
+        shown = [min(numbers), max(numbers)] if spread else values
         joined = (" … " if spread else ", ").join(measure(value, fact_info(fact).unit) for value in shown)
         label = "" if all(isinstance(value, str) for value in values) else f"{fact.rpartition('.')[2]} "
         yield f"{label}{joined}"

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.previous import Changed, SettingChange, Tried
-from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond
+from quantmedic.engine.diagnosis.headline import SHIFT_DB, is_beyond, is_number
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.versus.cause_changes import CauseChange, Status, SubjectChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
@@ -506,8 +506,7 @@ def _size(value: float) -> str:
 
 
 def _ratio(cost: FactChange) -> str:
-    known = all(isinstance(value, int | float) for value in (cost.before, cost.after))
-    if not known or not cost.before or cost.unit in ("ratio", "share"):
+    if not is_number(cost.before) or not is_number(cost.after) or not cost.before or cost.unit in ("ratio", "share"):
         return ""
     ratio = number(cost.after / cost.before)
     return "" if ratio == "1" else f"× {ratio}"
