@@ -8,7 +8,7 @@ from onnx import TensorProto
 
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import output_axis
-from quantmedic.collectors.pair.weight_forms import best_coded, coded
+from quantmedic.collectors.pair.weight_forms import encode_on_best_grid, encode_on_grid
 from quantmedic.engine.formulas.change import WeightForm
 
 Float32 = NDArray[np.float32]
@@ -60,8 +60,8 @@ def codes_in_form(op: Operator, weight: Float32, bits: int, form: WeightForm, *,
     axis = None if axis is None else axis % weight.ndim
     if form == "best-range":
         axis = None if per_tensor else axis
-        _, step = best_coded(weight, bits, axis)
+        _, step = encode_on_best_grid(weight, bits, axis)
     else:
         bits = 8 if form == "eight-bit" else bits
-        _, step = coded(weight, bits, axis)
+        _, step = encode_on_grid(weight, bits, axis)
     return Codes(weight, bits, axis, step.astype(np.float32).reshape(() if axis is None else -1))

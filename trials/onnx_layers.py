@@ -13,7 +13,7 @@ from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import Original, bias_of, original_of, output_axis, weight_of
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
-from quantmedic.collectors.pair.weight_forms import coded
+from quantmedic.collectors.pair.weight_forms import encode_on_grid
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
 from quantmedic.trials.onnx_codes import Codes, Float32, codes_in_form
@@ -227,8 +227,8 @@ def _is_rounded_again(draft: Draft, layer: Layer) -> bool:
     It does so (``WeightBiasQuantization``) where a layer reads and writes codes and neither is dequantized from any.
     """
     reader = draft.writers.get(draft.source(layer.node.input[0]))
-    coded = reader is not None and reader.op_type == "DequantizeLinear"
-    return coded and layer.node.op_type in _ROUNDED_AGAIN and draft.writes_codes(layer.node.output[0])
+    is_coded = reader is not None and reader.op_type == "DequantizeLinear"
+    return is_coded and layer.node.op_type in _ROUNDED_AGAIN and draft.writes_codes(layer.node.output[0])
 
 
 def _float_bias(draft: Draft, layer: Layer, values: Float32) -> str:
@@ -332,6 +332,6 @@ def _codes_on_scales(layer: Layer, codes: Codes | None, scale: Float32) -> Codes
         return None
     axis = None if quantizer.axis is None else quantizer.axis % floats.ndim
     # Codes that were not spread evenly around 0 need a wider step to be so.
-    reach = coded(floats, quantizer.bits, axis)[1].reshape(scale.shape)
+    reach = encode_on_grid(floats, quantizer.bits, axis)[1].reshape(scale.shape)
     even = not np.any(quantizer.zero_point)
     return Codes(floats, quantizer.bits, axis, scale if even else np.maximum(scale, reach).astype(np.float32))

@@ -12,7 +12,7 @@ from quantmedic.collectors.from_checkpoint.weight_slices import Source, row_gain
 from quantmedic.collectors.pair.weight_grids import (
     ALIKE_ROUNDED,
     CERTAIN,
-    balanced,
+    balance_gains,
     cosine,
     known_sqnr_db,
     power_of,
@@ -79,7 +79,7 @@ def channel_gains(layer: PackedLayer, source: Source) -> Gains:
     plain = cosine(y, x)
     if plain > CERTAIN and layer.bits <= 4:  # Nothing but rounding; of more bits less is left by rounding.
         return Gains(ratio=1.0)
-    even = cosine(*(balanced(a[:, :, None]) for a in (y, x)))
+    even = cosine(*(balance_gains(a[:, :, None]) for a in (y, x)))
     if even < ALIKE_ROUNDED or 1 - even**2 > (1 - GAIN_EXPLAINS) * (1 - plain**2):
         return Gains(ratio=1.0)
     columns = np.ones(x.shape[1], np.float32)

@@ -189,7 +189,7 @@ def _graph(
     names = _unique([tensor.name for tensor in graph.tensors])
     data = [_constant(one, name, notices) for one, name in zip(stored, names, strict=True)]
     tensors = tuple(
-        LiteTensor(i, names[i], one.kind, one.sides, _quantizer(one, names[i], stored, data, notices), data[i])
+        LiteTensor(i, names[i], one.kind, one.sides, _tensor_quantizer(one, names[i], stored, data, notices), data[i])
         for i, one in enumerate(stored)
     )
     operators = tuple(_operators(raw, graph))
@@ -253,10 +253,10 @@ def _constant(stored: _Stored, name: str, notices: list[str]) -> Array | None:
     if dtype is None:
         notices.append(f"the constant {name} is of type {stored.kind}: what it holds is not read")
         return None
-    return _values(stored, dtype).reshape(stored.raw.shape)
+    return _constant_data(stored, dtype).reshape(stored.raw.shape)
 
 
-def _values(stored: _Stored, dtype: str) -> Array:
+def _constant_data(stored: _Stored, dtype: str) -> Array:
     assert stored.content is not None
     if stored.kind in _PACKED:
         return unpack_codes(stored.content, BITS[stored.kind], stored.size, signed=_PACKED[stored.kind])
@@ -274,7 +274,7 @@ def unpack_codes(content: Bytes, bits: int, size: int, *, signed: bool) -> NDArr
     return np.where(codes >= 2 ** (bits - 1), codes - 2**bits, codes).astype(np.int8) if signed else codes
 
 
-def _quantizer(
+def _tensor_quantizer(
     stored: _Stored, name: str, tensors: Sequence[_Stored], data: Sequence[Array | None], notices: list[str]
 ) -> Quantizer | None:
     grid = stored.raw.grid
@@ -282,7 +282,7 @@ def _quantizer(
         return None
     bits, signed = BITS[stored.kind], SIGNED[stored.kind]
     if grid.blocks is not None:
-        return _blocks(stored, name, grid.blocks, data)
+        return _block_quantizer(stored, name, grid.blocks, data)
     if grid.is_other:
         notices.append(f"{name} is quantized in a way that is not known here")
         return None
@@ -294,7 +294,7 @@ def _quantizer(
     return Quantizer(scale, zero, bits, signed, axis=grid.dimension)
 
 
-def _blocks(stored: _Stored, name: str, blocks: RawBlocks, data: Sequence[Array | None]) -> Quantizer:
+def _block_quantizer(stored: _Stored, name: str, blocks: RawBlocks, data: Sequence[Array | None]) -> Quantizer:
     """The grid of a tensor with a scale for each block along one axis; the shape of the scales tells which."""
     check_places((blocks.scales,), len(data), f"tensor {name}")
     check_places((max(blocks.zero_points, 0),), len(data), f"tensor {name}")

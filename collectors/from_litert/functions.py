@@ -26,29 +26,29 @@ _POOL = "auto_pad: string = @auto_pad, pads: ints = @pads, strides: ints = @stri
 _POOLED = f"<auto_pad, pads, strides, kernel_shape, {_LIMITS}, {_AXES}> (x) => (y)"
 
 
-def _clip(target: str = "y") -> str:
+def _clip_lines(target: str = "y") -> str:
     return _CLIP.format(target=target)
 
 
-def _binary(kind: str) -> str:
-    return f"<{_LIMITS}> (a, b) => (y) {{ raw = {kind} (a, b) {_clip()} }}"
+def _binary_body(kind: str) -> str:
+    return f"<{_LIMITS}> (a, b) => (y) {{ raw = {kind} (a, b) {_clip_lines()} }}"
 
 
-def _pool(kind: str) -> str:
-    return f"{_POOLED} {{ {_FIRST} raw = {kind} <{_POOL}> (inner) {_clip('outer')} {_LAST} }}"
+def _pool_body(kind: str) -> str:
+    return f"{_POOLED} {{ {_FIRST} raw = {kind} <{_POOL}> (inner) {_clip_lines('outer')} {_LAST} }}"
 
 
-def _blocks(kind: str, more: str = "") -> str:
+def _block_body(kind: str, more: str = "") -> str:
     body = f"outer = {kind} <blocksize: int = @blocksize{more}> (inner)"
     return f"<blocksize, {_AXES}> (x) => (y) {{ {_FIRST} {body} {_LAST} }}"
 
 
-def _arg(kind: str) -> str:
+def _arg_body(kind: str) -> str:
     place = f"place = {kind} <axis: int = @axis, keepdims = 0> (x)"
     return f"<axis, to> (x) => (y) {{ {place} y = Cast <to: int = @to> (place) }}"
 
 
-def _logical(kind: str) -> str:
+def _logical_body(kind: str) -> str:
     return (
         f"<keepdims> (x, axes) => (y) {{ number = Cast <to = 6> (x) "
         f"reduced = {kind} <keepdims: int = @keepdims> (number, axes) y = Cast <to = 9> (reduced) }}"
@@ -58,12 +58,12 @@ def _logical(kind: str) -> str:
 #: Signature and body of each, in ONNX's text format. One that is named as an ONNX operator does what that one does.
 _BODIES = {
     "Conv": f"""<auto_pad, pads, strides, dilations, group, {_LIMITS}, {_AXES}> (x, w, b) => (y) {{
-        {_FIRST} raw = Conv <{_WINDOW}> (inner, w, b) {_clip("outer")} {_LAST} }}""",
+        {_FIRST} raw = Conv <{_WINDOW}> (inner, w, b) {_clip_lines("outer")} {_LAST} }}""",
     "ConvTranspose": f"""<pads, output_padding, strides, {_LIMITS}, {_AXES}> (x, w, b) => (y) {{
         {_FIRST}
         raw = ConvTranspose <pads: ints = @pads, output_padding: ints = @output_padding, strides: ints = @strides>
             (inner, w, b)
-        {_clip("outer")} {_LAST} }}""",
+        {_clip_lines("outer")} {_LAST} }}""",
     # Rows of all leading axes are multiplied; the first ``kept`` of these axes come back, the rest are counted as one.
     "Gemm": f"""<transB: int = 1, kept: ints = [0], {_LIMITS}> (x, w, b) => (y) {{
         any = Constant <value_ints: ints = [-1]> ()
@@ -86,12 +86,12 @@ _BODIES = {
         left = Transpose <perm: ints = @perm_a> (a)
         right = Transpose <perm: ints = @perm_b> (b)
         y = MatMul (left, right) }""",
-    **{kind: _binary(kind) for kind in ("Add", "Sub", "Mul", "Div")},
-    **{kind: _pool(kind) for kind in ("AveragePool", "MaxPool")},
+    **{kind: _binary_body(kind) for kind in ("Add", "Sub", "Mul", "Div")},
+    **{kind: _pool_body(kind) for kind in ("AveragePool", "MaxPool")},
     "L2Pool": f"""{_POOLED} {{ {_FIRST}
         squares = Mul (inner, inner)
         mean = AveragePool <{_POOL}> (squares)
-        raw = Sqrt (mean) {_clip("outer")} {_LAST} }}""",
+        raw = Sqrt (mean) {_clip_lines("outer")} {_LAST} }}""",
     # All four sizes are told: onnxruntime, which moves a Transpose behind a Resize, mixes up the sizes of chosen axes.
     "Resize": f"""<mode, coordinate_transformation_mode, nearest_mode, {_AXES}> (x, size) => (y) {{ {_FIRST}
         inside = Cast <to = 7> (size)
@@ -100,8 +100,8 @@ _BODIES = {
         outer = Resize <mode: string = @mode, nearest_mode: string = @nearest_mode,
             coordinate_transformation_mode: string = @coordinate_transformation_mode> (inner, , , sizes)
         {_LAST} }}""",
-    "DepthToSpace": _blocks("DepthToSpace", ', mode = "DCR"'),
-    "SpaceToDepth": _blocks("SpaceToDepth"),
+    "DepthToSpace": _block_body("DepthToSpace", ', mode = "DCR"'),
+    "SpaceToDepth": _block_body("SpaceToDepth"),
     "LRN": f"""<size, alpha, beta, bias, {_AXES}> (x) => (y) {{ {_FIRST}
         outer = LRN <size: int = @size, alpha: float = @alpha, beta: float = @beta, bias: float = @bias> (inner)
         {_LAST} }}""",
@@ -141,9 +141,9 @@ _BODIES = {
         part = Mul (whole, b)
         y = Sub (a, part) }""",
     "ZerosLike": "(x) => (y) { y = Sub (x, x) }",
-    **{kind: _arg(kind) for kind in ("ArgMax", "ArgMin")},
-    "ReduceAny": _logical("ReduceMax"),
-    "ReduceAll": _logical("ReduceMin"),
+    **{kind: _arg_body(kind) for kind in ("ArgMax", "ArgMin")},
+    "ReduceAny": _logical_body("ReduceMax"),
+    "ReduceAll": _logical_body("ReduceMin"),
     "Shape": "<to> (x) => (y) { sides = Shape (x) y = Cast <to: int = @to> (sides) }",
     "Rank": """(x) => (y) {
         sides = Shape (x)

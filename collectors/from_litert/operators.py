@@ -22,7 +22,7 @@ from quantmedic.collectors.from_litert.site import (
 )
 
 
-def _clip(low: float, high: float, site: Site) -> Node:
+def _clip_between(low: float, high: float, site: Site) -> Node:
     if site.kind(0) not in FLOATS:
         raise Untranslatable
     return Node("Clip", [site.value(0), *(site.constant(end, np.float32) for end in (low, high))])
@@ -107,9 +107,9 @@ OPERATORS: dict[str, Translate] = {
     **_plainly(GREATER_EQUAL="GreaterOrEqual", LOGICAL_AND="And", LOGICAL_OR="Or", LOGICAL_NOT="Not"),
     **_plainly(SELECT="Where", SELECT_V2="Where", RANGE="Range"),
     **{name.upper(): partial(node_with_activation, name) for name in ("Add", "Sub", "Mul", "Div")},
-    "RELU6": partial(_clip, 0.0, 6.0),
-    "RELU_N1_TO_1": partial(_clip, -1.0, 1.0),
-    "RELU_0_TO_1": partial(_clip, 0.0, 1.0),
+    "RELU6": partial(_clip_between, 0.0, 6.0),
+    "RELU_N1_TO_1": partial(_clip_between, -1.0, 1.0),
+    "RELU_0_TO_1": partial(_clip_between, 0.0, 1.0),
     "LEAKY_RELU": _leaky_relu,
     "PRELU": partial(function_node, "PRelu"),
     "GELU": _gelu,

@@ -146,18 +146,18 @@ class _Translator:
         if self.is_coded(place):
             # The application rounds its inputs by their parameters: as a quantizer in the graph, others can be tried.
             self._quantize(place, tensor.name)
-            return _value(tensor.name, "FLOAT32", tensor.shape, batch="N")
+            return _value_info(tensor.name, "FLOAT32", tensor.shape, batch="N")
         self.places[tensor.name] = place
         self._read[place] = tensor.name
-        return _value(tensor.name, tensor.kind, tensor.shape, batch="N")
+        return _value_info(tensor.name, tensor.kind, tensor.shape, batch="N")
 
     def _output(self, place: int) -> onnx.ValueInfoProto:
-        tensor, name = self.tensors[place], self.read(place)
+        tensor, name = self.tensors[place], self.values_of(place)
         if name in self._named or self.constant_of(place) is not None or place in self.file.inputs:
             source, name = name, self.fresh(f"{name}:output")
             self.nodes.append(helper.make_node("Identity", [source], [name], name=name))
         self._named.add(name)
-        return _value(name, "FLOAT32" if self.is_coded(place) else tensor.kind, tensor.shape)
+        return _value_info(name, "FLOAT32" if self.is_coded(place) else tensor.kind, tensor.shape)
 
     def is_coded(self, place: int) -> bool:
         """A tensor holds codes on a grid."""
@@ -175,7 +175,7 @@ class _Translator:
         is_real = source.quantizer is not None or source.data.dtype.kind == "f"
         return source if is_real or source.index == place else None
 
-    def read(self, place: int, order: Sequence[int] | None = None) -> str:
+    def values_of(self, place: int, order: Sequence[int] | None = None) -> str:
         """Name of the real values of a tensor; of a constant, with its axes in this order.
 
         Raises:
@@ -207,7 +207,7 @@ class _Translator:
         tensor = self.tensors[place]
         target = target or self.fresh(f"{tensor.name}:values")
         self._grid_node("DequantizeLinear", codes, target, tensor)
-        self.values.append(_value(target, "FLOAT32", tensor.shape))
+        self.values.append(_value_info(target, "FLOAT32", tensor.shape))
         return target
 
     def _quantize(self, place: int, source: str) -> None:
@@ -216,7 +216,7 @@ class _Translator:
         self._grid_node("QuantizeLinear", source, codes, tensor)
         self._codes[place] = codes
         self.places[codes] = place
-        self.values.append(_value(codes, tensor.kind, tensor.shape))
+        self.values.append(_value_info(codes, tensor.kind, tensor.shape))
 
     def _grid_node(self, kind: str, source: str, target: str, tensor: LiteTensor) -> None:
         quantizer = tensor.quantizer
@@ -281,7 +281,7 @@ class _Translator:
         self._initializer(name, codes, stored_as)
         target = self.fresh(f"{name}:values")
         self._add_grid("DequantizeLinear", name, target, name, quantizer, stored_as)
-        self.values.append(_value(target, "FLOAT32", codes.shape))
+        self.values.append(_value_info(target, "FLOAT32", codes.shape))
         if kind in ("INT2", "INT64"):
             self.grids[target] = Stored(codes, quantizer)
         return target
@@ -290,7 +290,7 @@ class _Translator:
         """Values of a bias; codes without a grid of their own lie on that of the product."""
         tensor = self.constant_of(op.inputs[place])
         if tensor is None or tensor.data is None or tensor.quantizer is not None or tensor.data.dtype.kind == "f":
-            return self.read(op.inputs[place])
+            return self.values_of(op.inputs[place])
         factors = [self.tensors[each].quantizer for each in op.inputs[:2]]
         scales = [np.asarray(q.scale, np.float32) for q in factors if q is not None and not q.block_size]
         if len(scales) < 2:
@@ -318,7 +318,7 @@ class _Translator:
         source, target = op.inputs[0], op.outputs[0]
         if not self.is_coded(target) or self.is_unknown(source):
             return False
-        self._quantize(target, self.read(source))
+        self._quantize(target, self.values_of(source))
         return True
 
     def _is_dequantized(self, op: LiteOperator) -> bool:
@@ -330,7 +330,7 @@ class _Translator:
         if source in self._codes:
             self._read[target] = self._dequantize(source, self._codes[source], name)
         elif self.tensors[source].kind == "FLOAT16" and not self.is_unknown(source):
-            read = self.read(source)
+            read = self.values_of(source)
             self.nodes.append(helper.make_node("Cast", [read], [name], name=name, to=TensorProto.FLOAT))
             self._read[target] = name
         else:
@@ -356,7 +356,7 @@ class _Translator:
 
     def _foreign(self, op: LiteOperator) -> onnx.NodeProto:
         self.untranslated.append(op.kind)
-        inputs = [self.read(place) if place >= 0 else "" for place in op.inputs]
+        inputs = [self.values_of(place) if place >= 0 else "" for place in op.inputs]
         known: dict[str, Value] = {name: value for name, value in op.options.items() if isinstance(value, int | float)}
         kind = f"{_MARK}{op.kind}" if op.is_custom and onnx.defs.has(op.kind) else op.kind
         return self._node(op, Node(kind, inputs, known), UNTRANSLATED)
@@ -377,10 +377,10 @@ class _Translator:
     def _add_result(self, place: int) -> None:
         tensor = self.tensors[place]
         if self.is_coded(place):
-            self.values.append(_value(tensor.name, "FLOAT32", tensor.shape))
+            self.values.append(_value_info(tensor.name, "FLOAT32", tensor.shape))
             self._quantize(place, tensor.name)
             return
-        self.values.append(_value(tensor.name, tensor.kind, tensor.shape))
+        self.values.append(_value_info(tensor.name, tensor.kind, tensor.shape))
         self._read[place] = tensor.name
         self.places[tensor.name] = place
 
@@ -407,7 +407,7 @@ class _Site:
         return place < len(self.op.inputs) and self.op.inputs[place] >= 0
 
     def value(self, place: int, order: Sequence[int] | None = None) -> str:
-        return self.translator.read(self._place(place), order)
+        return self.translator.values_of(self._place(place), order)
 
     def bias(self, place: int) -> str:
         return self.translator.bias(self.op, place)
@@ -438,7 +438,7 @@ class _Site:
         return TensorProto.FLOAT if coded else _TYPES[tensor.kind]
 
 
-def _value(name: str, kind: str, shape: Shape, batch: str | None = None) -> onnx.ValueInfoProto:
+def _value_info(name: str, kind: str, shape: Shape, batch: str | None = None) -> onnx.ValueInfoProto:
     """Type and shape; sides that depend on the data are left open, the first of an input under a name."""
     sides: list[int | str | None] = list(shape)
     if sides and sides[0] is None:

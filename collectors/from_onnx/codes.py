@@ -30,10 +30,10 @@ def carry_codes(graph: Graph, node: onnx.NodeProto) -> None:
     if not moves and node.op_type != "Cast" and all(grid is None for grid in grids):
         return  # Arithmetic on numbers of unknown meaning is how a graph turns them into real ones.
     for name in node.output if node.op_type == "Split" else node.output[:1]:
-        graph.write_codes(name, _shared(grids) if moves else None)
+        graph.write_codes(name, _common_grid(grids) if moves else None)
 
 
-def _shared(grids: list[Quantizer | None]) -> Quantizer | None:
+def _common_grid(grids: list[Quantizer | None]) -> Quantizer | None:
     """The one grid of all; None where one is unknown, differs, or belongs to the places of a tensor."""
     first = grids[0]
     return first if first and all(grid is not None and first.same_grid(grid) for grid in grids) else None

@@ -77,7 +77,7 @@ def fold(node: onnx.NodeProto, inputs: Sequence[Constant | None]) -> Constant:
             return unknown
         sizes = tuple(inputs[1].integers.tolist())
         attributes.update(shape=sizes, axes=sizes)
-    return _moved(source, node.op_type, attributes)
+    return _move(source, node.op_type, attributes)
 
 
 def _cast(source: Constant, kind: int) -> Constant:
@@ -90,7 +90,7 @@ def _cast(source: Constant, kind: int) -> Constant:
     return replace(source, values=cast.values)
 
 
-def _moved(source: Constant, kind: str, attributes: Attributes) -> Constant:
+def _move(source: Constant, kind: str, attributes: Attributes) -> Constant:
     def move(array: NDArray[T] | None) -> NDArray[T] | None:
         return None if array is None else _with_layout(array, kind, attributes)
 

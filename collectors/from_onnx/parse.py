@@ -149,7 +149,7 @@ def _add_folded(graph: OnnxGraph, node: onnx.NodeProto) -> None:
 
 def _add_quantize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.qdq_nodes += 1
-    quantizer = _quantizer(graph, node, node.output[0])
+    quantizer = _quantizer_of_node(graph, node, node.output[0])
     source, target = graph.root(node.input[0]), node.output[0]
     graph.codes[target] = quantizer
     if source in graph.constants:
@@ -166,7 +166,7 @@ def _add_dequantize(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.qdq_nodes += 1
     source, target = node.input[0], node.output[0]
     constant = graph.constants.get(source)
-    quantizer = _quantizer(graph, node, source)
+    quantizer = _quantizer_of_node(graph, node, source)
     if constant is None:
         graph.roots[target] = graph.root(source)
         graph.decoded.setdefault(source, target)
@@ -188,7 +188,7 @@ def _add_dynamic(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.quantizers.setdefault(root, []).append(Tap("", graph.codes[codes]))
 
 
-def _quantizer(graph: OnnxGraph, node: onnx.NodeProto, coded: str) -> Quantizer | None:
+def _quantizer_of_node(graph: OnnxGraph, node: onnx.NodeProto, coded: str) -> Quantizer | None:
     """Quantizer of a Q or DQ node; None where it is computed at run time, or its codes are no integers."""
     scale = graph.constants.get(node.input[1])
     if scale is None or scale.values is None:

@@ -92,7 +92,7 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
         ModelError: The model fails on this input; names the file and onnxruntime's words.
     """
     try:
-        return session.run(list(names), dict(feed))
+        outputs: list[Array] = session.run(list(names), dict(feed))
     except Exception as error:
         shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
         raise ModelError(
@@ -100,6 +100,7 @@ def run(session: ort.InferenceSession, names: Sequence[str], feed: Feed, path: P
             where=[f"{path}: {first_line(error)}", f"fed with {shapes}"],
             help="do shape, type and preprocessing of the data fit the model?",
         ) from error
+    return outputs
 
 
 def added_outputs(model: onnx.ModelProto, tensors: Sequence[str]) -> list[onnx.ValueInfoProto]:

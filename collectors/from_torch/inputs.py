@@ -1,7 +1,7 @@
 """What users feed torch modules with, as named arrays: batches that are tensors, tuples, lists or mappings."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from quantmedic.collectors.from_torch.module import device_of, to_array
 from quantmedic.engine.errors import DataError, QuantmedicError
 
 Array = NDArray[np.generic]
+#: Inputs of a batch, by name or in the order of the module.
+Values = Mapping[object, object] | Sequence[object]
 #: Name of inputs that the module's signature does not name.
 _UNNAMED = "input"
 _LABELS = "labels"
@@ -43,26 +45,28 @@ class TorchInputs:
         types = {name: precision if precision is not None and own.is_floating_point else own for name, own in pairs}
         return {name: torch.tensor(arrays[name]).to(device, dtype) for name, dtype in types.items()}
 
-    def call(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> Any:
+    def call(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> object:
         """What the module makes of a batch."""
-        return module(**tensors) if self.by_name else module(*tensors.values())
+        result: object = module(**tensors) if self.by_name else module(*tensors.values())
+        return result
 
 
 @dataclass
 class _Given:
     """Data as the user gave them, read once or more often."""
 
-    source: Any
-    last: Any = None
+    source: Callable[..., object] | Iterable[object]
+    last: object = None
 
     @property
     def name(self) -> str:
         return str(getattr(self.source, "__name__", type(self.source).__name__))
 
-    def items(self) -> Iterator[Any]:
+    def items(self) -> Iterator[object]:
         """One pass; whatever the user's code raises becomes a ``DataError``."""
         try:
-            returned = self.source() if callable(self.source) else self.source
+            # Whatever ``iter`` takes, which is more than what isinstance calls an Iterable.
+            returned: Any = self.source() if callable(self.source) else self.source
             if isinstance(returned, Iterator) and returned is self.last:
                 raise DataError(
                     "the function returned the iterator of an earlier call, which is used up",
@@ -84,9 +88,9 @@ class _Given:
 class TorchData:
     """The data sets of one collection, in the forms that users of torch have them in."""
 
-    def __init__(self, module: torch.nn.Module, given: Mapping[str, Any]) -> None:
+    def __init__(self, module: torch.nn.Module, given: Mapping[str, object]) -> None:
         self._module = module
-        self._given = {role: _opened(source, f"{role} data") for role, source in given.items()}
+        self._given = {role: _open_source(source, f"{role} data") for role, source in given.items()}
 
     def inputs(self) -> TorchInputs:
         """The inputs, as the first batch of the first source that can tell shows them.
@@ -95,7 +99,7 @@ class TorchData:
             DataError: No source yields a batch, or its batches are no tensors.
         """
         for source in self._given.values():
-            for item in _first(source):
+            for item in _first_batch(source):
                 return _inputs(self._module, item)
         raise DataError(
             "the data do not tell the inputs of the module",
@@ -117,15 +121,15 @@ class TorchData:
 
         def batches() -> Iterator[object]:
             for item in source.items():
-                values, labels = _parted(item, number)
-                arrays = _named(values, inputs)
+                values, labels = _split_labels(item, number)
+                arrays = _arrays_by_name(values, inputs)
                 yield arrays if labels is None else (arrays, _array(labels, _LABELS))
 
         batches.__name__ = source.name
         return batches
 
 
-def _opened(source: Any, what: str) -> Any:
+def _open_source(source: object, what: str) -> object:
     """What is read once or as a whole as it is, all else as ``_Given``.
 
     Raises:
@@ -161,7 +165,7 @@ def _opened(source: Any, what: str) -> Any:
     return _Given(source)
 
 
-def _first(source: Any) -> Iterator[Any]:
+def _first_batch(source: object) -> Iterator[object]:
     """The first batch, or the whole set where it is one nest of arrays; nothing of files that do not tell."""
     if isinstance(source, Path):
         yield from _first_of_file(source)
@@ -178,7 +182,7 @@ def _first(source: Any) -> Iterator[Any]:
         )
 
 
-def _first_of_file(path: Path) -> Iterator[Any]:
+def _first_of_file(path: Path) -> Iterator[object]:
     """Arrays of a file that tells its inputs by name."""
     if path.suffix == ".npz" and path.is_file():
         with np.load(path, allow_pickle=False) as stored:
@@ -187,9 +191,9 @@ def _first_of_file(path: Path) -> Iterator[Any]:
         yield np.array(np.load(path, mmap_mode="r", allow_pickle=False)[:1])
 
 
-def _inputs(module: torch.nn.Module, item: Any) -> TorchInputs:
-    values, _ = _parted(item, _count(module))
-    known = _parameters(module)
+def _inputs(module: torch.nn.Module, item: object) -> TorchInputs:
+    values, _ = _split_labels(item, _count(module))
+    known = _forward_parameters(module)
     if isinstance(values, Mapping):
         names = [str(name) for name in values if str(name) != _LABELS]
         tensors = [values[name] for name in values if str(name) != _LABELS]
@@ -222,7 +226,7 @@ def _refuse_unknown(names: Sequence[str], known: "_Parameters", module: torch.nn
         )
 
 
-def _fed_as(value: Any) -> torch.dtype:
+def _fed_as(value: object) -> torch.dtype:
     """Arrays of doubles are what numpy makes by default; modules want single precision."""
     dtype = value.dtype if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value)[:1].copy()).dtype
     return torch.float32 if dtype == torch.float64 else dtype
@@ -257,7 +261,7 @@ class _Parameters:
         return (*self.by_place, *self.by_name)
 
 
-def _parameters(module: torch.nn.Module) -> _Parameters:
+def _forward_parameters(module: torch.nn.Module) -> _Parameters:
     found = _signature(module)
     if found is None:
         return _Parameters()
@@ -284,7 +288,7 @@ def _count(module: torch.nn.Module) -> int | None:
     return sum(p.default is p.empty and p.kind not in kinds for p in found)
 
 
-def _parted(item: Any, count: int | None) -> tuple[Any, Any]:
+def _split_labels(item: object, count: int | None) -> tuple[Values, object]:
     """Inputs, and labels where a batch is a pair of both, or one longer than the module has inputs."""
     if isinstance(item, torch.Tensor) or hasattr(item, "__array__"):
         return [item], None
@@ -300,20 +304,19 @@ def _parted(item: Any, count: int | None) -> tuple[Any, Any]:
     return item, None
 
 
-def _named(values: Any, inputs: TorchInputs) -> dict[str, Array]:
+def _arrays_by_name(values: Values, inputs: TorchInputs) -> dict[str, Array]:
     if isinstance(values, Mapping):
         return {str(name): _array(value, str(name)) for name, value in values.items() if str(name) in inputs.names}
-    given: Sequence[Any] = values
-    if len(given) != len(inputs.names):
+    if len(values) != len(inputs.names):
         raise DataError(
-            f"a batch has {len(given)} inputs, the first one had {len(inputs.names)}",
+            f"a batch has {len(values)} inputs, the first one had {len(inputs.names)}",
             where=", ".join(inputs.names),
             help="give the inputs in all batches alike; with labels yield (inputs, labels)",
         )
-    return {name: _array(value, name) for name, value in zip(inputs.names, given, strict=True)}
+    return {name: _array(value, name) for name, value in zip(inputs.names, values, strict=True)}
 
 
-def _array(value: Any, name: str) -> Array:
+def _array(value: object, name: str) -> Array:
     """Numbers of a tensor, or of what numpy can read.
 
     Raises:
@@ -328,17 +331,17 @@ def _array(value: Any, name: str) -> Array:
         raise DataError(
             "a tensor of the data cannot be read",
             where=[
-                f"{name}  {_described(value)}",
+                f"{name}  {_describe_value(value)}",
                 f"cause  {type(error).__name__}: {str(error).splitlines()[0][:200]}",
             ],
             help="give dense tensors of numbers",
         ) from error
     if array.dtype.kind not in "fiubc":
-        raise DataError("a batch holds no numbers", where=f"{name}  {_described(value)}", help=_FORMS)
+        raise DataError("a batch holds no numbers", where=f"{name}  {_describe_value(value)}", help=_FORMS)
     return array
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, torch.Tensor):
         kind, layout = (str(own).removeprefix("torch.") for own in (value.dtype, value.layout))
         return f"{kind} tensor, {layout}, {value.device}"

@@ -257,7 +257,7 @@ def _embedding(a: Arguments, result: object) -> CallAsOperator:
     return CallAsOperator("Gather", [first, second] if first.is_floating_point() else [second, first])
 
 
-def _clip(low: int | float | None = None, high: float | None = None) -> Writer:
+def _clip_writer(low: int | float | None = None, high: float | None = None) -> Writer:
     """Ends as fixed by the function, or as its arguments."""
 
     def write(a: Arguments, result: object) -> CallAsOperator:
@@ -364,9 +364,9 @@ _WRITERS: dict[str, Writer] = {
     "native_group_norm": _normalization("GroupNormalization", 1, 2, 7),
     "instance_norm": _normalization("InstanceNormalization", 3, 4, 7),
     "embedding": _embedding,
-    "relu6": _clip(0.0, 6.0),
-    "clamp": _clip(),
-    "clip": _clip(),
+    "relu6": _clip_writer(0.0, 6.0),
+    "clamp": _clip_writer(),
+    "clip": _clip_writer(),
     "clamp_min": _clamp_min,
     "hardtanh": _hardtanh,
     "add": _binary("Add"),

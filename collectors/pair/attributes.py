@@ -9,12 +9,12 @@ MAX_ATTRIBUTES, MAX_ENTRIES, MAX_TEXT = 16, 8, 40
 def readable_attributes(op: Operator) -> dict[str, str]:
     """Texts by name, in the order of the operator; those that are not short are left out."""
     values = op.attributes | op.hints
-    texts = {name: _text(value) for name, value in values.items() if len(name) <= MAX_TEXT}
+    texts = {name: _short_text(value) for name, value in values.items() if len(name) <= MAX_TEXT}
     known = [(name, text) for name, text in texts.items() if text is not None]
     return dict(known[:MAX_ATTRIBUTES])
 
 
-def _text(value: Attribute) -> str | None:
+def _short_text(value: Attribute) -> str | None:
     """The value in a few characters; None where it takes more."""
     match value:
         case str() | int():
@@ -22,7 +22,7 @@ def _text(value: Attribute) -> str | None:
         case float():
             text = f"{value:.6g}"
         case tuple() if 0 < len(value) <= MAX_ENTRIES:
-            parts = [_text(entry) for entry in value]
+            parts = [_short_text(entry) for entry in value]
             if None in parts:
                 return None
             text = ", ".join(part for part in parts if part is not None)

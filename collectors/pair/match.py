@@ -97,7 +97,7 @@ class _Matcher:
         if op.name in self.given:
             return self.given[op.name]
         candidates = list(self._structural(op))
-        named = self._named(op)
+        named = self._twin_by_name(op)
         if named is not None and kind_of(named) == kind_of(op) and not any(c is named for c in candidates):
             candidates.append(named)
         if candidates:
@@ -113,7 +113,7 @@ class _Matcher:
         self.result.tensors[op.outputs[0]] = self.owed.pop(product)
         return True
 
-    def _named(self, op: Operator) -> Operator | None:
+    def _twin_by_name(self, op: Operator) -> Operator | None:
         renamed = self.renamed.get(op.name)
         if renamed is not None and renamed.index not in self.taken:
             return renamed

@@ -31,7 +31,7 @@ class Size:
 
 def sizes_of(models: PairedGraphs) -> list[Size]:
     """Of every operator of the quantized model, in its order."""
-    return [_size(op, models) for op in models.quantized.operators]
+    return [_size_of(op, models) for op in models.quantized.operators]
 
 
 def operations_of(models: PairedGraphs) -> list[int | None]:
@@ -46,7 +46,7 @@ def _operations_of(op: Operator, models: PairedGraphs) -> int | None:
     return 0 if op.op_type not in COMPUTE else None
 
 
-def _size(op: Operator, models: PairedGraphs) -> Size:
+def _size_of(op: Operator, models: PairedGraphs) -> Size:
     stored = weight_of(op, models.quantized)
     quantizer = stored.quantizer if stored is not None else None
     count = 0
@@ -67,12 +67,12 @@ def _operations(op: Operator, models: PairedGraphs) -> int | None:
         return None
     shape = weight.values.shape
     if op.op_type == "ConvTranspose":
-        return _times(_elements(_data(op, graph), models), weight.values.size // shape[0])
+        return _times(_elements(_variable_input(op, graph), models), weight.values.size // shape[0])
     axis = output_axis(op)
     return _times(_elements(op.outputs[0], models), weight.values.size // shape[axis if axis is not None else 0])
 
 
-def _data(op: Operator, graph: Graph) -> str:
+def _variable_input(op: Operator, graph: Graph) -> str:
     """The first input that is no constant."""
     return next((name for name in op.inputs if name not in graph.constants), op.inputs[0])
 

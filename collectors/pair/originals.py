@@ -78,15 +78,15 @@ def original_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: 
     if twin is None or weight is None:
         return Original()
     bias = bias_of(twin, float_graph)
-    values = _same_way_round(weight.values, op, twin)
+    values = _in_layout_of(weight.values, op, twin)
     plain = Original(weight.name, values, bias.values if bias is not None else None)
     stored, normalization = weight_of(op, graph), normalization_of(twin, float_graph)
     if normalization is None or stored is None or stored.values is None or values is None:
         return plain
-    folded = _folded(plain, normalization, output_axis(op))
+    folded = _fold_normalization(plain, normalization, output_axis(op))
     if folded is None or folded.weight is None or values.shape != stored.values.shape:
         return plain
-    return min((plain, folded), key=lambda o: _distance(o.weight, stored.values))
+    return min((plain, folded), key=lambda o: _squared_distance(o.weight, stored.values))
 
 
 def is_turned(op: Operator, twin: Operator) -> bool:
@@ -98,7 +98,7 @@ def _is_transposed(op: Operator) -> bool:
     return op.op_type == "Gemm" and bool(op.attributes.integer("transB"))
 
 
-def _same_way_round(values: Values | None, op: Operator, twin: Operator) -> Values | None:
+def _in_layout_of(values: Values | None, op: Operator, twin: Operator) -> Values | None:
     return values.T if is_turned(op, twin) and values is not None and values.ndim == 2 else values
 
 
@@ -118,7 +118,7 @@ def normalization_of(op: Operator, graph: Graph) -> Normalization | None:
     return Normalization(gain, offset - mean * gain, variance, epsilon)
 
 
-def _folded(plain: Original, normalization: Normalization, axis: int | None) -> Original | None:
+def _fold_normalization(plain: Original, normalization: Normalization, axis: int | None) -> Original | None:
     """What weights and bias become where the normalization is folded into them."""
     weight, bias = plain.weight, plain.bias
     gain, shift = normalization.gain, normalization.shift
@@ -130,5 +130,5 @@ def _folded(plain: Original, normalization: Normalization, axis: int | None) -> 
     return Original(plain.name, np.asarray(weight * gain.reshape(shape), np.float32), moved, folded=True)
 
 
-def _distance(a: Values | None, b: Values | None) -> float:
+def _squared_distance(a: Values | None, b: Values | None) -> float:
     return np.inf if a is None or b is None else float(((a.astype(np.float64) - b) ** 2).sum())

@@ -67,7 +67,7 @@ def gate_of(root: str, models: PairedGraphs, index: Mapping[str, int]) -> GateRe
     for name in common:
         chains = [way[name] for way in ways]
         if any(op.op_type in SATURATING for chain in chains for op in chain):
-            first, second = (tuple(_step(op, graph) for op in chain) for chain in chains)
+            first, second = (tuple(_gate_step(op, graph) for op in chain) for chain in chains)
             twins = [models.match.operators.get(op.index) or op for chain in chains for op in chain]
             names = tuple(dict.fromkeys(op.name for op in twins))
             return GateRecord(source=index[name], factors=(first, second), names=names)
@@ -96,13 +96,13 @@ def _is_step(op: Operator, graph: Graph) -> bool:
     return single and variable == 1 and (op.op_type in _UNARY or (op.op_type in _BINARY and len(known) == 1))
 
 
-def _step(op: Operator, graph: Graph) -> GateStep:
-    constants = _parameters(op, graph)
+def _gate_step(op: Operator, graph: Graph) -> GateStep:
+    constants = _step_constants(op, graph)
     reverse = op.op_type in ("Sub", "Div") and op.inputs[0] in graph.constants
-    return GateStep(op_type=op.op_type, constants=constants, reverse=reverse, grid=_grid(op.outputs[0], graph))
+    return GateStep(op_type=op.op_type, constants=constants, reverse=reverse, grid=_grid_ends(op.outputs[0], graph))
 
 
-def _parameters(op: Operator, graph: Graph) -> tuple[float, ...]:
+def _step_constants(op: Operator, graph: Graph) -> tuple[float, ...]:
     if op.op_type == "Clip":
         bounds = clip_bounds(op, graph)
         return (bounds.low, bounds.high) if bounds is not None else (-np.inf, np.inf)
@@ -112,16 +112,16 @@ def _parameters(op: Operator, graph: Graph) -> tuple[float, ...]:
     return tuple(float(values.item()) for values in found if values is not None)
 
 
-def _grid(root: str, graph: Graph) -> tuple[float, float, float] | None:
+def _grid_ends(root: str, graph: Graph) -> tuple[float, float, float] | None:
     """Low end, high end and step of a tensor's quantizer; None where it is not rounded to one grid."""
-    quantizer = _quantizer(root, graph)
+    quantizer = _quantizer_of(root, graph)
     if quantizer is None or quantizer.scale.size != 1 or not np.isfinite(quantizer.scale).all():
         return None
     step, zero = float(quantizer.scale.item()), int(quantizer.zero_point.item())
     return step * (quantizer.qmin - zero), step * (quantizer.qmax - zero), step
 
 
-def _quantizer(root: str, graph: Graph) -> Quantizer | None:
+def _quantizer_of(root: str, graph: Graph) -> Quantizer | None:
     return next((tap.quantizer for tap in graph.quantizers.get(root, []) if tap.quantizer is not None), None)
 
 
@@ -160,7 +160,7 @@ def is_clip_lost(root: str, bounds: Bounds, graph: Graph) -> bool:
     if op is not None and _is_bounded(op):
         own = clip_bounds(op, graph)
         return own is not None and own.high > limit
-    quantizer = _quantizer(root, graph)
+    quantizer = _quantizer_of(root, graph)
     if quantizer is None or quantizer.dynamic:
         return True
     return bool(np.max(quantizer.scale * (quantizer.qmax - quantizer.zero_point)) > limit)

@@ -43,12 +43,12 @@ class Quantizer:
 
     def dequantize(self, codes: NDArray[np.generic]) -> NDArray[np.float32]:
         """Real values of an array of codes."""
-        scale, zero = self._aligned(codes.ndim, codes.shape)
+        scale, zero = self._broadcast_grid(codes.ndim, codes.shape)
         return ((codes.astype(np.float32) - zero) * scale).astype(np.float32)
 
     def encode(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Codes of real values, rounded half to even and saturated; whole numbers in float32."""
-        scale, zero = self._aligned(values.ndim, values.shape)
+        scale, zero = self._broadcast_grid(values.ndim, values.shape)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.clip(np.rint(values / scale) + zero, self.qmin, self.qmax), np.float32)
 
@@ -58,14 +58,14 @@ class Quantizer:
 
     def steps(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Scale of each value of an array, in a shape that broadcasts to it."""
-        return self._aligned(len(shape), shape)[0]
+        return self._broadcast_grid(len(shape), shape)[0]
 
     def ends(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Lowest and highest value that each value of an array can be stored as, in a shape that broadcasts to it."""
-        scale, zero = self._aligned(len(shape), shape)
+        scale, zero = self._broadcast_grid(len(shape), shape)
         return (self.qmin - zero) * scale, (self.qmax - zero) * scale
 
-    def _aligned(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def _broadcast_grid(self, rank: int, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         scale, zero = self.scale, np.broadcast_to(self.zero_point.astype(np.float32), self.scale.shape)
         if scale.ndim == 0 or scale.size == 1:
             return scale.reshape(()), zero.reshape(())

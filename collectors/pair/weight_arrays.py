@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.pair.weight_grids import DEAD, power_of
+from quantmedic.collectors.pair.weight_grids import DEAD, power_of, rows_along
 from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, WeightArrays
 from quantmedic.engine.decibels import sqnr_db
 
@@ -24,7 +24,7 @@ def weight_arrays(source: Values, stored: Values, axis: int | None) -> WeightArr
     Returns:
         The arrays; None where a weight is not finite.
     """
-    x, y = (_rows(values, axis) for values in (source, stored))
+    x, y = (values.reshape(1, -1) if axis is None else rows_along(values, axis) for values in (source, stored))
     low, high, stored_low, stored_high = (
         end.astype(np.float64) for end in (x.min(axis=1), x.max(axis=1), y.min(axis=1), y.max(axis=1))
     )
@@ -45,16 +45,9 @@ def weight_arrays(source: Values, stored: Values, axis: int | None) -> WeightArr
         sqnr_db=sqnr[worst],
         start=start,
         stop=stop,
-        floats=_counts(x, start, stop),
-        stored=_counts(y, start, stop),
+        floats=_bin_counts(x, start, stop),
+        stored=_bin_counts(y, start, stop),
     )
-
-
-def _rows(values: Values, axis: int | None) -> Values:
-    """One row per output channel."""
-    if axis is None:
-        return values.reshape(1, -1)
-    return np.ascontiguousarray(np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
 
 
 def _channel_sqnr(x: Values, y: Values, tops: Floats) -> Floats:
@@ -64,7 +57,7 @@ def _channel_sqnr(x: Values, y: Values, tops: Floats) -> Floats:
     return np.where(alive, levels, np.nan).astype(np.float32).astype(np.float64)
 
 
-def _counts(rows: Values, start: float, stop: float) -> NDArray[np.int64]:
+def _bin_counts(rows: Values, start: float, stop: float) -> NDArray[np.int64]:
     """Weights per bin; the last bin holds its upper end too."""
     found = np.zeros(WEIGHT_BINS, np.int64)
     flat, per_unit = rows.reshape(-1), WEIGHT_BINS / (stop - start)

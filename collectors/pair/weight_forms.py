@@ -38,21 +38,21 @@ class WeightForms:
 
     def own(self, form: WeightForm | None) -> Float32:
         """The weights in a form, as the quantized operator holds them."""
-        return self.stored if form is None else self._formed(form)
+        return self.stored if form is None else self._in_form(form)
 
     def bias(self, is_float: bool) -> Float32:
         """The bias as it was, or as it is stored."""
         values = self.original.bias if is_float else self.stored_bias
         return np.ascontiguousarray(values, np.float32)
 
-    def _formed(self, form: WeightForm) -> Float32:
+    def _in_form(self, form: WeightForm) -> Float32:
         weight = self.original.weight
         assert weight is not None
         if form == "float":
             return weight
         if form == "best-range":
-            return best_rounded(weight, self.bits, None if self.per_tensor else self.axis)
-        return rounded(weight, 8 if form == "eight-bit" else self.bits, self.axis)
+            return round_to_best_grid(weight, self.bits, None if self.per_tensor else self.axis)
+        return round_to_grid(weight, 8 if form == "eight-bit" else self.bits, self.axis)
 
 
 def forms_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightForms | None:
@@ -85,13 +85,13 @@ def _stored_bias(op: Operator, graph: Graph, original: Original) -> Float32 | No
     return bias.values
 
 
-def rounded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
-    """Weights after a round trip through the grid of ``coded``."""
-    codes, step = coded(weight, bits, axis, shrink)
+def round_to_grid(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> Float32:
+    """Weights after a round trip through the grid of ``encode_on_grid``."""
+    codes, step = encode_on_grid(weight, bits, axis, shrink)
     return np.asarray(codes * step, np.float32)
 
 
-def coded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> tuple[Float32, Float32]:
+def encode_on_grid(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> tuple[Float32, Float32]:
     """Codes of weights on a symmetric grid, one per channel of ``axis`` or one in all, and its steps.
 
     Args:
@@ -103,26 +103,26 @@ def coded(weight: Float32, bits: int, axis: int | None, shrink: float = 1.0) -> 
     Returns:
         Whole numbers in the shape of the weights, and steps that broadcast to it.
     """
-    top = np.abs(weight).max(axis=_others(weight, axis), keepdims=True) * shrink
+    top = np.abs(weight).max(axis=_other_axes(weight, axis), keepdims=True) * shrink
     high = 2 ** (bits - 1) - 1
     low = -high if bits >= 8 else -high - 1
     step = np.where(top > 0, 2 * top / (high - low), 1.0)
     return np.clip(np.rint(weight / step), low, high), step
 
 
-def best_rounded(weight: Float32, bits: int, axis: int | None) -> Float32:
-    """Weights after a round trip through the grid of ``best_coded``."""
-    codes, step = best_coded(weight, bits, axis)
+def round_to_best_grid(weight: Float32, bits: int, axis: int | None) -> Float32:
+    """Weights after a round trip through the grid of ``encode_on_best_grid``."""
+    codes, step = encode_on_best_grid(weight, bits, axis)
     return np.asarray(codes * step, np.float32)
 
 
-def best_coded(weight: Float32, bits: int, axis: int | None) -> tuple[Float32, Float32]:
-    """``coded`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
-    others = _others(weight, axis)
-    codes, step = coded(weight, bits, axis)
+def encode_on_best_grid(weight: Float32, bits: int, axis: int | None) -> tuple[Float32, Float32]:
+    """``encode_on_grid`` on the least noisy of some shrunken grids, chosen for each scale by itself."""
+    others = _other_axes(weight, axis)
+    codes, step = encode_on_grid(weight, bits, axis)
     least = ((np.asarray(codes * step, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
     for shrink in SHRINK[1:]:
-        tried, width = coded(weight, bits, axis, float(shrink))
+        tried, width = encode_on_grid(weight, bits, axis, float(shrink))
         noise = ((np.asarray(tried * width, np.float32) - weight) ** 2).sum(axis=others, keepdims=True)
         better = noise < least
         codes, step = np.where(better, tried, codes), np.where(better, width, step)
@@ -130,5 +130,5 @@ def best_coded(weight: Float32, bits: int, axis: int | None) -> tuple[Float32, F
     return codes, step
 
 
-def _others(weight: Float32, axis: int | None) -> tuple[int, ...] | None:
+def _other_axes(weight: Float32, axis: int | None) -> tuple[int, ...] | None:
     return None if axis is None else tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)

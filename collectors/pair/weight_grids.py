@@ -68,7 +68,7 @@ def noise_on(rows: Values, low: Floats, high: Floats, kind: GridKind) -> Floats:
     step = (high - low) / codes
     zero = np.rint(np.divide(-low, step, out=np.zeros_like(step), where=step > 0))
     found = np.zeros(len(rows))
-    for part, columns in _blocks(rows):
+    for part, columns in _cache_blocks(rows):
         width = step[part, None].astype(np.float32)
         below, above = (-zero[part, None]).astype(np.float32), (codes - zero[part, None]).astype(np.float32)
         x = rows[part, columns]
@@ -158,10 +158,10 @@ def similarity(stored: Values, original: Values) -> float:
     giving rows and columns the same norm in turn (Sinkhorn and Knopp 1967).
     """
     plain = cosine(stored, original)
-    return plain if plain > CERTAIN else max(plain, cosine(balanced(stored), balanced(original)))
+    return plain if plain > CERTAIN else max(plain, cosine(balance_gains(stored), balance_gains(original)))
 
 
-def balanced(values: Values) -> Values:
+def balance_gains(values: Values) -> Values:
     """The weights with all outputs and all inputs as large as one another."""
     power = np.einsum("oit,oit->oi", values, values, dtype=np.float64)
     rows, columns = np.ones(len(power)), np.ones(power.shape[1])
@@ -189,7 +189,7 @@ def _unit_rows(rows: Values) -> Floats:
     return unit
 
 
-def _blocks(rows: Values) -> Iterator[tuple[slice, slice]]:
+def _cache_blocks(rows: Values) -> Iterator[tuple[slice, slice]]:
     """Parts of a table that fit the processor's cache."""
     width = min(rows.shape[1], _BLOCK)
     height = max(_BLOCK // max(width, 1), 1)

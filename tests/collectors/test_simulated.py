@@ -25,7 +25,7 @@ from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
-from quantmedic.collectors.pair.weight_forms import best_rounded, rounded
+from quantmedic.collectors.pair.weight_forms import round_to_best_grid, round_to_grid
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case, RunRecord
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db, simulation_gap_db
@@ -219,7 +219,7 @@ def test_noise_in_few_small_columns_is_not_hidden_by_large_ones(tmp_path: Path) 
 @pytest.mark.parametrize("kind", [QuantType.QInt4, QuantType.QInt8])
 def test_rounded_weights_are_those_of_onnxruntime(axis: int | None, kind: QuantType) -> None:
     weight = np.random.default_rng(7).standard_normal((6, 5, 3)).astype(np.float32) * np.float32(3)
-    found = rounded(weight, 4 if kind is QuantType.QInt4 else 8, axis)
+    found = round_to_grid(weight, 4 if kind is QuantType.QInt4 else 8, axis)
     parts = [weight] if axis is None else np.split(weight, weight.shape[axis], axis)
     results = [found] if axis is None else np.split(found, weight.shape[axis], axis)
     for part, result in zip(parts, results, strict=True):
@@ -232,9 +232,9 @@ def test_best_rounded_weights_clip_a_tail_and_spare_an_even_range() -> None:
     rng = np.random.default_rng(9)
     even = rng.uniform(-1, 1, (8, 64)).astype(np.float32)
     tailed = rng.laplace(0, 0.1, (8, 4096)).astype(np.float32)
-    assert np.array_equal(best_rounded(even, 8, None), rounded(even, 8, None))
+    assert np.array_equal(round_to_best_grid(even, 8, None), round_to_grid(even, 8, None))
     for axis in (None, 0):
-        clipped, plain = best_rounded(tailed, 4, axis), rounded(tailed, 4, axis)
+        clipped, plain = round_to_best_grid(tailed, 4, axis), round_to_grid(tailed, 4, axis)
         assert ((clipped - tailed) ** 2).sum() < 0.5 * ((plain - tailed) ** 2).sum()
 
 
