@@ -149,7 +149,7 @@ def test_into_a_measured_case_afterwards_it_is_the_same(
 
 def test_a_damaged_file_is_refused_before_measuring(stale: tuple[Path, Path, dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_bytes(stale[1].read_bytes()[:999])
-    with pytest.raises(DataError, match="no JSON"):
+    with pytest.raises(DataError, match="not JSON"):
         quantmedic.collect(
             patient(healthy=True)[0][0],
             stale[0],
