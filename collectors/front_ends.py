@@ -55,17 +55,17 @@ def front_end_of_pair(float_model: object, quantized_model: object) -> FrontEnd:
         ModelError: They belong to two.
     """
     models = (float_model, quantized_model)
-    # A file that is missing is named by the front end that reads the other one.
-    present = [model for model in models if not _is_path(model) or Path(str(model)).exists()] or list(models)
-    found = {each.name: each for each in map(front_end_of, present)}
-    if len(found) == 1:
-        return next(iter(found.values()))
     if _is_path(float_model) != _is_path(quantized_model):
         raise ModelError(
             "one model is a file, the other is not",
             where=[f"float     {source_name(float_model)}", f"quantized {source_name(quantized_model)}"],
             help="give two files, or two torch modules",
         )
+    # A file that is missing is named by the front end that reads the other one.
+    present = [model for model in models if not _is_path(model) or Path(str(model)).exists()] or list(models)
+    found = {each.name: each for each in map(front_end_of, present)}
+    if len(found) == 1:
+        return next(iter(found.values()))
     titles = [front_end_of(model).title for model in models]
     odd = next(each.title for each in front_ends() if each.name in found)
     raise ModelError(
