@@ -7,7 +7,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.file import LiteTensor
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.session import dtype_of
-from quantmedic.collectors.from_onnx import feed as onnx_feed
+from quantmedic.collectors.pair import feed
 
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
@@ -15,7 +15,7 @@ Float32 = NDArray[np.float32]
 
 def feed_of(batch: Batch, graph: LiteRTGraph) -> dict[int, Array]:
     """What the inputs of a file take of a batch, by their places: codes where they hold codes."""
-    arrays = onnx_feed.feed_of(batch, graph)
+    arrays = feed.feed_of(batch, graph)
     inputs = zip(graph.inputs, graph.file.inputs, strict=True)
     return {place: _encode(graph.file.tensors[place], arrays[name]) for name, place in inputs}
 

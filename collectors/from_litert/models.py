@@ -24,7 +24,6 @@ from quantmedic.collectors.from_litert.record import describe, kernels
 from quantmedic.collectors.from_litert.session import dtype_of, is_open, takes_batches
 from quantmedic.collectors.from_litert.translated import TranslatedModels, translated_runner
 from quantmedic.collectors.from_litert.view import LiteRTView
-from quantmedic.collectors.from_onnx.feed import input_specs
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
 from quantmedic.collectors.from_onnx.types import static_types
@@ -162,7 +161,7 @@ class LiteRTModels(ModelPair):
             self.match,
             self.pairs,
             shapes=self.shapes,
-            input_specs=self.input_specs,
+            file_inputs=self.input_specs,
             difference=self._translation_difference(self.quantized, 1),
         )
 
@@ -210,7 +209,7 @@ def open_models(float_path: Path, quantized_path: Path) -> LiteRTModels:
         ModelError: A file cannot be read, they are swapped, their inputs differ, or no layer matches.
     """
     float_graph, quantized = (graph_of(read_litert(path)) for path in (float_path, quantized_path))
-    matched = match_files(float_graph, quantized, input_specs(float_graph), input_specs(quantized))
+    matched = match_files(float_graph, quantized)
     pairs = [
         pair
         for pair in pairs_of(float_graph, quantized, matched)

@@ -13,7 +13,6 @@ from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_litert.feed import decode, outputs_of
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
 from quantmedic.collectors.from_litert.record import describe, kernels
-from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
@@ -22,6 +21,7 @@ from quantmedic.collectors.from_onnx.view import OnnxView
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Description, Kernel, Runner, View
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Shape
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.engine.case.records import Case
@@ -40,9 +40,15 @@ class TranslatedModels(ModelPair):
     float_graph: LiteRTGraph
     quantized: LiteRTGraph
     shapes: Mapping[str, Shape] = field(kw_only=True)
-    input_specs: list[InputSpec] = field(kw_only=True)
+    file_inputs: list[InputSpec] = field(kw_only=True)
+    """Inputs of the files."""
     difference: float = field(kw_only=True)
     """Largest difference of the quantized one's outputs from the interpreter's, over their largest magnitude."""
+
+    @property
+    def input_specs(self) -> list[InputSpec]:
+        """Inputs that a data set has to supply: those of the files."""
+        return self.file_inputs
 
     @property
     def notices(self) -> list[str]:

@@ -14,11 +14,11 @@ from onnx import TensorProto, numpy_helper
 
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.messages import shape_text
-from quantmedic.collectors.from_onnx.feed import input_specs
 from quantmedic.collectors.from_onnx.file import external_files, load_model
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.traits import training_nodes
 from quantmedic.collectors.measure.float_model import COMPLAINT_CHARACTERS, FloatModel
+from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.case.facts import FloatFacts, ModelFacts
 
 #: Domains whose operators ONNX or onnxruntime define.

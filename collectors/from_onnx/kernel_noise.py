@@ -1,11 +1,11 @@
 """What integer kernels of this machine add to the quantization of a model."""
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.models import Reading
 from quantmedic.collectors.measure.outputs import comparable, compare_outputs
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.case.comparison import noise_ratio
 
 

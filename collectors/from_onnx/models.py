@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.from_onnx.feed import feed_of, input_specs
 from quantmedic.collectors.from_onnx.file import load_model
 from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.kernel_noise import kernel_noise
@@ -28,6 +27,7 @@ from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.latency import Profile
 from quantmedic.collectors.measure.model_pair import ModelPair
 from quantmedic.collectors.measure.models import Description, Kernel, Reading, Runner, View
+from quantmedic.collectors.pair.feed import feed_of, input_specs
 from quantmedic.collectors.pair.graph import Shape, TensorSpec
 from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
@@ -51,14 +51,6 @@ class OnnxModels(ModelPair):
     def shapes(self) -> Mapping[str, Shape]:
         """Shapes in the float model that hold for every batch, by shape inference."""
         return static_shapes(self.float_graph.model)
-
-    @property
-    def input_specs(self) -> list[InputSpec]:
-        """Inputs that a data set has to supply."""
-        return input_specs(self.float_graph)
-
-    def probe(self) -> None:
-        """Nothing is left open: the files say how they are fed."""
 
     def static_types(self, samples: int) -> tuple[Mapping[str, TensorSpec], Mapping[str, TensorSpec]]:
         """Types of the tensors of both models by type inference."""
@@ -131,7 +123,7 @@ def open_models(float_path: Path, quantized_path: Path) -> OnnxModels:
     """
     float_graph = parse(float_path, load_model(float_path))
     quantized = parse(quantized_path, load_model(quantized_path))
-    matched = match_files(float_graph, quantized, input_specs(float_graph), input_specs(quantized))
+    matched = match_files(float_graph, quantized)
     return OnnxModels(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
 
 

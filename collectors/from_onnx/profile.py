@@ -12,10 +12,10 @@ from typing import Any
 import onnxruntime as ort
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import Feed, first_line, named_after_outputs, run, written_by
 from quantmedic.collectors.measure.latency import Profile, latency_facts
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.case.facts import KernelFacts
 from quantmedic.engine.errors import ModelError
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import WeightForms, forms_of

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.graph import PairedOnnxGraphs
 from quantmedic.collectors.from_onnx.session import ObservedModel, isolate_operators, make_session, run
 from quantmedic.collectors.measure.models import Faithfulness, Reading
 from quantmedic.collectors.measure.plan import feature_of, is_coded
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.pair.tensor_pairs import Pair
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.measure.models import FloatSteps, IsolatedOperators, Producer, Reading, View
+from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.match import Match
 from quantmedic.collectors.pair.tensor_pairs import Pair
@@ -25,6 +27,14 @@ class ModelPair:
     framework: ClassVar[str]
     measures_operator_error: ClassVar[bool] = False
     measures_step_error: ClassVar[bool] = False
+
+    @property
+    def input_specs(self) -> list[InputSpec]:
+        """Inputs that a data set has to supply: those of the float graph."""
+        return input_specs(self.float_graph)
+
+    def probe(self) -> None:
+        """Nothing is left open: the files say how they are fed."""
 
     @property
     def notices(self) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.likeness import refuse_other_weights
 from quantmedic.collectors.pair.match import Match, match
@@ -11,16 +12,14 @@ from quantmedic.engine.errors import ModelError
 _NOT_MADE_FROM = "is the quantized model made from this float model?"
 
 
-def match_files(
-    float_graph: Graph, quantized: Graph, float_inputs: Sequence[InputSpec], quantized_inputs: Sequence[InputSpec]
-) -> Match:
+def match_files(float_graph: Graph, quantized: Graph) -> Match:
     """Match two graphs that were read from files.
 
     Raises:
         ModelError: They are swapped, their inputs or weights differ, or no layer matches.
     """
     refuse_swapped(float_graph, quantized)
-    _refuse_other_inputs(float_inputs, quantized_inputs)
+    _refuse_other_inputs(input_specs(float_graph), input_specs(quantized))
     matched = match(float_graph, quantized)
     if not matched.operators:
         raise ModelError(

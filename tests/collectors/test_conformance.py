@@ -1,4 +1,4 @@
-"""What every collector must do, whatever the framework: the same suite for ONNX and LiteRT files and torch modules."""
+"""What every collector must do, whatever the framework: the same suite for every front end, a toy one included."""
 
 import copy
 import functools
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from builders.litert_models import channels_last, every_operator, quantized
 from builders.onnx_models import conv_net, images, qdq, save_pair
+from builders.toy_front_end import save_toy_pair
 
 import quantmedic
 from quantmedic.collectors.measure.collect import Interrupted
@@ -28,7 +29,13 @@ pytestmark = pytest.mark.thorough
 X = images(40)
 #: Integer kernels, fake quantizers, hooks, exported programs, quantized weights only, and grids made at run time.
 TORCH = ("fx", "fx qat", "eager", "pt2e", "int4 weights", "int8 dynamic")
-KINDS = ("onnx", "litert", *(f"torch, {toolchain}" for toolchain in TORCH))
+#: What writes two files and their samples to a folder, by front end: a new one is one line here.
+FILES: dict[str, Callable[[Path], tuple[tuple[Path, Path], Any]]] = {
+    "onnx": lambda folder: (save_pair(folder, conv_net(), qdq(conv_net(), {"image": X * np.float32(0.66)})), X),
+    "litert": lambda folder: save_litert_pair(folder),
+    "toy": save_toy_pair,
+}
+KINDS = (*FILES, *(f"torch, {toolchain}" for toolchain in TORCH))
 
 
 @dataclass
@@ -48,20 +55,18 @@ def patient(request, tmp_path) -> Patient:
 
 
 def made(kind: str, folder: Path) -> Patient:
-    if kind.startswith("torch"):
+    if kind not in FILES:
         return torch_patient(kind.partition(", ")[2])
-    if kind == "litert":
-        pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
-        return litert_patient(folder)
-    paths = save_pair(folder, conv_net(), qdq(conv_net(), {"image": X * np.float32(0.66)}))
-    return Patient(paths, X, lambda: hashes(paths), False, has_opset=True)
+    paths, x = FILES[kind](folder)
+    return Patient(paths, x, lambda: hashes(paths), False, has_opset=kind == "onnx")
 
 
-def litert_patient(folder: Path) -> Patient:
+def save_litert_pair(folder: Path) -> tuple[tuple[Path, Path], Any]:
+    pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
     paths = folder / "float.tflite", folder / "quantized.tflite"
     for path, content in zip(paths, litert_files(), strict=True):
         path.write_bytes(content)
-    return Patient(paths, channels_last(X), lambda: hashes(paths), False)
+    return paths, channels_last(X)
 
 
 @functools.cache

@@ -13,11 +13,11 @@ from onnxruntime.quantization import CalibrationDataReader, quantize_static
 import quantmedic
 from builders.onnx_models import images, own, save_pair
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.from_onnx.feed import feed_of
 from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
+from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.formulas.change import Change, Targets

@@ -1,4 +1,4 @@
-"""Inputs of ONNX models: what they take, and how a batch is handed to them."""
+"""Inputs of a graph: what they take, and how a batch is handed to them."""
 
 import numpy as np
 from numpy.typing import NDArray

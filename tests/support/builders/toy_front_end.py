@@ -1,0 +1,203 @@
+"""The skeleton of a front end, for a toy format: dense layers in ``.toy`` files, which numpy reads and runs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.hashes import sha256_of
+from quantmedic.collectors.front_ends import register
+from quantmedic.collectors.measure.float_model import FloatModel
+from quantmedic.collectors.measure.front_end import FileFrontEnd
+from quantmedic.collectors.measure.latency import Profile, latency_facts
+from quantmedic.collectors.measure.model_pair import ModelPair
+from quantmedic.collectors.measure.models import (
+    Description,
+    Edited,
+    Faithfulness,
+    FileModels,
+    Kernel,
+    Models,
+    Reading,
+    Runner,
+    SimulatedNetwork,
+)
+from quantmedic.collectors.measure.plan import feature_of
+from quantmedic.collectors.pair.constants import Constant
+from quantmedic.collectors.pair.graph import Attributes, Graph, Node, Operator, Tap, TensorSpec, consumers_of
+from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.pair.same_network import match_files
+from quantmedic.collectors.pair.tensor_pairs import Pair, pairs_of
+from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import ModelError
+from quantmedic.engine.formulas.change import Change
+
+Array = NDArray[np.generic]
+SIZES = (16, 24, 4)
+
+
+@dataclass
+class ToyGraph(Graph):
+    """A file: weights, biases, and where there are any, the steps that results are rounded to."""
+
+    layers: list[tuple[Array, Array, float]] = field(default_factory=list)
+
+    def run(self, x: Array) -> dict[str, Array]:
+        """Every tensor of a batch; codes of a quantized file under ``NAME.codes``."""
+        found = {"x": x}
+        for k, (weight, bias, step) in enumerate(self.layers):
+            x = np.maximum(x @ weight + bias, 0.0) if k + 1 < len(self.layers) else x @ weight + bias
+            if step:
+                codes = np.clip(np.rint(x / step), -128, 127).astype(np.int8)
+                found[f"h{k}.codes"], x = codes, codes * np.float32(step)
+            found[f"h{k}"] = x
+        return found
+
+
+def read(path: Path) -> ToyGraph:
+    """A file as a graph."""
+    try:
+        with np.load(path) as file:
+            layers = [(file[f"w{k}"], file[f"b{k}"], float(file["steps"][k])) for k in range(len(file["steps"]))]
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError("not a readable toy model", where=f"{path}: {error}", help="write it again") from error
+    graph = ToyGraph(path, layers=layers, input_specs=[TensorSpec("x", (None, SIZES[0]), np.dtype("f4"))])
+    for k, (weight, bias, step) in enumerate(layers):
+        names = ["x" if k == 0 else f"h{k - 1}", f"w{k}", f"b{k}"]
+        graph.constants |= {names[1]: Constant(names[1], weight), names[2]: Constant(names[2], bias)}
+        node = Node("Gemm", names, [f"h{k}"], f"layer{k}")
+        graph.operators.append(Operator(k, node.name, "Gemm", names, node.outputs, Attributes(), node))
+        if step:
+            grid = Quantizer(np.array(step, np.float32), np.array(0), 8, True)
+            graph.roots[f"h{k}.codes"], graph.codes[f"h{k}.codes"] = f"h{k}", grid
+            graph.quantizers[f"h{k}"] = [Tap(f"h{k}.codes", grid)]
+            graph.qdq_nodes += 1
+    graph.output_specs = [TensorSpec(f"h{len(layers) - 1}", (None, SIZES[-1]), np.dtype("f4"))]
+    graph.producers = {name: op for op in graph.operators for name in op.outputs}
+    graph.consumers = consumers_of(graph.operators)
+    return graph
+
+
+class ToyView:
+    """Every tensor of a run is there already; see ``View``."""
+
+    def __init__(self, models: "ToyModels", pairs: Mapping[int, Pair], first: Batch) -> None:
+        self._models, self.pairs = models, dict(pairs)
+        self.taps = {number: pair.tap for number, pair in pairs.items()}
+        self.observed = Faithfulness(self.read(first).outputs[1], simulated=False, difference=0.0)
+
+    def renumber(self, numbers: Iterable[int]) -> None:
+        kept = list(numbers)
+        self.pairs = {new: self.pairs[old] for new, old in enumerate(kept)}
+        self.taps = {new: self.taps[old] for new, old in enumerate(kept)}
+
+    def read(self, batch: Batch) -> Reading:
+        (x,), end = batch.inputs.values(), self._models.float_graph.outputs[0]
+        floats, seen = self._models.float_graph.run(x), self._models.quantized.run(x)
+        codes = {number: seen[tap.tensor] for number, tap in self.taps.items()}
+        return Reading(floats, codes, ([floats[end]], [seen[end]]))
+
+    def floats_again(self, batch: Batch) -> list[Array]:
+        return list(self.read(batch).outputs[0])
+
+    def flipped_features(self, batch: Batch, name: str, axis: int) -> Array:
+        feature = feature_of(self._models.float_graph)
+        assert feature is not None
+        flipped = replace(batch, inputs={name: np.flip(batch.inputs[name], axis)})
+        return self.read(flipped).floats[feature]
+
+
+@dataclass
+class ToyModels(ModelPair):
+    """Two files; see ``Models``. Remedies are neither simulated nor tried."""
+
+    framework: ClassVar[str] = "toy"
+
+    float_graph: ToyGraph
+    quantized: ToyGraph
+
+    @property
+    def shapes(self) -> dict[str, tuple[int | None, ...]]:
+        layers = self.float_graph.layers
+        return {"x": (None, SIZES[0])} | {f"h{k}": (None, len(bias)) for k, (_, bias, _) in enumerate(layers)}
+
+    def static_types(self, samples: int) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
+        types = {name: TensorSpec(name, shape, np.dtype("f4")) for name, shape in self.shapes.items()}
+        return types, types
+
+    def view(
+        self, pairs: Mapping[int, Pair], first: Batch, threads: int, plain: Sequence[Array] | None = None
+    ) -> ToyView:
+        return ToyView(self, pairs, first)
+
+    def profile(self, batch: Batch, threads: int) -> Profile:
+        calls = [lambda run=run: run(batch) for run in (self.float_runner(threads), self.quantized_runner(threads))]
+        return Profile(latency_facts(*calls, threads=threads, batch=batch.samples))
+
+    def describe(self) -> Description:
+        names, hashes = zip(
+            *((graph.path.name, sha256_of([graph.path])) for graph in (self.float_graph, self.quantized)), strict=True
+        )
+        facts = ModelFacts(name=names[1], framework=self.framework, format=self.quantized.format)
+        return Description(facts, half=frozenset(), names=names, hashes=hashes)
+
+    def kernels(self, threads: int) -> dict[str, Kernel]:
+        return dict.fromkeys(self.quantized.producers, Kernel.FLOAT)
+
+    def simulate(self, case: Case, threads: int) -> SimulatedNetwork:
+        raise ModelError("toy models are not simulated", where=str(self.quantized.path))
+
+    def editable(self) -> Models:
+        raise ModelError("toy models are not edited", where=str(self.quantized.path))
+
+    def float_runner(self, threads: int) -> Runner:
+        return lambda batch: [np.float32(self.float_graph.run(*batch.inputs.values())[self.float_graph.outputs[0]])]
+
+    def quantized_runner(self, threads: int) -> Runner:
+        return lambda batch: [np.float32(self.quantized.run(*batch.inputs.values())[self.quantized.outputs[0]])]
+
+
+def edit(models: ToyModels, case: Case, change: Change) -> Edited:
+    """What a front end that edits its models would do here."""
+    raise ModelError("toy models are not edited", where=str(models.quantized.path))
+
+
+class ToyFrontEnd(FileFrontEnd):
+    """Reads ``.toy`` files."""
+
+    name: ClassVar[str] = "toy"
+    title: ClassVar[str] = "toy"
+    editor: ClassVar[str] = __name__
+
+    def recognises(self, model: object) -> bool:
+        return isinstance(model, str | Path) and Path(model).suffix == ".toy"
+
+    def open_paths(self, float_path: Path, quantized_path: Path) -> FileModels:
+        float_graph, quantized = read(float_path), read(quantized_path)
+        matched = match_files(float_graph, quantized)
+        return ToyModels(float_graph, quantized, matched, pairs_of(float_graph, quantized, matched))
+
+    def read_float_path(self, path: Path) -> FloatModel:
+        return FloatModel(ModelFacts(name=read(path).path.name), files=(path,))
+
+
+register(ToyFrontEnd())
+
+
+def save_toy_pair(folder: Path) -> tuple[tuple[Path, Path], Array]:
+    """A float file, its quantized counterpart, and 40 samples."""
+    rng = np.random.default_rng(0)
+    sizes = pairwise(SIZES)
+    arrays = [(rng.normal(size=size).astype("f4"), rng.normal(size=size[1]).astype("f4")) for size in sizes]
+    parts = {f"{letter}{k}": array for k, layer in enumerate(arrays) for letter, array in zip("wb", layer, strict=True)}
+    paths = folder / "float.toy", folder / "quantized.toy"
+    for path, steps in zip(paths, ([0.0, 0.0], [0.1, 0.4]), strict=True):
+        with path.open("wb") as stream:
+            np.savez(stream, steps=np.array(steps), **parts)
+    return paths, rng.normal(size=(40, SIZES[0])).astype("f4")
