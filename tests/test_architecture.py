@@ -175,7 +175,7 @@ def test_engine_knows_no_framework_and_no_clock() -> None:
 
 def test_protobuf_stays_where_onnx_files_are_read_and_edited() -> None:
     """Graphs hold plain values, so that whoever measures or reports needs no package of one framework."""
-    at_home = ("collectors/from_onnx/", "collectors/from_litert/", "trials/onnx_")
+    at_home = ("collectors/from_onnx/", "collectors/from_litert/", "trials/from_onnx/")
     wrong = {
         f"{path}: {name}"
         for folder in FOLDERS

@@ -28,8 +28,8 @@ from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.engine.formulas.tensors import grid_of
+from quantmedic.trials.bench import Bench, Measured
 from quantmedic.trials.edit import edit
-from quantmedic.trials.measure import Bench, Measured
 from quantmedic.trials.sensitivity import Unit, left_in_float, quantizers_not_simulated, units_of
 from quantmedic.trials.split import CROSS_FITTED_BELOW, folds, read_pool, samples_of
 

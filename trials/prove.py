@@ -21,8 +21,8 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.remedy_kinds import HALVES, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.data_repair import data_repair
-from quantmedic.trials.measure import OutOfTimeError
 from quantmedic.trials.trial import Trials
 
 #: The search is held to this much more in dB than explains the loss, since other samples judge its set.

@@ -18,7 +18,7 @@ from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRe
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.paired import drop_interval
-from quantmedic.trials.measure import Bench, Measured
+from quantmedic.trials.bench import Bench, Measured
 from quantmedic.trials.split import samples_of
 
 #: Bytes of inputs and float outputs that are kept in memory; no more samples are read then.

@@ -26,10 +26,10 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import change_of
 from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.trials.bench import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit
 from quantmedic.trials.float_set import float_set
-from quantmedic.trials.measure import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
 #: Share of the budget that both networks may take on one half of the samples.

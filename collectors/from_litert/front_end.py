@@ -17,7 +17,7 @@ class _LiteRTFrontEnd(FileFrontEnd):
 
     name: ClassVar[str] = "litert"
     title: ClassVar[str] = "LiteRT"
-    editor: ClassVar[str] = "quantmedic.trials.litert_edit"
+    editor: ClassVar[str] = "quantmedic.trials.from_litert.edit"
 
     def recognises(self, model: object) -> bool:
         """By suffix, or by the identifier in the file."""

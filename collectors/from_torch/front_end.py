@@ -17,7 +17,7 @@ class _TorchFrontEnd:
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "torch"
-    editor: ClassVar[str] = "quantmedic.trials.torch_edit"
+    editor: ClassVar[str] = "quantmedic.trials.from_torch.edit"
     takes_rest: ClassVar[bool] = True
     writes_models: ClassVar[bool] = False
 

@@ -40,7 +40,7 @@ from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import pairs_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.formulas.change import Change
-from quantmedic.trials.onnx_edit import edit
+from quantmedic.trials.from_onnx.edit import edit
 
 Array = NDArray[Any]
 _KINDS = {np.dtype(name): kind for name, kind in {

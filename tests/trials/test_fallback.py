@@ -21,7 +21,7 @@ from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
 from quantmedic.trials.fallback import FallbackTrial
-from quantmedic.trials.onnx_edit import edit
+from quantmedic.trials.from_onnx.edit import edit
 
 Array = NDArray[Any]
 ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"

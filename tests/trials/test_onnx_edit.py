@@ -16,9 +16,9 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.rules.remedy_kinds import SIMULATIONS
-from quantmedic.trials.onnx_draft import Draft
-from quantmedic.trials.onnx_edit import edit, left_integer
-from quantmedic.trials.onnx_qdq import to_qdq
+from quantmedic.trials.from_onnx.draft import Draft
+from quantmedic.trials.from_onnx.edit import edit, left_integer
+from quantmedic.trials.from_onnx.qdq import to_qdq
 
 _PLACES = [folder / "shared" / "models" / "resnet8" for folder in Path(__file__).parents[2:]]
 RESNET8 = next((place for place in _PLACES if place.is_dir()), _PLACES[0])

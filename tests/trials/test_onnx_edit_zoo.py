@@ -9,7 +9,7 @@ from zoo.networks import NETWORKS
 from zoo.patient import healthy
 
 from quantmedic.engine.formulas.change import Targets
-from quantmedic.trials.onnx_edit import left_integer
+from quantmedic.trials.from_onnx.edit import left_integer
 
 KINDS = ("recalibrate", "best-range", "sixteen-bit", "float", "float-weights", "per-channel-weights", "group-float")
 

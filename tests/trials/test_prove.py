@@ -21,7 +21,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import ModelError, OutputError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import trial
-from quantmedic.trials.onnx_edit import Edited, edit
+from quantmedic.trials.from_onnx.edit import Edited, edit
 
 RULES = quantmedic.load_rulebase()
 

@@ -11,8 +11,8 @@ from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import normalization_of, original_of, weight_of
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.trials.onnx_codes import Codes, Float32, codes_in_form
-from quantmedic.trials.onnx_draft import Attributes, Draft
+from quantmedic.trials.from_onnx.codes import Codes, Float32, codes_in_form
+from quantmedic.trials.from_onnx.draft import Attributes, Draft
 
 _KINDS = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 #: Position of the bias of MatMulNBits.

@@ -16,9 +16,9 @@ from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.pair.weight_forms import encode_on_grid
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change, WeightForm
-from quantmedic.trials.onnx_codes import Codes, Float32, codes_in_form
-from quantmedic.trials.onnx_draft import Array, Draft
-from quantmedic.trials.onnx_qdq import WEIGHTED
+from quantmedic.trials.from_onnx.codes import Codes, Float32, codes_in_form
+from quantmedic.trials.from_onnx.draft import Array, Draft
+from quantmedic.trials.from_onnx.qdq import WEIGHTED
 
 _INT32_MAX = 2**31 - 1
 #: A bias stays this far within int32, as onnxruntime's quantizer keeps it.

@@ -12,8 +12,8 @@ from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.simulate import Grid
-from quantmedic.trials.onnx_draft import Attributes, Draft
-from quantmedic.trials.onnx_qdq import MOVERS
+from quantmedic.trials.from_onnx.draft import Attributes, Draft
+from quantmedic.trials.from_onnx.qdq import MOVERS
 
 #: First opset in which the ends of a Clip are inputs.
 CLIP_INPUTS_OPSET = 11

@@ -16,17 +16,17 @@ from quantmedic.collectors.measure.record import kernel_of
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.trials.onnx_draft import Draft
-from quantmedic.trials.onnx_dynamic import settle_dynamic, unpack_weights
-from quantmedic.trials.onnx_grids import settle_grids
-from quantmedic.trials.onnx_layers import (
+from quantmedic.trials.from_onnx.draft import Draft
+from quantmedic.trials.from_onnx.dynamic import settle_dynamic, unpack_weights
+from quantmedic.trials.from_onnx.grids import settle_grids
+from quantmedic.trials.from_onnx.layers import (
     layers_of,
     products_of_precise_inputs,
     scales_of,
     settle_layers,
     settle_operands,
 )
-from quantmedic.trials.onnx_qdq import to_qdq
+from quantmedic.trials.from_onnx.qdq import to_qdq
 
 #: Steps of the widest grid of 8-bit codes, with half a step of tolerance.
 CODES_8_BIT = 255.5

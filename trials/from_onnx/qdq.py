@@ -1,6 +1,6 @@
 """Integer operators written as float ones between DequantizeLinear and QuantizeLinear, which runtimes fuse again.
 
-The table of integer operators is that of the reader (``onnx_integer.INTEGER_OPS``): what it can read is rewritten.
+What the reader of integer operators knows (``collectors.from_onnx.integer.INTEGER_OPS``) is rewritten.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from quantmedic.collectors.from_onnx.integer import INTEGER_OPS, Layout
 from quantmedic.collectors.from_onnx.unsigned import OFFSET
 from quantmedic.collectors.pair.graph import Graph
 from quantmedic.collectors.pair.quantizer import Quantizer
-from quantmedic.trials.onnx_draft import Attributes, Draft
+from quantmedic.trials.from_onnx.draft import Attributes, Draft
 
 #: Operators that hand on codes of their first input as they are: one grid holds before and behind them.
 MOVERS = frozenset(

@@ -8,7 +8,7 @@ from quantmedic.collectors.from_litert.translated import TranslatedModels
 from quantmedic.collectors.measure.models import Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
-from quantmedic.trials import onnx_edit
+from quantmedic.trials.from_onnx import edit as onnx_edit
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Edited:
 
 
 def edit(models: TranslatedModels, case: Case, change: Change) -> Edited:
-    """The translation as a remedy would leave it; see ``onnx_edit.edit``.
+    """The translation as a remedy would leave it; see ``from_onnx.edit``.
 
     Raises:
         ModelError: Nothing of the change can be carried out.

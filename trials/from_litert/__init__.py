@@ -1,0 +1,1 @@
+"""Changes carried out on the ONNX translation of a quantized LiteRT model."""

@@ -1,0 +1,1 @@
+"""Changes carried out on a copy of a quantized ONNX model."""

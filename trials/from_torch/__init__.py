@@ -1,0 +1,1 @@
+"""Changes carried out on a quantized torch module while it runs."""
