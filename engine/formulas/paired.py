@@ -75,7 +75,7 @@ def relative_drop_interval(
         drop, low, high = drop_interval(floats, quantized, higher_is_better=True, confidence=confidence)
         level = float(floats.mean())
         return drop / level, low / level, high / level
-    found = _bootstrap(floats, quantized, _relative_difference, confidence, seed)
+    found = _bootstrap(floats, quantized, _relative_drop, confidence, seed)
     if root:  # 1 - √(b / a), where 1 - b / a was found
         drop, low, high = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
         found = drop, low, high
@@ -247,7 +247,7 @@ def _difference_of_roots(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
     return first - second, by_a, -by_b
 
 
-def _relative_difference(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
+def _relative_drop(a: Floats, b: Floats) -> tuple[Floats, Floats, Floats]:
     return (a - b) / np.abs(a), b / (a * np.abs(a)), -1 / np.abs(a)
 
 

@@ -336,14 +336,14 @@ def _covers(wide: Branch, narrow: Branch) -> bool:
 
 def _harmless(expansion: _Expansion) -> Iterable[Remark]:
     rule = expansion.rule
-    if rule.scope not in MANY or rule.severity not in ("high", "medium"):
+    if rule.scope not in MANY or rule.severity not in ("high", "medium") or rule.harm:
         return
     harm = [branch.domains.get("model.harmed", Domain()) for branch in expansion.branches]
     if not all(_minds_harm(domain) for domain in harm):
         yield _warn(
             rule,
             f"severity {rule.severity} without asking for harm: it may fire on networks that lost nothing",
-            help_="add {fact: model.harmed, is: true} to its conditions",
+            help_="add {fact: model.harmed, is: true} to its conditions, or say under harm what else shows it",
         )
 
 

@@ -45,7 +45,7 @@ def load_rules(folders: Iterable[Path], *, refused: list[RuleError] | None = Non
         if not folder.is_dir():
             raise RuleError("no such rule folder", where=str(folder))
         for path in sorted(folder.rglob("*.yaml")):
-            files.read(path)
+            files.add_file(path)
     base = files.rule_base()
     for remedy in base.remedies.values():
         check_remedy(remedy, base, files.remedy_paths[remedy.id])
@@ -70,7 +70,7 @@ class _Files:
     toolchains: dict[str, Toolchain] = field(default_factory=dict)
     rules: dict[str, Rule] = field(default_factory=dict)
 
-    def read(self, path: Path) -> None:
+    def add_file(self, path: Path) -> None:
         """Add one file, which its name says the kind of; any other name is a rule's."""
         match path.name:
             case "thresholds.yaml":

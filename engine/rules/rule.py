@@ -34,6 +34,7 @@ class Rule(Data):
 
     ``when`` holds the symptom, ``where`` the subjects that it is asked of, ``shows`` facts that belong to the evidence
     without being compared. ``yields_to`` names rules of the same scope that explain a subject better where they fire.
+    ``harm`` says what shows that the network is harmed, where the rule does not ask for ``model.harmed``.
     """
 
     id: str = Field(pattern=r"^[A-Z]\d{3}$")
@@ -41,6 +42,7 @@ class Rule(Data):
     cause: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)+$")
     scope: Scope
     severity: Severity
+    harm: str | None = None
     confidence: float = Field(gt=0, le=1)
     where: Node | None = None
     when: Node

@@ -22,8 +22,9 @@ def explanation(code: str, rule_folders: Iterable[Path] = ()) -> str:
     for rule in base.rules:
         if wanted.upper() == rule.id or wanted in (rule.name, rule.cause):
             return pages[rule.id]
-    if f"general/{wanted}" in pages:
-        return pages[f"general/{wanted}"]
+    for page in (wanted, f"general/{wanted}"):
+        if page in pages:
+            return pages[page]
     facts = {path: (scope, field) for scope in SCOPES for path, field in fact_paths(scope).items()}
     if wanted in facts:
         scope, field = facts[wanted]

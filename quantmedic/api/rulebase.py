@@ -1,6 +1,6 @@
 """The rules in force and their manual pages: the built-in ones, and the user's beside them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -33,7 +33,7 @@ def rule_folder() -> Path:
 def load_manuals(rules: RuleBase) -> dict[str, str]:
     """Manual pages by rule id, general pages as ``general/NAME``; a user's page lies beside its rule.
 
-    A rule without a page gets a short one from its own words.
+    A rule without a page gets a short one from its own words; the page ``index`` lists all.
     """
     folder = _data_folder("manuals")
     pages = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}
@@ -47,7 +47,19 @@ def load_manuals(rules: RuleBase) -> dict[str, str]:
         elif rule.id not in pages:
             remedies = "\n".join(f"- {rules.remedies[name].title}" for name in rule.remedies)
             pages[rule.id] = f"# {rule.name} ({rule.id})\n\n{rule.message}\n\n## What to do\n\n{remedies}\n"
+    pages["index"] += _page_list(rules, pages)
     return pages
+
+
+def _page_list(rules: RuleBase, pages: Mapping[str, str]) -> str:
+    """Links to all pages: those of rules by family, the general ones with their titles."""
+    families: dict[str, list[str]] = {}
+    for rule in rules.rules:
+        families.setdefault(rule.family, []).append(f"[{rule.id}]({rule.id}.md) {rule.name}")
+    lines = [f"* **{family.capitalize()}**: {', '.join(links)}" for family, links in families.items()]
+    general = [page for page in pages if page.startswith("general/")]
+    lines += [f"* [{pages[page].partition(chr(10))[0].removeprefix('# ')}]({page}.md)" for page in general]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _data_folder(name: str) -> Path:

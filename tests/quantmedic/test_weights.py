@@ -41,7 +41,7 @@ def test_it_writes_a_report(folders: tuple[Path, Path], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "DEGRADED  gptq" in done.stdout
     assert "safetensors gptq 4-bit in groups of 64" in done.stdout
-    assert "W014 dead-groups" in done.stdout
+    assert "W014 dead-weight-groups" in done.stdout
     assert "Weights alone were compared" in done.stdout
     assert f"{'lm_head':<44}  in float" in done.stdout
     report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
@@ -101,7 +101,7 @@ def test_in_python(folders: tuple[Path, Path], tmp_path: Path) -> None:
     diagnosis = quantmedic.compare_weights(
         *folders, output=tmp_path / "report", formats=["json"], progress=lambda *step: told.append(step)
     )
-    assert [cause.cause for cause in diagnosis.causes] == ["dead-groups"]
+    assert [cause.cause for cause in diagnosis.causes] == ["dead-weight-groups"]
     assert told[-1] == ("weights", len(FLOATS), len(FLOATS))
     assert (tmp_path / "report" / "quantmedic.case").is_file()
 
