@@ -73,7 +73,7 @@ class RuleBase(Data):
                 raise RuleError(
                     f"unknown threshold {name!r}{suggest(name, changed)}",
                     where=origin,
-                    help="list the thresholds with: quantmedic rules --thresholds",
+                    help="list the thresholds with: quantmedic rules thresholds",
                 )
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
                 raise RuleError(f"threshold {name} must be a number, not {value!r}", where=origin)

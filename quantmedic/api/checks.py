@@ -1,7 +1,6 @@
 """The gate as a function: a policy applied to a case, its baseline read, written and pruned."""
 
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api.cases import load_case
+from quantmedic.api.cases import is_case, load_case
 from quantmedic.api.judging import inspect_under, judge
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
@@ -22,7 +21,7 @@ from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.write import place
-from quantmedic.store.policies import apply_policy, load_policy, policy_folders
+from quantmedic.store.policies import apply_policy, find_policy, load_policy, policy_folders
 
 #: What annotations point at where there is no policy file.
 NO_POLICY = "quantmedic.toml"
@@ -87,6 +86,16 @@ def check(
     return diagnosis.model_copy(update={"gate": found.verdict, "check": found})
 
 
+def policy_in_force(config: Path | None) -> PolicyFile:
+    """The policy that is given, else the nearest one above the current folder, else the default one.
+
+    Raises:
+        PolicyError: The policy cannot be used.
+    """
+    path = config if config is not None else find_policy(Path.cwd())
+    return load_policy(path) if path is not None else PolicyFile()
+
+
 def rules_of(policy: PolicyFile, folders: Sequence[str | Path] = ()) -> RuleBase:
     """The built-in rules with those of the policy's and other folders, as the policy chooses and bounds them."""
     return apply_policy(load_rulebase([*policy_folders(policy), *folders]), policy)
@@ -121,7 +130,7 @@ def open_baseline(source: Case | str | Path | None, policy: PolicyFile, base: Ru
     path = Path(source) if source is not None else policy.beside(own or "")
     if source is None and not path.exists():
         return OpenBaseline(Baseline(findings=()), path.name, missing=True)
-    if zipfile.is_zipfile(path):
+    if is_case(path):
         return OpenBaseline(case_baseline(load_case(path), base), path.name)
     return OpenBaseline(load_baseline(path), path.name)
 

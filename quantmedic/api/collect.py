@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from quantmedic.api.cases import load_case, save_case, with_notice
+from quantmedic.api.cases import case_path, load_case, save_case, with_notice
 from quantmedic.api.imports import read_sources, with_files
 from quantmedic.api.opening import default_metric, open_pair
 from quantmedic.api.options import (
@@ -274,7 +274,7 @@ def _measure(measurement: Measurement, extras: Extras, saving: CheckpointOptions
 
 def _unfinished_case(saving: CheckpointOptions) -> Case | None:
     """The case to continue, if there is one."""
-    if not saving.resume or saving.checkpoint is None or not Path(saving.checkpoint).exists():
+    if not saving.resume or saving.checkpoint is None or not case_path(saving.checkpoint).exists():
         return None
     return load_case(saving.checkpoint)
 

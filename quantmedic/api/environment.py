@@ -2,10 +2,11 @@
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from quantmedic.collectors.measure import accumulate
+import quantmedic.collectors.measure.accumulate  # noqa: F401
 from quantmedic.collectors.measure.host import has_vnni
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
@@ -46,5 +47,6 @@ def _vnni() -> str:
 
 
 def _kernels() -> str:
-    compiled = accumulate.kernels.__name__.endswith("kernels")
+    # Measuring imports the compiled statistics where numba can be used.
+    compiled = "quantmedic.collectors.measure.statistics_numba" in sys.modules
     return "compiled by numba" if compiled else "numpy (slower): numba cannot be used here"

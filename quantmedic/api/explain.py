@@ -10,7 +10,7 @@ from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.engine.errors import QuantmedicError
 
 
-def explanation(code: str, rule_folders: Iterable[Path] = ()) -> str:
+def explanation(code: str, rule_folders: Iterable[str | Path] = ()) -> str:
     """Manual page in Markdown.
 
     Raises:

@@ -91,6 +91,7 @@ def collect_failed(
     record = CaseRecord.of_files(
         quantmedic_version=VERSION,
         model=model.facts.model_copy(update=facts),
+        operators=(),
         notices=tuple(dict.fromkeys((*notices, *data_notices))),
         run={
             "mode": FAILED,

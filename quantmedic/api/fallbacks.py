@@ -1,17 +1,19 @@
 """The smallest set of layers that must leave int8: the part of the public API that searches and checks it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantmedic.api.opening import open_validation
+from quantmedic.api.opening import open_evaluation
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
+from quantmedic.reports.terminal.fallback import render_fallback, render_json
+from quantmedic.reports.write import place
 from quantmedic.trials.fallback import FallbackTrial
 
 #: Metrics that are shares: their drop is given in points.
@@ -55,6 +57,7 @@ def fallback(
     quantized_model: ModelSource,
     *,
     validation: DataSource | None = None,
+    representative: DataSource | None = None,
     labels: str | Path | None = None,
     metric: str | None = None,
     metric_direction: str | None = None,
@@ -76,12 +79,12 @@ def fallback(
         float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
         quantized_model: Path of its quantized counterpart, or that module.
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
+        representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
         metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
         metric_output: Output that a built-in metric reads; the first by default.
-        preprocessing: ``Preprocessing`` by role, here ``validation``, for samples that are not yet what the network
-            wants.
+        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
         max_drop: The metric may get worse by this against the float model: in points of a share (1.0 is 1 %), else in
             its own unit. Without labels, of the agreement with the float model's class.
         min_sqnr_db: Or: the least output SQNR in dB. Exactly one of the two goals is given.
@@ -98,6 +101,7 @@ def fallback(
         ModelError: A model cannot be read or simulated, no layer is quantized, or the two do not belong together.
     """
     data = DataOptions(
+        representative=representative,
         validation=validation,
         labels=labels,
         samples=samples,
@@ -122,7 +126,7 @@ def search_fallback(
 ) -> FallbackRecord:
     """``fallback`` with its options in groups; see there."""
     goal.check()
-    opened = open_validation(float_model, quantized_model, data, measuring)
+    opened = open_evaluation(float_model, quantized_model, data, measuring)
     name = opened.metric.name if opened.metric is not None and opened.dataset.labelled else None
     with opened.models.as_deployed():
         trial = FallbackTrial(
@@ -136,3 +140,19 @@ def search_fallback(
             seed=measuring.seed,
         )
         return trial.search(lambda found: progress("evaluations", found.evaluations, None))
+
+
+def write_fallback(
+    record: FallbackRecord, folder: str | Path, *, formats: Sequence[str] = ("text", "json")
+) -> list[tuple[Path, int]]:
+    """Write ``fallback.txt`` and ``fallback.json``; returns path and bytes of each.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    texts: dict[str, bytes] = {}
+    if "text" in formats:
+        texts["fallback.txt"] = render_fallback(record).encode()
+    if "json" in formats:
+        texts["fallback.json"] = render_json(record).encode()
+    return [(file.path, file.size) for file in place(texts, Path(folder))]

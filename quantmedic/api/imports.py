@@ -1,11 +1,10 @@
 """Files that toolchains leave behind, as a case of their own or as part of one that was measured."""
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from quantmedic.api.cases import is_case, load_case
 from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
-from quantmedic.collectors.measure.case_file import read_case
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
 from quantmedic.version import VERSION
@@ -19,7 +18,7 @@ def import_files(*paths: str | Path) -> Case:
     measured. The first source of a value stands; a notice names others that contradict it.
 
     Args:
-        paths: Files, the log folder of Sony's toolkit, and at most one case file.
+        paths: Files, the log folder of Sony's toolkit, and at most one case, which may be the folder of a report.
 
     Returns:
         The case; ``record.imports`` says what each file told.
@@ -42,7 +41,7 @@ def import_files(*paths: str | Path) -> Case:
     sources = read_sources(files)
     if not cases:
         return imported_case(sources, VERSION)
-    return with_files(read_case(cases[0]), sources)
+    return with_files(load_case(cases[0]), sources)
 
 
 def read_sources(paths: Sequence[str | Path]) -> list[Source]:
@@ -57,8 +56,3 @@ def read_sources(paths: Sequence[str | Path]) -> list[Source]:
 def with_files(case: Case, sources: Sequence[Source]) -> Case:
     """The case with what the files tell; as it is where there are none."""
     return with_sources(case, sources) if sources else case
-
-
-def is_case(path: Path) -> bool:
-    """A case file, told by its name, or by what it is."""
-    return path.suffix == ".case" or (path.is_file() and zipfile.is_zipfile(path))

@@ -26,7 +26,7 @@ LOOKED_AT = 16
 
 @dataclass(frozen=True)
 class Opened:
-    """Two models, the validation data, and a case of a few of its samples."""
+    """Two models, the data that they are judged on, and a case of a few samples."""
 
     models: Models
     dataset: Dataset
@@ -35,7 +35,7 @@ class Opened:
     threads: int
 
 
-def open_validation(
+def open_evaluation(
     float_model: ModelSource, quantized_model: ModelSource, data: DataOptions, measuring: MeasuringOptions
 ) -> Opened:
     """Open what ``sensitivity`` and ``fallback`` need; see there.
@@ -44,22 +44,19 @@ def open_validation(
         DataError: The data do not fit the model, or none were given.
         ModelError: A model cannot be read, or the two do not belong together.
     """
-    if data.validation is None:
+    if data.evaluation is None:
         raise DataError("no data was given", help="pass the evaluation data with --validation")
+    role, source = data.evaluation
     models, datasets = open_pair(
-        float_model,
-        quantized_model,
-        {"validation": data.validation},
-        preprocessing=data.preprocessing,
-        labels=data.labels,
+        float_model, quantized_model, {role: source}, preprocessing=data.preprocessing, labels=data.labels
     )
-    dataset = datasets["validation"]
+    dataset = datasets[role]
     name = data.metric or default_metric([dataset])
     metric = load_metric(name, data.metric_direction, output=data.metric_output) if name else None
     threads = measuring.threads or available_threads()
     options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
     with models.as_deployed():
-        case = collect(models, {"validation": dataset}, options=options, version=VERSION, metric=metric)
+        case = collect(models, {role: dataset}, options=options, version=VERSION, metric=metric)
     return Opened(models, dataset, metric, case, threads)
 
 

@@ -51,6 +51,11 @@ class DataOptions:
             sources["validation"] = self.validation
         return sources
 
+    @property
+    def evaluation(self) -> tuple[Role, DataSource] | None:
+        """The one data set of functions that read one: the evaluation data, else the calibration data."""
+        return next(reversed(self.sources.items()), None)
+
 
 @dataclass(frozen=True)
 class MeasuringOptions:

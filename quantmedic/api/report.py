@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from quantmedic.api.cases import save_case
+from quantmedic.api.cases import CASE_FILE, save_case
 from quantmedic.api.judging import inspect_under
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.records import Case
@@ -34,6 +34,6 @@ def write_report(
     opened = inspect_under(case, base) if case is not None else None
     written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]
     if opened is not None:
-        save_case(opened.case, target / "quantmedic.case")
-        written.append((target / "quantmedic.case", (target / "quantmedic.case").stat().st_size))
+        save_case(opened.case, target / CASE_FILE)
+        written.append((target / CASE_FILE, (target / CASE_FILE).stat().st_size))
     return written

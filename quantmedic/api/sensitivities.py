@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from quantmedic.api.opening import open_validation
+from quantmedic.api.opening import open_evaluation
 from quantmedic.api.options import CheckpointOptions, DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
@@ -38,6 +38,7 @@ def sensitivity(
     quantized_model: ModelSource,
     *,
     validation: DataSource | None = None,
+    representative: DataSource | None = None,
     labels: str | Path | None = None,
     metric: str | None = None,
     metric_direction: str | None = None,
@@ -58,12 +59,12 @@ def sensitivity(
         float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
         quantized_model: Path of its quantized counterpart, or that module.
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
+        representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
         metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
         metric_output: Output that a built-in metric reads; the first by default.
-        preprocessing: ``Preprocessing`` by role, here ``validation``, for samples that are not yet what the network
-            wants.
+        preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
         modes: Which runs: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input.
         samples: At most this many samples, 64 by default, from all over the data set where its length is known.
         batch_size: Samples per run, 16 by default.
@@ -83,6 +84,7 @@ def sensitivity(
         SensitivityInterrupted: Ctrl-C; its ``record`` is what was measured.
     """
     data = DataOptions(
+        representative=representative,
         validation=validation,
         labels=labels,
         samples=samples,
@@ -109,7 +111,7 @@ def measure_sensitivity(
     """``sensitivity`` with its options in groups; see there."""
     _check_modes(modes)
     before = _unfinished_record(saving)
-    opened = open_validation(float_model, quantized_model, data, measuring)
+    opened = open_evaluation(float_model, quantized_model, data, measuring)
     with opened.models.as_deployed():
         experiment = Experiment(
             opened.models,

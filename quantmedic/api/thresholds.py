@@ -5,6 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from quantmedic.api.options import RuleOptions
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -46,6 +48,20 @@ def apply_thresholds(base: RuleBase, file: Path | None, options: Sequence[str]) 
             raise RuleError("a threshold file holds one mapping of names to numbers", where=str(file))
         base = base.with_thresholds(translate(values), str(file.name))
     return base.with_thresholds(translate(dict(_parse_threshold(text) for text in options)), "command line")
+
+
+def rules_in_force(options: RuleOptions, load: Callable[[Sequence[str | Path]], RuleBase] = load_rulebase) -> RuleBase:
+    """The rules that a run judges by.
+
+    Args:
+        options: The user's rules and thresholds, and which rules are judged.
+        load: Gives the rules of the user's folders and those beside them; the built-in ones by default.
+
+    Raises:
+        RuleError: A rule cannot be used, a threshold is unknown, or nothing has a name that was selected or ignored.
+    """
+    base = apply_thresholds(load(options.folders), options.threshold_file, options.thresholds)
+    return base.choose(options.select, options.ignore)
 
 
 def translate(values: Mapping[str, object]) -> dict[str, object]:

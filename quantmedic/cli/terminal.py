@@ -1,41 +1,24 @@
-"""What commands share at the terminal: progress, Ctrl-C, what it can show, and the last word on failure."""
+"""The terminal: progress bars, Ctrl-C, colour and encoding, and how an error is shown."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from quantmedic.collectors.data.progress import Progress, no_progress
 
 if TYPE_CHECKING:
-    from quantmedic.reports.terminal.console import Verbosity
-
-
-def collect_case(float_model: Path, quantized_model: Path, checkpoint: Path | None = None, **options: Any) -> Any:
-    """A measured case, with progress shown; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
-    import quantmedic
-
-    try:
-        with progress_bars() as progress, interrupted_by_termination():
-            return quantmedic.collect(float_model, quantized_model, progress=progress, checkpoint=checkpoint, **options)
-    except KeyboardInterrupt as interrupt:
-        case = getattr(interrupt, "case", None)
-        if case is None or checkpoint is None:
-            raise
-        seen = " and ".join(f"{d.seen} {role} samples" for role, d in case.record.datasets.items())
-        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
-        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
-        sys.exit(130)
+    from rich.progress import TaskID
 
 
 @contextmanager
 def interrupted_by_termination() -> Iterator[None]:
     """SIGTERM, which batch systems send before they kill, is like Ctrl-C: what was measured is kept."""
-    import signal
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -53,13 +36,14 @@ def progress_bars() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield no_progress
         return
+    # Slow to import, and a pipe has no bars.
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as ProgressBars
 
     columns = (TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ProgressBars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
@@ -72,11 +56,6 @@ def progress_bars() -> Iterator[Progress]:
 def with_color() -> bool:
     """Standard output is a terminal, and nobody asked for no colour."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def verbosity(quiet: bool, verbose: bool) -> "Verbosity":
-    """How much to print: the verdict alone wins over all layers."""
-    return "quiet" if quiet else "verbose" if verbose else "normal"
 
 
 def wrote_text(files: Iterable[tuple[Path, int]]) -> str:
@@ -94,6 +73,7 @@ def print_markdown(text: str) -> None:
     if not sys.stdout.isatty():
         click.echo(text)
         return
+    # Slow to import, and a pipe gets the text as it is.
     from rich.console import Console
     from rich.markdown import Markdown
 

@@ -117,7 +117,7 @@ def apply_policy(base: RuleBase, file: PolicyFile) -> RuleBase:
     """
     choice = file.policy.rules
     unknown = chain(_unknown_rules(base, file.policy), _refused_thresholds(base, file.policy.thresholds))
-    refuse(file, unknown, help="list them: quantmedic rules, or quantmedic rules --thresholds")
+    refuse(file, unknown, help="list them: quantmedic rules, or quantmedic rules thresholds")
     chosen = base.choose(choice.select, choice.ignore)
     idle = (
         Mistake(("check", "fail_on", "rules", number), f"{quoted(rule)} is to fail, but [rules] leaves it out")

@@ -358,8 +358,8 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "arguments, message",
     [
         ([], "what the tool printed with --log FILE"),
-        (["--log", "tool.log", "--validation", "v.npz"], "nothing to judge by --validation"),
-        (["--log", "tool.log", "--prove", "--labels", "l.npy"], "nothing to judge by --labels, --prove"),
+        (["--log", "tool.log", "--validation", "v.npz"], "--validation cannot be used without QUANT"),
+        (["--log", "tool.log", "--prove", "--labels", "l.npy"], "--labels, --prove cannot be used without QUANT"),
     ],
 )
 def test_what_the_command_refuses(arguments: list[str], message: str) -> None:

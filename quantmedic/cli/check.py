@@ -1,0 +1,266 @@
+"""The command ``check``: a policy applied to two models or to a stored case."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import click
+
+from quantmedic.api.cases import CASE_FILE, load_case
+from quantmedic.api.checks import check as check_case
+from quantmedic.api.checks import open_baseline, policy_in_force, rules_of
+from quantmedic.api.judging import check_toolchain, inspect
+from quantmedic.api.options import CheckpointOptions, CollectOptions, RuleOptions
+from quantmedic.api.report import write_report
+from quantmedic.api.rulebase import load_manuals
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.options import (
+    CONTEXT,
+    JudgingOptions,
+    ReportOptions,
+    collect_options,
+    config_option,
+    judging_options,
+    printing_options,
+    refuse_options,
+    resume_option,
+    rule_options,
+)
+from quantmedic.cli.reporting import print_warnings
+from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.machines.comment import render_comment
+from quantmedic.reports.machines.github import annotations, append_summary, job_summary
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.machines.junit import render_junit
+from quantmedic.reports.machines.sarif import render_sarif
+from quantmedic.reports.terminal.check import render_check
+from quantmedic.store.histories import record as record_check
+from quantmedic.store.histories import require_history
+
+FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
+DEFAULT_FORMATS = tuple(name for name in FORMATS if name != "png")
+#: Formats that are files alone.
+_UNPRINTABLE = ("html", "png")
+#: Options of a measurement that need no data.
+_STATIC = {"toolchain_logs", "mct_log", "settings_files", "threads"}
+
+
+class Day(click.ParamType[date]):
+    """A day: ``2026-11-30``."""
+
+    name = "date"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        try:
+            return value if isinstance(value, date) else date.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not a valid date, e.g. 2026-11-30", param, ctx)
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """What is applied to the diagnosis, and how its verdict is used."""
+
+    config: Path | None
+    baseline: Path | None
+    strict: bool
+    warn_only: bool
+    today: date | None
+    location: Path | None
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """The history that keeps the figures of this run."""
+
+    record: Path | None
+    label: str | None
+    model: str | None
+
+
+gate_options = OptionGroup(
+    "gate",
+    GateOptions,
+    {
+        "config": config_option,
+        "baseline": option(
+            "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Known findings: baseline or case."
+        ),
+        "strict": option("--strict", is_flag=True, help="Exemptions that cover nothing fail."),
+        "warn_only": option("--warn-only", is_flag=True, help="Exit with 0 whatever the verdict; 2 stays 2."),
+        "today": option(
+            "--today", type=Day(), metavar="DATE", help="Day that exemptions are judged by. [default: the clock's]"
+        ),
+        "location": option(
+            "--location", type=click.Path(path_type=Path), help="Text file that annotations point at. [the policy]"
+        ),
+    },
+)
+record_options = OptionGroup(
+    "history",
+    RecordOptions,
+    {
+        "record": option(
+            "--record", type=click.Path(path_type=Path, dir_okay=False), metavar="DB", help="Keep the figures in DB."
+        ),
+        "label": option("--label", metavar="TEXT", help="What this run is called in the history, such as a commit."),
+        "model": option(
+            "--model", metavar="NAME", help="Whose history it is, where file names change. [default: QUANT's]"
+        ),
+    },
+)
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("models", nargs=-1, required=True, metavar="FLOAT QUANT | CASE", type=click.Path(path_type=Path))
+@collect_options.without("write_fixed")
+@resume_option
+@option("--static", is_flag=True, help="No data: judge weights, graph and quantization parameters alone.")
+@gate_options
+@record_options
+@rule_options
+@judging_options
+@printing_options(FORMATS, default="all but png")
+@click.pass_context
+def check(
+    context: click.Context,
+    /,
+    models: Sequence[Path],
+    resume: bool,
+    static: bool,
+    options: CollectOptions,
+    gate: GateOptions,
+    history: RecordOptions,
+    rules: RuleOptions,
+    judging: JudgingOptions,
+    report: ReportOptions,
+) -> None:
+    """Apply a policy: fail where the quantized model got worse than it may, and say why.
+
+    Takes both models and data, or a stored case or the folder of a report. Without a policy, findings of high severity
+    fail. The report in the output folder is that of diagnose with check.md (for a pull request), check.sarif and
+    check.xml (JUnit).
+
+    Exit codes: 0 accepted, 1 regression, 2 could not do its job, 3 too few samples to decide, 4 gains that are too good
+    to be true.
+
+    \b
+    Examples:
+      quantmedic check float.onnx int8.onnx -r rep.npz -v val.npz -o report
+      quantmedic check float.onnx int8.onnx --static
+      quantmedic check report --config quantmedic.toml --baseline main.case
+      quantmedic check float.onnx int8.onnx -v val.npz --record history.db --label "$GIT_COMMIT"
+    """
+    _check_usage(context, models, static, resume, report)
+    policy = policy_in_force(gate.config)
+    base = rules_in_force(rules, lambda folders: rules_of(policy, folders))
+    check_toolchain(judging.toolchain, base)
+    # What is wrong with these is better known before hours of measuring.
+    baseline = open_baseline(gate.baseline, policy, base)
+    previous = load_case(judging.previous) if judging.previous is not None else None
+    if history.record is not None:
+        require_history(history.record)
+    if report.output is not None:
+        options = replace(options, saving=CheckpointOptions(report.output / CASE_FILE, resume))
+    opened = inspect(_case(models, static, options, base), base)
+    diagnosis = check_case(
+        opened,
+        policy,
+        rules=base,
+        baseline=baseline,
+        previous=previous,
+        toolchain=judging.toolchain,
+        today=gate.today,
+        strict=gate.strict,
+        warn_only=gate.warn_only,
+        location=gate.location,
+    )
+    diagnosis = _record(diagnosis, history)
+    _show(diagnosis, report, base)
+    if report.output is not None:
+        files = write_report(
+            diagnosis, report.output, formats=report.formats or DEFAULT_FORMATS, rules=base, case=opened
+        )
+        if not report.quiet:
+            click.echo(wrote_text((path, size) for path, size in files if path.parent == report.output))
+    if report.printed_format == "text" and os.environ.get("GITHUB_ACTIONS") == "true":
+        _show_on_github(diagnosis)
+    assert diagnosis.check is not None
+    sys.exit(diagnosis.check.exit_code)
+
+
+def _check_usage(
+    context: click.Context, models: Sequence[Path], static: bool, resume: bool, report: ReportOptions
+) -> None:
+    """Refuse what cannot be done, before anything is read."""
+    report.check()
+    if report.printed_format in _UNPRINTABLE:
+        raise click.UsageError(f"{report.printed_format} needs a folder: add --output")
+    if report.output is None and resume:
+        raise click.UsageError("--resume goes on with the case in a folder: add --output")
+    if len(models) == 1:
+        refuse_options(
+            context, {*collect_options, "resume", "static"}, "is about models; a stored case is measured already"
+        )
+    elif len(models) != 2:
+        raise click.UsageError("give the float model and the quantized one, or one case")
+    elif static:
+        refuse_options(context, {*collect_options, "resume"} - _STATIC, "needs data, which --static goes without")
+
+
+def _case(models: Sequence[Path], static: bool, options: CollectOptions, base: RuleBase) -> Case:
+    """A stored case, or the measurement of two models, with data or without."""
+    if len(models) == 1:
+        return load_case(models[0])
+    # Slow to import, and a stored case needs neither.
+    from quantmedic.api.static import collect_static_pair
+    from quantmedic.cli.measuring import collect_case
+
+    float_model, quantized_model = models
+    if static:
+        return collect_static_pair(
+            float_model, quantized_model, options.toolchain, rules=base, threads=options.measuring.threads
+        )
+    return collect_case(float_model, quantized_model, options, base)
+
+
+def _record(diagnosis: Diagnosis, history: RecordOptions) -> Diagnosis:
+    """The diagnosis with what earlier runs gave, itself among them from now on."""
+    if history.record is None:
+        return diagnosis
+    assert diagnosis.check is not None
+    time = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    trend = record_check(history.record, diagnosis, label=history.label, model=history.model, time=time)
+    return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update={"trend": trend})})
+
+
+def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
+    """Causes as warnings, and the verdict or one format."""
+    print_warnings(diagnosis)
+    match report.printed_format:
+        case "json":
+            text = render_json(diagnosis)
+        case "markdown":
+            text = render_comment(diagnosis)
+        case "junit":
+            text = render_junit(diagnosis)
+        case "sarif":
+            text = render_sarif(diagnosis, load_manuals(base))
+        case _:
+            text = render_check(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
+    click.echo(text, nl=False)
+
+
+def _show_on_github(diagnosis: Diagnosis) -> None:
+    """What GitHub shows of it where it runs there; last, so that a summary that cannot be written costs no report."""
+    for line in annotations(diagnosis):
+        click.echo(line)
+    if target := os.environ.get("GITHUB_STEP_SUMMARY"):
+        append_summary(Path(target), job_summary(render_comment(diagnosis)))

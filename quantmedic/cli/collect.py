@@ -1,0 +1,47 @@
+"""The command ``collect``: measure two models, and keep the figures in a case file."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from quantmedic.api.cases import CASE_FILE, case_path, save_case
+from quantmedic.api.options import CheckpointOptions, CollectOptions, RuleOptions
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.groups import option
+from quantmedic.cli.measuring import collect_case
+from quantmedic.cli.options import CONTEXT, collect_options, resume_option, rule_options
+from quantmedic.cli.terminal import size_text
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@collect_options
+@resume_option
+@rule_options
+@option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=CASE_FILE,
+    show_default=True,
+    help="Case file, or a folder for it.",
+)
+def collect(
+    float_model: Path, quantized_model: Path, resume: bool, output: Path, options: CollectOptions, rules: RuleOptions
+) -> None:
+    """Measure only: write a case file that `report` judges later, without the models.
+
+    The rules decide which remedies are simulated.
+
+    \b
+    Examples:
+      quantmedic collect float.onnx int8.onnx -v shard1.npz -o shard1.case
+      quantmedic report shard1.case shard2.case -o report
+      quantmedic collect float.onnx int8.onnx -v val/ --resume      # after Ctrl-C
+    """
+    path = case_path(output)
+    options = replace(options, saving=CheckpointOptions(path, resume))
+    save_case(collect_case(float_model, quantized_model, options, rules_in_force(rules)), path)
+    click.echo(f"wrote {path} ({size_text(path.stat().st_size)})")

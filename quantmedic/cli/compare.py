@@ -1,0 +1,45 @@
+"""The command ``compare``: two cases side by side."""
+
+from pathlib import Path
+
+import click
+
+from quantmedic.api.comparisons import FORMATS, write_comparison
+from quantmedic.api.comparisons import compare as compare_cases
+from quantmedic.api.options import RuleOptions
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options, rule_options
+from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.reports.terminal.compare import render, render_text
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("before", type=click.Path(path_type=Path), metavar="BEFORE")
+@click.argument("after", type=click.Path(path_type=Path), metavar="AFTER")
+@rule_options
+@printing_options(PRINTED_FORMATS)
+def compare(before: Path, after: Path, rules: RuleOptions, report: ReportOptions) -> None:
+    """Put two cases side by side: what healed, what broke, what was changed in between.
+
+    BEFORE and AFTER are case files, or folders of reports. Both are judged by the same rules. Without --output, one
+    format is printed: text unless --format says otherwise.
+
+    Exit codes: 0 compared, whatever the answer; 2 could not do its job.
+
+    \b
+    Examples:
+      quantmedic compare report second
+      quantmedic compare before.case after.case --format json > compare.json
+      quantmedic compare before.case after.case -o comparison
+    """
+    report.check()
+    comparison = compare_cases(before, after, rules_in_force(rules))
+    if report.printed_format == "text":
+        text = render_text(comparison, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
+    else:
+        text = render(comparison, report.printed_format)
+    click.echo(text, nl=False)
+    if report.output is not None:
+        files = write_comparison(comparison, report.output, formats=report.formats or FORMATS)
+        click.echo("" if report.quiet else "\n", nl=False)
+        click.echo(wrote_text((file.path, file.size) for file in files))

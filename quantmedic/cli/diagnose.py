@@ -1,0 +1,181 @@
+"""The commands ``diagnose`` and ``demo``: measure, judge, write the report, and repair where that was asked for."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from quantmedic.api.cases import CASE_FILE
+from quantmedic.api.failed import collect_failed
+from quantmedic.api.judging import judge
+from quantmedic.api.options import (
+    CheckpointOptions,
+    CollectOptions,
+    DataOptions,
+    MeasuringOptions,
+    ProofOptions,
+    RuleOptions,
+)
+from quantmedic.cli.groups import option
+from quantmedic.cli.measuring import collect_case
+from quantmedic.cli.options import (
+    CONTEXT,
+    PREPROCESSING,
+    JudgingOptions,
+    ReportOptions,
+    collect_options,
+    judging_options,
+    measuring_options,
+    proof_options,
+    refuse_options,
+    report_options,
+    resume_option,
+    rule_options,
+)
+from quantmedic.cli.reporting import Judging, open_judging, report_case
+from quantmedic.cli.terminal import fail, progress_bars
+from quantmedic.demo import patient
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.sections.fixed import fixed_lines
+
+#: Options of a measurement that say something of a float model whose quantization failed.
+_OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}
+
+
+@click.command(context_settings=CONTEXT)
+@option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
+@measuring_options.without("memory")
+@proof_options
+@rule_options
+@judging_options
+@report_options
+def demo(
+    healthy: bool,
+    measuring: MeasuringOptions,
+    proof: ProofOptions,
+    rules: RuleOptions,
+    judging: JudgingOptions,
+    report: ReportOptions,
+) -> None:
+    """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake.
+
+    \b
+    Examples:
+      quantmedic demo
+      quantmedic demo --prove
+      quantmedic demo --healthy -o healthy-report
+    """
+    (float_model, quantized_model), data = patient(healthy=healthy)
+    options = CollectOptions(data=DataOptions(**data), measuring=measuring, proof=proof)
+    _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="[QUANT]", required=False)
+@collect_options
+@resume_option
+@rule_options
+@judging_options
+@report_options
+@click.pass_context
+def diagnose(
+    context: click.Context,
+    /,
+    float_model: Path,
+    quantized_model: Path | None,
+    resume: bool,
+    options: CollectOptions,
+    rules: RuleOptions,
+    judging: JudgingOptions,
+    report: ReportOptions,
+) -> None:
+    """Measure both models on the data, judge the causes, write a report.
+
+    Where quantization failed, leave QUANT out: --log is what the tool printed, and the report says why it failed.
+
+    \b
+    Examples:
+      quantmedic diagnose float.onnx int8.onnx -r rep.npz -v val.npz -o report
+      quantmedic diagnose float.onnx int8.onnx -r calib/ -v images/ \\
+          --scale 255 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
+      quantmedic diagnose float.onnx int8.onnx -v mydata:batches --metric mydata:iou
+      quantmedic diagnose float.onnx better.onnx -r rep.npz -v val.npz --previous report -o second
+      quantmedic diagnose float.onnx int8.onnx -v val.npz --prove --budget 2m --write-fixed fixed.onnx
+      quantmedic diagnose mynet:float_model mynet:int8_model -r mynet:calibration -v mynet:validation
+      quantmedic diagnose float.tflite int8.tflite -r rep.npz -v val.npz
+      quantmedic diagnose float.onnx --log quantize.log -r calib/      # no model came out
+    """
+    if quantized_model is None:
+        _refuse_without_model(context, options)
+        _diagnose_failed(float_model, options, open_judging(rules, judging), report)
+        return
+    assert report.output is not None
+    options = replace(options, saving=CheckpointOptions(report.output / CASE_FILE, resume))
+    _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
+
+
+def _refuse_without_model(context: click.Context, options: CollectOptions) -> None:
+    """Refuse a missing log, and options that need a quantized model."""
+    if not options.toolchain.toolchain_logs and options.toolchain.mct_log is None:
+        raise click.UsageError(
+            "there is neither QUANT nor a log: give the quantized model, or, where quantization failed, "
+            "what the tool printed with --log FILE"
+        )
+    names = {*collect_options, "resume", "previous"}
+    refuse_options(context, names - _OF_A_FAILURE, "cannot be used without QUANT")
+
+
+def _diagnose_failed(float_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions) -> None:
+    """Say why there is no quantized model."""
+    data, toolchain = options.data, options.toolchain
+    with progress_bars() as progress:
+        case = collect_failed(
+            float_model,
+            toolchain_logs=toolchain.toolchain_logs,
+            mct_log=toolchain.mct_log,
+            representative=data.representative,
+            samples=data.samples,
+            preprocessing=data.preprocessing,
+            rules=judging.base,
+            progress=progress,
+        )
+    report_case(case, judging, report)
+
+
+def _diagnose(
+    float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
+) -> None:
+    """Collect, judge, write; then the same of the repaired model, if one was asked for."""
+    case = collect_case(float_model, quantized_model, options, judging.base)
+    diagnosis = report_case(case, judging, report)
+    if options.proof.write_fixed is None:
+        return
+    fixed = Path(options.proof.write_fixed)
+    if diagnosis.verdict == "healthy":
+        click.echo(f"there is nothing to repair, so {fixed} was not written")
+        return
+    if diagnosis.proof is None or not diagnosis.proof.chain:
+        fail(
+            f"no remedy was proven, so {fixed} was not written\n"
+            "help: the report tells what was tried; more samples or a larger --budget may decide"
+        )
+    _compare_fixed(diagnosis, float_model, fixed, options, judging.base)
+
+
+def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: CollectOptions, base: RuleBase) -> None:
+    """Diagnose the repaired model as the other one was, and print both."""
+    data = options.data
+    if data.validation is not None:
+        data = replace(data, representative=None)  # It did not calibrate this model.
+    own = replace(
+        options,
+        data=data,
+        measuring=replace(options.measuring, profile=False),
+        proof=ProofOptions(),
+        saving=CheckpointOptions(),
+    )
+    after = judge(collect_case(float_model, fixed, own, base), base)
+    for line in fixed_lines(before, after, fixed.name):
+        click.echo(line)

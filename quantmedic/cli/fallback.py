@@ -1,0 +1,68 @@
+"""The command ``fallback``: the smallest set of layers that must leave int8."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from quantmedic.api.fallbacks import GoalOptions, search_fallback, write_fallback
+from quantmedic.api.options import DataOptions, MeasuringOptions
+from quantmedic.cli.groups import OptionGroup, option
+from quantmedic.cli.options import CONTEXT, ReportOptions, data_options, measuring_options, printing_options
+from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
+from quantmedic.reports.terminal.fallback import render_fallback, render_json
+
+goal_options = OptionGroup(
+    "goal",
+    GoalOptions,
+    {
+        "max_drop": option(
+            "--max-drop", type=float, metavar="X", help="Goal: the metric drops by X at most; 1.0 is 1 % of a share."
+        ),
+        "min_sqnr_db": option(
+            "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Or: the output has so many dB at least."
+        ),
+    },
+)
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@data_options
+@goal_options
+@measuring_options.only("threads", "seed")
+@printing_options(["text", "json"]).only("output", "formats")
+def fallback(
+    float_model: Path,
+    quantized_model: Path,
+    data: DataOptions,
+    goal: GoalOptions,
+    measuring: MeasuringOptions,
+    report: ReportOptions,
+) -> None:
+    """Find the smallest set of layers that must leave int8 to meet a goal, and check it on the model itself.
+
+    Without --samples, an evaluation reads 64 to 256 samples, by its cost. Without --validation, the samples are those
+    of --representative.
+
+    Exit codes: 0 found, 1 no set meets the goal, 2 could not do its job, 130 Ctrl-C: prints the best set so far.
+
+    \b
+    Examples:
+      quantmedic fallback float.onnx int8.onnx -v val.npz --min-sqnr 30
+      quantmedic fallback float.onnx int8.onnx -v val.npz --labels labels.npy --max-drop 1.0
+      quantmedic fallback float.onnx int8.onnx -v val.npz --max-drop 0.5 --format json > fallback.json
+    """
+    report.check()
+    with progress_bars() as progress, interrupted_by_termination():
+        record = search_fallback(float_model, quantized_model, data, measuring, goal, progress=progress)
+    is_json = report.printed_format == "json"
+    click.echo(render_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()), nl=False)
+    if report.output is not None:
+        files = write_fallback(record, report.output, formats=report.formats or ("text", "json"))
+        click.echo("\n" + wrote_text(files))
+    if record.interrupted:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    sys.exit(0 if record.verdict in ("met", "unsure") else 1)

@@ -1,0 +1,70 @@
+"""Groups of options: a command receives each group as one typed value."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Generic, TypeVar
+
+import click
+
+Value = TypeVar("Value")
+#: A command's function before and after an option is added.
+Function = Callable[..., None]
+Decorator = Callable[[Function], Function]
+
+
+@dataclass(frozen=True)
+class OptionGroup(Generic[Value]):
+    """Options that belong together, and the value that they become.
+
+    Attributes:
+        name: Parameter of the command that receives the value.
+        build: Makes the value of what click parsed; called with the names of ``options``.
+        options: Each option by the name under which click hands it over.
+    """
+
+    name: str
+    build: Callable[..., Value]
+    options: Mapping[str, Decorator]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.options)
+
+    def only(self, *names: str) -> "OptionGroup[Value]":
+        """The group with these options alone; the others keep the defaults of ``build``."""
+        return OptionGroup(self.name, self.build, {name: self.options[name] for name in names})
+
+    def without(self, *names: str) -> "OptionGroup[Value]":
+        """The group without these options, which keep the defaults of ``build``."""
+        return self.only(*(name for name in self.options if name not in names))
+
+    def replacing(self, **options: Decorator) -> "OptionGroup[Value]":
+        """The group with other words for some of its options."""
+        return OptionGroup(self.name, self.build, {**self.options, **options})
+
+    def __call__(self, function: Function) -> Function:
+        """Decorate a command: add the options, and pass their value on."""
+
+        @wraps(function)
+        def command(*arguments: object, **parsed: object) -> None:
+            own = {name: parsed.pop(name) for name in self.options}
+            function(*arguments, **{self.name: self.build(**own)}, **parsed)
+
+        for option in reversed(list(self.options.values())):
+            option(command)
+        return command
+
+
+def join_groups(name: str, build: Callable[..., Value], *groups: OptionGroup[Any]) -> OptionGroup[Value]:
+    """One group of several, whose values ``build`` takes under the names of the groups."""
+
+    def build_all(**parsed: object) -> Value:
+        parts = {group.name: {key: parsed[key] for key in group if key in parsed} for group in groups}
+        return build(**{group.name: group.build(**parts[group.name]) for group in groups})
+
+    return OptionGroup(name, build_all, {key: option for group in groups for key, option in group.options.items()})
+
+
+def option(*declarations: str, **settings: object) -> Decorator:
+    """``click.option``, typed as a decorator of commands."""
+    return click.option(*declarations, **settings)  # type: ignore[arg-type]  # click's own settings, passed on

@@ -1,0 +1,48 @@
+"""The command ``import``: files that toolchains leave behind, as a case."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from quantmedic.api.cases import CASE_FILE, case_path, save_case
+from quantmedic.api.imports import import_files
+from quantmedic.cli.groups import option
+from quantmedic.cli.options import CONTEXT
+from quantmedic.cli.terminal import ascii_only, size_text
+from quantmedic.reports.terminal.console import terminal_text
+from quantmedic.reports.terminal.imported import import_lines
+
+
+@click.command("import", context_settings=CONTEXT)
+@click.argument("files", nargs=-1, required=True, metavar="FILE…", type=click.Path(path_type=Path))
+@option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=CASE_FILE,
+    show_default=True,
+    help="Case file, or a folder for it.",
+)
+@option("--quiet", "-q", is_flag=True, help="Print the file written only.")
+def import_(files: Sequence[Path], output: Path, quiet: bool) -> None:
+    """Read what a toolchain left behind: settings, logs, calibration tables, encodings, tables of a debugger.
+
+    The format of a FILE is recognised by its content. All files of one model go into one case, which `report` judges.
+    One FILE may be a case that was measured with both models, or the folder of its report: what the other files say is
+    added to it by name.
+
+    \b
+    Examples:
+      quantmedic import model.encodings -o imported.case
+      quantmedic import config.yaml conversion.log -o imported.case
+      quantmedic import report calibration.cache -o merged.case
+    """
+    case = import_files(*files)
+    path = case_path(output)
+    save_case(case, path)
+    if not quiet:
+        click.echo(terminal_text(import_lines(case.record), ascii_only=ascii_only()), nl=False)
+    click.echo(f"wrote {path} ({size_text(path.stat().st_size)})")
+    if not quiet:
+        click.echo(f"next: quantmedic report {path}")

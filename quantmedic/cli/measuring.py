@@ -1,0 +1,28 @@
+"""Measuring from the command line: progress is shown, and Ctrl-C keeps what was measured."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from quantmedic.api.collect import collect_pair
+from quantmedic.api.options import CollectOptions
+from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
+from quantmedic.collectors.measure.collect import Interrupted
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.rules.rulebase import RuleBase
+
+
+def collect_case(float_model: Path, quantized_model: Path, options: CollectOptions, base: RuleBase) -> Case:
+    """A measured case; Ctrl-C leaves what was measured in the checkpoint, and exit code 130."""
+    checkpoint = options.saving.checkpoint
+    try:
+        with progress_bars() as progress, interrupted_by_termination():
+            return collect_pair(float_model, quantized_model, options, rules=base, progress=progress)
+    except Interrupted as interrupt:
+        if checkpoint is None:
+            raise
+        seen = " and ".join(f"{d.seen} {role} samples" for role, d in interrupt.case.record.datasets.items())
+        click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
+        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
+        sys.exit(130)

@@ -1,0 +1,64 @@
+"""A case judged, printed and written, as every command does that ends with a report."""
+
+from typing import NamedTuple
+
+import click
+
+from quantmedic.api.cases import load_case
+from quantmedic.api.judging import check_toolchain, inspect, judge
+from quantmedic.api.options import RuleOptions
+from quantmedic.api.report import write_report
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.options import DEFAULT_FORMATS, JudgingOptions, ReportOptions
+from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.terminal.console import render_console, warning_lines
+
+
+class Judging(NamedTuple):
+    """What is judged beside the case, opened and checked before anything is measured."""
+
+    base: RuleBase
+    previous: Case | None = None
+    toolchain: str | None = None
+
+
+def open_judging(rules: RuleOptions, judging: JudgingOptions) -> Judging:
+    """Load rules and the previous case, and check the name of the toolchain.
+
+    Raises:
+        RuleError: A rule, threshold or toolchain is unknown or cannot be used.
+        CaseError: The previous case cannot be read.
+    """
+    base = rules_in_force(rules)
+    check_toolchain(judging.toolchain, base)
+    previous = load_case(judging.previous) if judging.previous is not None else None
+    return Judging(base, previous, judging.toolchain)
+
+
+def report_case(case: Case, judging: Judging, report: ReportOptions) -> Diagnosis:
+    """Judge a case, print the diagnosis, write the report."""
+    assert report.output is not None
+    opened = inspect(case, judging.base)
+    diagnosis = judge(opened, judging.base, previous=judging.previous, toolchain=judging.toolchain)
+    formats = report.formats or DEFAULT_FORMATS
+    files = write_report(diagnosis, report.output, formats=formats, rules=judging.base, case=opened)
+    _print(diagnosis, report)
+    click.echo(wrote_text((path, size) for path, size in files if path.parent == report.output))
+    return diagnosis
+
+
+def print_warnings(diagnosis: Diagnosis) -> None:
+    """What the user should know, on standard error."""
+    for line in warning_lines(diagnosis):
+        click.echo(line, err=True)
+
+
+def _print(diagnosis: Diagnosis, report: ReportOptions) -> None:
+    print_warnings(diagnosis)
+    text = render_console(diagnosis, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
+    click.echo(text, nl=False)
+    if not report.quiet:
+        click.echo("")

@@ -1,0 +1,168 @@
+"""The commands ``rules`` and ``explain``: what the rules are, and rules of the user's own."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from quantmedic.api.authoring import (
+    fact_lines,
+    lint_rules,
+    new_rule,
+    outcome_line,
+    remark_lines,
+    run_examples,
+    summary,
+)
+from quantmedic.api.explain import explanation
+from quantmedic.api.options import RuleOptions
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.groups import option
+from quantmedic.cli.lazy import OrderedGroup
+from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.terminal import print_markdown
+from quantmedic.engine.case.fact_base import Scope
+from quantmedic.engine.case.facts import SCOPES
+from quantmedic.engine.rules.rulebase import RuleBase
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("code")
+@rule_options.only("folders")
+def explain(code: str, rules: RuleOptions) -> None:
+    """Print the manual page of a rule, a cause, a fact or a general topic.
+
+    \b
+    Examples:
+      quantmedic explain D005
+      quantmedic explain activation-outliers
+      quantmedic explain data.rounding.sqnr_db
+      quantmedic explain gptq
+    """
+    print_markdown(explanation(code, rules.folders))
+
+
+@click.group(cls=OrderedGroup, invoke_without_command=True, context_settings=CONTEXT)
+@option("--thresholds", "show_thresholds", is_flag=True, hidden=True, help="As `rules thresholds`.")
+@rule_options.only("folders", "select", "ignore")
+@click.pass_context
+def rules(context: click.Context, /, show_thresholds: bool, rules: RuleOptions) -> None:
+    """List the rules: id, severity, scope, name; or write and test your own.
+
+    \b
+    Examples:
+      quantmedic rules
+      quantmedic rules thresholds
+      quantmedic rules new wide-input-range --scope tensor --output my-rules
+      quantmedic rules test my-rules
+    """
+    if context.invoked_subcommand is not None:
+        return
+    base = rules_in_force(rules)
+    if show_thresholds:
+        _list_thresholds(base)
+        return
+    for rule in sorted(base.rules, key=lambda rule: rule.id):
+        click.echo(f"{rule.id}  {rule.severity:6}  {rule.scope:8} {rule.name}")
+    click.echo(f"{len(base.rules)} rules; quantmedic explain CODE tells more")
+
+
+def _list_thresholds(base: RuleBase) -> None:
+    for t in base.thresholds.values():
+        click.echo(f"{t.name:32} {t.value:>9g} {t.unit or '':8} {t.description} ({t.source})")
+
+
+@rules.command("thresholds", context_settings=CONTEXT)
+@rule_options.only("folders", "thresholds", "threshold_file")
+def rules_thresholds(rules: RuleOptions) -> None:
+    """List the thresholds in force: name, value, unit, what it is for, and who set it.
+
+    \b
+    Examples:
+      quantmedic rules thresholds
+      quantmedic rules thresholds --thresholds mine.yaml
+    """
+    _list_thresholds(rules_in_force(rules))
+
+
+@rules.command("new", context_settings=CONTEXT)
+@click.argument("name")
+@option("--id", "code", metavar="U001", help="Id of the rule. [default: the next free one]")
+@option(
+    "--scope", type=click.Choice(list(SCOPES)), default="layer", show_default=True, help="What the rule ranges over."
+)
+@option("--output", "-o", type=click.Path(path_type=Path), default="my-rules", show_default=True, help="Folder.")
+def rules_new(name: str, code: str | None, scope: Scope, output: Path) -> None:
+    """Write a small rule and its page with examples, ready to be edited.
+
+    \b
+    Example:
+      quantmedic rules new wide-input-range --scope tensor --output my-rules
+    """
+    rule, page = new_rule(name, output, code=code, scope=scope)
+    click.echo(f"wrote {rule} and {page}")
+    click.echo(f"edit {rule.name}: conditions, message and remedies; {page.name}: the text, and facts as examples")
+    click.echo(f"facts: quantmedic rules facts --scope {scope}")
+    click.echo(f"next: quantmedic rules test {output}")
+
+
+@rules.command("facts", context_settings=CONTEXT)
+@click.argument("word", default="")
+@option("--scope", type=click.Choice(list(SCOPES)), help="Only those of one scope.")
+def rules_facts(word: str, scope: Scope | None) -> None:
+    """List the facts that a rule may name, with unit and formula; WORD narrows them.
+
+    \b
+    Examples:
+      quantmedic rules facts --scope layer
+      quantmedic rules facts clipping
+    """
+    for line in fact_lines(scope, word):
+        click.echo(line)
+
+
+@rules.command("lint", context_settings=CONTEXT)
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
+def rules_lint(folders: Sequence[Path]) -> None:
+    """Say what is wrong with your rules, without running their examples.
+
+    Exit codes: 0 no errors, 1 a rule is refused, 2 could not do its job.
+
+    \b
+    Example:
+      quantmedic rules lint my-rules
+    """
+    _check_rules(folders, with_examples=False)
+
+
+@rules.command("test", context_settings=CONTEXT)
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
+def rules_test(folders: Sequence[Path]) -> None:
+    """Say what is wrong with your rules, and run the examples on their pages.
+
+    Exit codes: 0 all is well, 1 a rule is refused or contradicts an example, 2 could not do its job.
+
+    \b
+    Example:
+      quantmedic rules test my-rules
+    """
+    _check_rules(folders, with_examples=True)
+
+
+def _check_rules(folders: Sequence[Path], *, with_examples: bool) -> None:
+    base, own, remarks = lint_rules(folders)
+    for remark in remarks:
+        head, *rest = remark_lines(remark)
+        click.echo(click.style(head, fg="red" if remark.level == "error" else "yellow"))
+        click.echo("".join(f"{line}\n" for line in rest), nl=False)
+    tested = run_examples(base, own) if with_examples else []
+    for test in tested:
+        click.echo(f"{test.rule.id} {test.rule.name}")
+        for outcome in test.outcomes:
+            click.echo(outcome_line(outcome))
+        if test.error is not None:
+            click.echo(click.style("error: ", fg="red") + str(test.error))
+    click.echo(summary(len(own), remarks, tested if with_examples else None))
+    refused = any(remark.level == "error" for remark in remarks) or any(test.failed for test in tested)
+    sys.exit(1 if refused else 0)

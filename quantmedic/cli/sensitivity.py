@@ -1,0 +1,82 @@
+"""The command ``sensitivity``: what each layer does to the output."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from quantmedic.api.options import CheckpointOptions, DataOptions, MeasuringOptions
+from quantmedic.api.sensitivities import SensitivityInterrupted, measure_sensitivity, write_sensitivity
+from quantmedic.cli.groups import option
+from quantmedic.cli.options import (
+    CONTEXT,
+    ReportOptions,
+    data_options,
+    measuring_options,
+    report_options,
+    resume_option,
+)
+from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
+from quantmedic.engine.diagnosis.sensitivity import MODES
+from quantmedic.reports.terminal.sensitivity import render_sensitivity
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@data_options
+@option(
+    "--runs",
+    "--mode",
+    "runs",
+    type=click.Choice([*MODES, "all"]),
+    default="all",
+    show_default=True,
+    help="One layer quantized, all but one, or all layers up to one.",
+)
+@measuring_options.only("batch_size", "threads", "seed")
+@resume_option
+@report_options.only("output", "verbose")
+def sensitivity(
+    float_model: Path,
+    quantized_model: Path,
+    runs: str,
+    resume: bool,
+    data: DataOptions,
+    measuring: MeasuringOptions,
+    report: ReportOptions,
+) -> None:
+    """Measure what each layer does to the output: quantized alone, left out alone, and one after another.
+
+    This shows where noise arises, not why: `diagnose` names causes. Without --samples and --batch-size, 64 samples are
+    read, 16 per run. Without --validation, the samples are those of --representative.
+
+    \b
+    Examples:
+      quantmedic sensitivity float.onnx int8.onnx -v val.npz -o report
+      quantmedic sensitivity float.onnx int8.onnx -v val.npz --runs one --samples 256
+      quantmedic sensitivity float.onnx int8.onnx -v val.npz --resume      # after Ctrl-C
+    """
+    assert report.output is not None
+    checkpoint = report.output / "sensitivity.json"
+    modes = [mode for mode in MODES if runs in (mode, "all")]
+    try:
+        with progress_bars() as progress, interrupted_by_termination():
+            record = measure_sensitivity(
+                float_model,
+                quantized_model,
+                data,
+                measuring,
+                CheckpointOptions(checkpoint, resume),
+                modes=modes,
+                progress=progress,
+            )
+    except SensitivityInterrupted as interrupt:
+        record = interrupt.record
+        click.echo(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
+        click.echo("help: add --resume to go on", err=True)
+        sys.exit(130)
+    files = write_sensitivity(record, report.output)
+    click.echo(render_sensitivity(record, verbose=report.verbose, ascii_only=ascii_only()), nl=False)
+    click.echo("")
+    click.echo(wrote_text(files))

@@ -1,0 +1,30 @@
+"""The commands ``doctor`` and ``completion``: the machine, and the user's shell."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from quantmedic.api.environment import environment_lines
+from quantmedic.cli.options import CONTEXT
+
+
+@click.command(context_settings=CONTEXT)
+def doctor() -> None:
+    """Show versions, optional packages and the CPU features that matter for integer kernels."""
+    for line in environment_lines():
+        click.echo(line)
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, /, shell: str) -> None:
+    """Print the completion script for your shell.
+
+    \b
+    Example:
+      quantmedic completion bash > ~/.local/share/bash-completion/completions/quantmedic
+    """
+    completions = get_completion_class(shell)
+    assert completions is not None
+    command = context.find_root().command
+    click.echo(completions(command, {}, "quantmedic", "_QUANTMEDIC_COMPLETE").source())

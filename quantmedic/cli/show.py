@@ -1,0 +1,85 @@
+"""The command ``show``: the tables of a case."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from quantmedic.api.cases import load_case
+from quantmedic.api.judging import inspect
+from quantmedic.api.options import RuleOptions
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.groups import option
+from quantmedic.cli.options import CONTEXT, rule_options
+from quantmedic.cli.terminal import ascii_only
+from quantmedic.engine.errors import OutputError
+from quantmedic.reports.terminal import show as tables
+from quantmedic.reports.terminal.console import terminal_text
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
+@option("--table", metavar="NAME", help="activations, weights, errors, quantizers or all. [default: the main facts]")
+@option("--columns", metavar="KEY,…", help="These columns instead: facts, or their ends where these are clear.")
+@option("--sort", metavar="KEY[:desc]", help="Order of the layers. [default: that of the table]")
+@option("--filter", "text", default="", metavar="TEXT", help="Layers whose name, operator or findings have it.")
+@option("--flagged", is_flag=True, help="Only layers that are degraded or have findings.")
+@option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many layers.")
+@option("--layer", metavar="NAME", help="All facts of one layer instead.")
+@option("--data-sets", "--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
+@option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
+@rule_options
+def show(
+    case: Path,
+    table: str | None,
+    columns: str | None,
+    sort: str | None,
+    text: str,
+    flagged: bool,
+    limit: int,
+    layer: str | None,
+    data_sets: bool,
+    csv_file: str | None,
+    rules: RuleOptions,
+) -> None:
+    """Print the tables of a case: layers by any of their facts, one layer, or the data sets.
+
+    CASE is a case file, or the folder of a report.
+
+    \b
+    Examples:
+      quantmedic show report --table activations
+      quantmedic show report --columns name,accumulated.sqnr_db,weight.std --sort accumulated.sqnr_db
+      quantmedic show report --layer /stem/conv/Conv
+      quantmedic show report --table all --csv layers.csv
+    """
+    if csv_file is not None and (layer is not None or data_sets):
+        raise click.UsageError("--csv writes the table of layers; leave out --layer and --data-sets")
+    inspection = inspect(load_case(case), rules_in_force(rules))
+    if layer is not None or data_sets:
+        lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)
+        click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
+        return
+    keys = [key for key in (columns or "").split(",") if key.strip()]
+    layers = tables.layer_table(
+        inspection, columns=keys, table=table or "default", sort=sort, text=text, flagged=flagged
+    )
+    if csv_file is not None:
+        _write_csv(tables.table_csv(layers), csv_file, len(layers.rows))
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else tables.WIDTH
+    lines = tables.table_lines(layers, limit=limit, width=max(width, tables.WIDTH))
+    click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
+
+
+def _write_csv(text: str, target: str, rows: int) -> None:
+    if target == "-":
+        sys.stdout.buffer.write(text.encode("utf-8"))
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write the table: {reason}", where=target, help="choose another file") from error
+    click.echo(f"wrote {target} ({rows} layers)")

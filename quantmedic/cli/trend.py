@@ -1,0 +1,48 @@
+"""The command ``trend``: the figures of a history, run by run."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from quantmedic.cli.groups import option
+from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options
+from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
+from quantmedic.engine.gate.history import select_figures
+from quantmedic.reports.terminal.console import WIDTH
+from quantmedic.reports.terminal.trend import render, render_trend
+from quantmedic.store.histories import FORMATS, load_history, write_trend
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("history", type=click.Path(path_type=Path), metavar="HISTORY")
+@option("--model", metavar="NAME", help="Whose runs. [default: the one model of the history]")
+@option("--figure", "figures", multiple=True, metavar="NAME", help="Only this figure; repeat. [default: all]")
+@option("--last", type=click.IntRange(1), default=50, show_default=True, help="At most this many runs.")
+@printing_options(PRINTED_FORMATS).only("output", "formats")
+def trend(history: Path, model: str | None, figures: Sequence[str], last: int, report: ReportOptions) -> None:
+    """Plot the figures that `check --record HISTORY` kept, run by run.
+
+    Without --output, one format is printed: text unless --format says otherwise.
+
+    Exit codes: 0 shown, whatever the runs tell; 2 could not do its job.
+
+    \b
+    Examples:
+      quantmedic trend history.db
+      quantmedic trend history.db --figure drop --figure sqnr_db --last 20
+      quantmedic trend history.db --model int8.onnx -o trend
+    """
+    report.check()
+    record = select_figures(load_history(history, model=model, last=last), figures)
+    if report.printed_format == "text":
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+        text = render_trend(record, width=width, color=with_color(), ascii_only=ascii_only())
+    else:
+        text = render(record, report.printed_format)
+    click.echo(text, nl=False)
+    if report.output is not None:
+        files = write_trend(record, report.output, formats=report.formats or FORMATS)
+        click.echo("\n" + wrote_text((file.path, file.size) for file in files))

@@ -1,0 +1,50 @@
+"""The command ``weights``: two checkpoints compared, tensor by tensor."""
+
+from pathlib import Path
+
+import click
+
+from quantmedic.api.options import MeasuringOptions, RuleOptions
+from quantmedic.api.weights import collect_weights
+from quantmedic.cli.options import (
+    CONTEXT,
+    JudgingOptions,
+    ReportOptions,
+    judging_options,
+    measuring_options,
+    report_options,
+    rule_options,
+)
+from quantmedic.cli.reporting import open_judging, report_case
+from quantmedic.cli.terminal import progress_bars
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("float_weights", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_weights", type=click.Path(path_type=Path), metavar="QUANT")
+@measuring_options.only("threads")
+@rule_options
+@judging_options
+@report_options
+def weights(
+    float_weights: Path,
+    quantized_weights: Path,
+    measuring: MeasuringOptions,
+    rules: RuleOptions,
+    judging: JudgingOptions,
+    report: ReportOptions,
+) -> None:
+    """Compare the weights of two safetensors checkpoints, without running a model or holding one in memory.
+
+    FLOAT and QUANT are .safetensors files or folders with shards; QUANT as GPTQ, AWQ, compressed-tensors, torchao or
+    bitsandbytes (int8) wrote it, float8, or rounded real numbers. At most 8 processor threads are used.
+
+    \b
+    Examples:
+      quantmedic weights Llama-3-8B Llama-3-8B-GPTQ -o report
+      quantmedic weights model.safetensors model-int8.safetensors --format markdown
+    """
+    judged_by = open_judging(rules, judging)
+    with progress_bars() as progress:
+        case = collect_weights(float_weights, quantized_weights, threads=measuring.threads, progress=progress)
+    report_case(case, judged_by, report)

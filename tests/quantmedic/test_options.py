@@ -1,0 +1,216 @@
+"""Every command has the options that make sense for it, under one name and with one meaning."""
+
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import quantmedic
+from quantmedic.api.options import CollectArguments
+from quantmedic.cli.main import COMMANDS, cli
+from quantmedic.cli.options import (
+    collect_options,
+    data_options,
+    judging_options,
+    measuring_options,
+    proof_options,
+    reference_options,
+    report_options,
+    rule_options,
+    toolchain_file_options,
+)
+from quantmedic.demo import patient
+from quantmedic.engine.errors import CaseError
+
+GROUPS = {
+    "data": data_options,
+    "measuring": measuring_options,
+    "references": reference_options,
+    "toolchain": toolchain_file_options,
+    "proof": proof_options,
+    "rules": rule_options,
+    "judging": judging_options,
+    "report": report_options,
+}
+ALL = "all"
+#: The groups of each command, and of a group that it has a part of, which options.
+EXPECTED: dict[str, dict[str, str]] = {
+    "demo": {
+        "measuring": "mode batch_size threads seed operator_error step_error thumbnails profile",
+        "proof": ALL,
+        "rules": ALL,
+        "judging": ALL,
+        "report": ALL,
+    },
+    "diagnose": dict.fromkeys(GROUPS, ALL),
+    "collect": {**dict.fromkeys(GROUPS, ALL), "judging": "", "report": "output"},
+    "weights": {"measuring": "threads", "rules": ALL, "judging": ALL, "report": ALL},
+    "report": {"rules": ALL, "judging": ALL, "report": ALL},
+    "import": {"report": "output quiet"},
+    "check": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget"},
+    "baseline write": {"rules": ALL, "report": "output"},
+    "baseline prune": {"rules": ALL},
+    "trend": {"report": "output formats"},
+    "compare": {"rules": ALL, "report": ALL},
+    "sensitivity": {"data": ALL, "measuring": "batch_size threads seed", "report": "output verbose"},
+    "fallback": {"data": ALL, "measuring": "threads seed", "report": "output formats"},
+    "debugger": {
+        "data": "representative validation samples mean std scale layout channel_order resize",
+        "measuring": "threads",
+        "rules": "folders thresholds threshold_file",
+        "report": "output verbose",
+    },
+    "show": {"rules": ALL},
+    "explain": {"rules": "folders"},
+    "rules": {"rules": "folders select ignore"},
+    "rules thresholds": {"rules": "folders thresholds threshold_file"},
+    "rules new": {"report": "output"},
+    "rules facts": {},
+    "rules lint": {},
+    "rules test": {},
+    "doctor": {},
+    "completion": {},
+}
+#: Options whose help names what the command writes or prints.
+SAID_PER_COMMAND = {"--output", "-o", "--format", "--quiet", "-q", "--model", "--baseline", "--scope"}
+#: Earlier names of options that have another meaning elsewhere; kept so that scripts run.
+EARLIER_NAMES = {("sensitivity", "--mode"), ("show", "--data"), ("rules", "--thresholds")}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Commands, and those of groups, by the words that call them."""
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {word}", inner) for word, inner in command.commands.items())
+            if not command.invoke_without_command:
+                continue
+        yield name, command
+
+
+def options_of(command: click.Command) -> dict[str, click.Option]:
+    return {p.name: p for p in command.params if isinstance(p, click.Option) and p.name is not None and not p.hidden}
+
+
+def test_every_command_has_its_groups() -> None:
+    found = {
+        name: {
+            group: ALL if set(options) <= own else " ".join(option for option in options if option in own)
+            for group, options in GROUPS.items()
+            if set(options) & own
+        }
+        for name, command in commands()
+        for own in [set(options_of(command))]
+    }
+    expected = {name: {group: have for group, have in groups.items() if have} for name, groups in EXPECTED.items()}
+    assert found == expected
+
+
+def test_an_option_has_one_meaning() -> None:
+    meanings = defaultdict(lambda: defaultdict(list))
+    for name, command in commands():
+        for option in options_of(command).values():
+            for word in (*option.opts, *option.secondary_opts):
+                if word not in SAID_PER_COMMAND and (name, word) not in EARLIER_NAMES:
+                    meanings[word][option.help, str(option.type), option.multiple].append(name)
+    assert not {word: dict(found) for word, found in meanings.items() if len(found) > 1}
+
+
+def test_groups_of_a_measurement_are_the_arguments_of_collect() -> None:
+    parameters = set(inspect.signature(quantmedic.collect).parameters)
+    given = {"float_model", "quantized_model", "representative", "validation", "rules"}
+    assert set(CollectArguments.__annotations__) == parameters - given
+    # On the command line, one option per part of the preprocessing, and seconds from two options.
+    parsed = set(collect_options) - {"mean", "std", "scale", "layout", "channel_order", "resize", "budget"}
+    by_code = {"preprocessing", "checkpoint", "resume", "progress", "mapping", "core_config"}
+    assert parsed == parameters - {"float_model", "quantized_model", "rules"} - by_code
+
+
+def test_the_list_of_commands_needs_none_of_them() -> None:
+    text = CliRunner().invoke(cli, ["--help"]).output
+    for name, command in COMMANDS.items():
+        assert f"  {name}" in text and command.help in text
+        assert len(command.help) < 66, "the help is at most 80 columns wide"
+    assert next(iter(commands()))[0] == "demo"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["diagnose", "a", "b", "--prove", "--budget", "soon"], "'soon' is not a valid duration, e.g. 90s or 5m"),
+        (["collect", "a", "b", "--memory", "much"], "'much' is not a valid size, e.g. 2GB or 500MB"),
+        (["check", "a", "b", "--today", "now"], "'now' is not a valid date, e.g. 2026-11-30"),
+        (["collect", "a", "b", "--budget", "5m"], "--budget is the time for --prove, which is missing"),
+        (["fallback", "a", "b", "--format", "text", "--format", "json"], "several formats need a folder"),
+    ],
+)
+def test_wrong_values(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a report of the patient, which was not run."""
+    path = tmp_path_factory.mktemp("folder") / "report"
+    case = quantmedic.collect_static(*patient()[0])
+    quantmedic.write_report(quantmedic.judge(case), path, formats=["json"], case=case)
+    return path
+
+
+class TestFolderOfAReport:
+    """It is accepted wherever a case is."""
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "report CASE --format json",
+            "report CASE --previous CASE --format json",
+            "show CASE",
+            "compare CASE CASE",
+            "check CASE --warn-only",
+            "check CASE --warn-only --baseline CASE --previous CASE",
+            "baseline write CASE -o known.json",
+            "import CASE calibration.cache -o merged.case",
+        ],
+    )
+    def test_commands(self, line: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("calibration.cache").write_text("TRT-8601-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
+        by_folder, by_file = (
+            CliRunner().invoke(cli, [str(case) if word == "CASE" else word for word in line.split()])
+            for case in (folder, folder / "quantmedic.case")
+        )
+        assert by_folder.exit_code == by_file.exit_code == 0, by_folder.output
+        assert by_folder.output == by_file.output
+
+    def test_functions(self, folder: Path) -> None:
+        case = quantmedic.load_case(folder)
+        assert case.record == quantmedic.load_case(folder / "quantmedic.case").record
+        assert quantmedic.compare(folder, case) == quantmedic.compare(case, folder)
+        assert quantmedic.check(folder, baseline=folder).check == quantmedic.check(case, baseline=folder).check
+
+    def test_a_folder_without_a_case(self, tmp_path: Path) -> None:
+        with pytest.raises(CaseError, match="case"):
+            quantmedic.load_case(tmp_path)
+
+
+def test_calibration_data_are_read_where_no_others_are_given() -> None:
+    models, data = patient()
+    with np.load(data["validation"]) as file:
+        images = file[file.files[0]][:4]
+    role = {"representative": data["preprocessing"]["validation"]}
+    rows = [
+        quantmedic.debugger(*models, representative=images, preprocessing=role).layers,
+        quantmedic.debugger(*models, validation=images, preprocessing=data["preprocessing"]["validation"]).layers,
+        quantmedic.debugger(*models, data=images, preprocessing=data["preprocessing"]).layers,
+    ]
+    assert rows[0] == rows[1] == rows[2]
