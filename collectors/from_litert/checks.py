@@ -47,7 +47,7 @@ _MAX_SIZE = 2**31
 #: Bytes of all computed tensors of a graph, which are kept at once when every one of them is looked at.
 _MAX_MEMORY = 1 << 34
 _LEFT_OUT = -1
-#: Twice a larger step has no number in float32.
+#: Twice a larger step would not fit float32.
 _MAX_STEP = 1e37
 #: Options by which kernels divide, and the operators that have no result without them.
 _WINDOW = ("strideH", "strideW", "strideD", "dilationHFactor", "dilationWFactor", "dilationDFactor")
@@ -64,7 +64,7 @@ _OPERANDS: Mapping[str, tuple[int, int]] = {
     "READ_VARIABLE": (1, 1),
     "SIGN": (1, 1),
 }
-#: What makes text, resources and variants of anything else; all others write numbers, wherever they are told to.
+#: What makes text, resources and variants of anything else; all others write numbers.
 _MAKERS = ("VAR_HANDLE", "HASHTABLE", "HASHTABLE_FIND", "READ_VARIABLE", "IF", "WHILE", "CALL", "STABLEHLO_COMPOSITE")
 #: Values that an enumeration has, by the name of the option.
 _CHOICES: Mapping[str, int] = {"padding": 2, "fusedActivationFunction": 6}
@@ -75,14 +75,14 @@ _SOFTMAX_SHIFT = 26
 
 
 def check_places(places: Iterable[int], count: int, what: str) -> None:
-    """Raises: Damaged: A place is not below the count."""
+    """Raise ``Damaged`` where a place is not below the count."""
     for place in places:
         if not 0 <= place < count:
             raise Damaged(f"{what} names place {place} of {count}")
 
 
 def check_shape(tensor: RawTensor, what: str) -> None:
-    """Raises: Damaged: A side is negative, or the tensor is larger than the kernels count."""
+    """Raise ``Damaged`` where a side is negative, or the tensor is larger than the kernels count."""
     if len(tensor.shape) > _MAX_RANK or min(tensor.shape, default=0) < 0 or prod(tensor.shape) >= _MAX_SIZE:
         raise Damaged(f"{what} has the shape {list(tensor.shape[: _MAX_RANK + 1])}")
     if tensor.signature is None:
@@ -92,13 +92,13 @@ def check_shape(tensor: RawTensor, what: str) -> None:
 
 
 def check_memory(sizes: Iterable[int]) -> None:
-    """Raises: Damaged: Tensors of these sizes in bytes do not fit together."""
+    """Raise ``Damaged`` where tensors of these sizes in bytes do not fit into memory together."""
     if (total := sum(sizes)) > _MAX_MEMORY:
         raise Damaged(f"its tensors take {total / 2**30:.0f} GiB")
 
 
 def check_content(tensor: RawTensor, kind: str, content: Bytes | None, expected: int, what: str) -> None:
-    """Raises: Damaged: The buffer of a constant is not as large as its shape and type say."""
+    """Raise ``Damaged`` where the buffer of a constant is not as large as its shape and type say."""
     if content is None:
         return
     if tensor.is_variable:
@@ -121,7 +121,7 @@ def _check_text(content: Bytes, count: int, what: str) -> None:
 
 
 def check_grid(tensor: RawTensor, kind: str, what: str) -> None:
-    """Raises: Damaged: Scales and zero points do not fit the tensor or each other, or are none."""
+    """Raise ``Damaged`` where scales and zero points do not fit the tensor or each other, or are none."""
     grid = tensor.grid
     if grid is None or not grid.scale.size:
         return
@@ -173,7 +173,7 @@ def _check_operator(graph: RawGraph, i: int, operator: RawOperator, count: int) 
 
 
 def check_options(kind: str, options: Attributes, what: str) -> None:
-    """Raises: Damaged: An option is missing by which the kernel divides, or has a value that it does not take."""
+    """Raise ``Damaged`` where an option by which the kernel divides is missing, or has a value that it refuses."""
     needed = ("strideH", "strideW") if kind in _CONVOLUTIONS + _POOLS else ()
     for name in (*needed, *(_FILTER if kind in _POOLS else ())):
         if name not in options:
@@ -187,7 +187,7 @@ def check_options(kind: str, options: Attributes, what: str) -> None:
 
 
 def check_operands(kind: str, options: Attributes, inputs: Sequence[str], outputs: Sequence[str], what: str) -> None:
-    """Raises: Damaged: An operator of the library has fewer operands than its kernel reads, or writes no numbers.
+    """Raise ``Damaged`` where an operator has fewer operands than its kernel reads, or writes no numbers.
 
     Args:
         kind: The operator.
@@ -210,9 +210,9 @@ def check_operands(kind: str, options: Attributes, inputs: Sequence[str], output
 def check_cast(
     kind: str, inputs: Sequence[tuple[int | None, ...]], outputs: Sequence[tuple[int | None, ...]], what: str
 ) -> None:
-    """Raises: Damaged: The real values of a constant are told to be more or fewer than its codes.
+    """Raise ``Damaged`` where the real values of a constant are more or fewer than its codes.
 
-    They are written once, before the first run, into a tensor whose size nothing compares with theirs.
+    They are written once, before the first run, into a tensor whose size the interpreter does not check.
     """
     if kind != "DEQUANTIZE" or not inputs or not outputs:
         return
@@ -227,7 +227,7 @@ def check_steps(
     outputs: Sequence[Quantizer | None],
     what: str,
 ) -> None:
-    """Raises: Damaged: The integer kernel of an operator has no number for the ratio of the steps.
+    """Raise ``Damaged`` where the integer kernel of an operator has no number for the ratio of the steps.
 
     The kernels end the process then: of a sum where the output's step is too small for those of the inputs, of Softmax
     where the input's step times ``beta`` is too small.
@@ -245,7 +245,7 @@ def check_steps(
 
 
 def check_calls(model: RawModel) -> None:
-    """Raises: Damaged: An operator calls a subgraph that is not there, or one that leads back to its own."""
+    """Raise ``Damaged`` where an operator calls a subgraph that is not there, or one that leads back to its own."""
     calls = [
         sorted({place for op in graph.operators for place in _called_subgraphs(op.options)}) for graph in model.graphs
     ]

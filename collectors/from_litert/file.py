@@ -242,7 +242,7 @@ def _stored_tensor(raw: RawModel, tensor: RawTensor, kinds: Mapping[int, str]) -
 
 
 def _constant(stored: _Stored, name: str, notices: list[str]) -> Array | None:
-    """What a constant holds; None with a notice where that is not told."""
+    """What a constant holds; None, with a notice, where that is not read."""
     if stored.raw.is_sparse or stored.raw.is_external:
         where = "stored sparsely" if stored.raw.is_sparse else "stored in another file"
         notices.append(f"the constant {name} is {where}: what it holds is not read")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quantmedic.engine.errors import ModelError
 
-#: Runs every file on zeros, as an application would. What fails in Python's words is told by those who run it later.
+#: Runs every file on zeros, as an application would. Errors that Python raises are reported by later runs.
 _CHILD = """
 import sys
 import numpy as np
@@ -34,7 +34,7 @@ def require_survival(paths: Sequence[Path]) -> None:
     line = [sys.executable, "-P", "-c", _CHILD, *(str(path.resolve()) for path in paths)]
     try:
         done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    except OSError:  # without a Python to start nothing is known
+    except OSError:  # without an interpreter of Python the files cannot be tried
         return
     begun = done.stdout.split()
     if done.returncode == 0 or not begun:

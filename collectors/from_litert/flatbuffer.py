@@ -108,10 +108,10 @@ class RawModel:
 
 
 def read_raw(content: bytes) -> RawModel:
-    """Every part of a file.
+    """Read every part of a file.
 
     Raises:
-        Damaged: A part lies outside of the file, or is told to be larger than it.
+        Damaged: A part lies outside of the file, or claims to be larger than it.
         ACCIDENTS: An offset leads to what is no table.
     """
     return _Reader(content).model(schema().Model.GetRootAs(content, 0))
@@ -197,7 +197,7 @@ class _Reader:
         if found is None:
             return None
         for extent in (found.MinAsNumpy, found.MaxAsNumpy):
-            extent()  # nobody needs them, but a wild length is damage
+            extent()  # not used, but a length beyond the file is damage
         scale, zero_point = np.asarray(found.ScaleAsNumpy()), np.asarray(found.ZeroPointAsNumpy())
         self._charge(scale.nbytes + zero_point.nbytes)
         kind, known = int(found.DetailsType()), schema().QuantizationDetails

@@ -92,7 +92,7 @@ _BODIES = {
         squares = Mul (inner, inner)
         mean = AveragePool <{_POOL}> (squares)
         raw = Sqrt (mean) {_clip_lines("outer")} {_LAST} }}""",
-    # All four sizes are told: onnxruntime, which moves a Transpose behind a Resize, mixes up the sizes of chosen axes.
+    # All four sizes are given: onnxruntime, which moves a Transpose behind a Resize, mixes up the sizes of chosen axes.
     "Resize": f"""<mode, coordinate_transformation_mode, nearest_mode, {_AXES}> (x, size) => (y) {{ {_FIRST}
         inside = Cast <to = 7> (size)
         outside = Shape <end: int = 2> (inner)

@@ -35,12 +35,12 @@ class LiteRTGraph(OnnxGraph):
 
     @property
     def can_run(self) -> bool:
-        """Its ONNX model can be run, so that remedies can be simulated and tried."""
+        """Its ONNX model can be run: remedies can be simulated and tried."""
         return not self.untranslated
 
 
 def graph_of(model: LiteModel) -> LiteRTGraph:
-    """The graph of a model, activations that are rounded at run time marked as such.
+    """The graph of a model, with taps where activations are rounded at run time.
 
     Raises:
         ModelError: The graph is damaged.

@@ -51,11 +51,11 @@ _TYPES = {
         for bits in (8, 16, 32, 64)
     },
 }
-#: Types that a grid is laid under where an activation is quantized.
+#: Types of the codes of quantized activations.
 _CODES = frozenset({"INT2", "INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16"})
 #: Operators that round float inputs to 8 bits at run time where their weights are codes.
 _HYBRID = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"})
-#: Names that a custom operator may have and the reader of ONNX graphs takes for something else.
+#: Prefix of custom operators that have the name of an operator of ONNX.
 _MARK = "CUSTOM:"
 
 
@@ -193,7 +193,7 @@ class _Translator:
         return self._read[place]
 
     def _unknown(self, place: int) -> str:
-        """What is neither computed nor known, such as a state or a constant in another file: of no number's type."""
+        """Add a tensor of unknown values, such as a state or a constant in another file, as an empty Boolean."""
         name = self.tensors[place].name
         self.initializers.append(helper.make_tensor(name, TensorProto.BOOL, [0], []))
         return name
@@ -242,7 +242,7 @@ class _Translator:
         return name
 
     def initializer(self, base: str, values: Array, kind: int | None = None) -> str:
-        """Name of a new constant, in a type of ONNX where numpy's does not tell it."""
+        """Name of a new constant; ``kind`` is its type in ONNX's numbers, else numpy's type decides."""
         return self._initializer(self.fresh(base), values, kind)
 
     def _initializer(self, name: str, values: Array, kind: int | None = None) -> str:
@@ -339,7 +339,7 @@ class _Translator:
         return True
 
     def _translate(self, op: LiteOperator) -> onnx.NodeProto | None:
-        """The node of an operator; None where it has none as it is used here."""
+        """The node of an operator; None where it has no counterpart."""
         unknown = any(self.is_unknown(place) for place in op.inputs if place >= 0)
         make = None if op.is_custom or unknown else OPERATORS.get(op.kind)
         if make is None:
@@ -348,7 +348,7 @@ class _Translator:
             found = make(_Site(self, op))
             node = self._node(op, found, DOMAIN if found.is_function else "")
         except (Untranslatable, ValueError, LookupError, TypeError, ArithmeticError):
-            # Options and shapes that do not fit each other, which the operator's documentation does not have.
+            # Options and shapes that contradict each other or the documentation of the operator.
             return None
         if found.is_function:
             self._functions.add(found.kind)

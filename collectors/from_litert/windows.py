@@ -141,7 +141,7 @@ def fully_connected(site: Site) -> Node:
 
 
 def batch_matmul(site: Site) -> Node:
-    """Constants are turned in the file, computed operands on the way."""
+    """Constants are stored transposed, computed operands are transposed when they are read."""
     if site.kind(0) not in FLOATS or site.kind(1) not in FLOATS:
         raise Untranslatable
     names, orders = [], []

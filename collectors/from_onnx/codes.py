@@ -1,4 +1,4 @@
-"""Codes on their way through operators that were not made for them: moved, they keep their grid."""
+"""Grids of codes behind operators that move, pick or compute with codes."""
 
 import onnx
 
@@ -17,7 +17,7 @@ MOVES = frozenset(
 )
 #: Operators that pick codes from several inputs: their result keeps the grid that these share.
 _PICKS = frozenset({"Concat", "Max", "Min", "Where", "ScatterElements", "ScatterND"})
-#: Operators that ask about a tensor instead of computing with it.
+#: Operators whose result does not depend on the values of a tensor.
 _ASKS = frozenset({"Shape", "Size"})
 
 
@@ -34,7 +34,7 @@ def carry_codes(graph: Graph, node: onnx.NodeProto) -> None:
 
 
 def _common_grid(grids: list[Quantizer | None]) -> Quantizer | None:
-    """The one grid of all; None where one is unknown, differs, or belongs to the places of a tensor."""
+    """The grid that all of them are; None where one is unknown, differs, or belongs to the places of a tensor."""
     first = grids[0]
     return first if first and all(grid is not None and first.same_grid(grid) for grid in grids) else None
 

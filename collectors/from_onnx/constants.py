@@ -124,7 +124,7 @@ def _order(attributes: Attributes, rank: int) -> tuple[int, ...]:
 
 
 def _with_layout(array: NDArray[T], kind: str, attributes: Attributes) -> NDArray[T]:
-    """The numbers of a constant behind one of ``_LAYOUTS``."""
+    """The numbers of a constant in the shape that an operator of ``_LAYOUTS`` gives them."""
     axes = attributes.integers("axes")
     match kind:
         case "Transpose":

@@ -80,7 +80,7 @@ def _value_of(attribute: onnx.AttributeProto) -> Attribute:
 
 
 def spec_of(value: onnx.ValueInfoProto) -> TensorSpec:
-    """What a model states of a tensor; nothing of a sequence or a map."""
+    """Name, shape and type that a model states of a tensor; shape and type of a sequence or a map are not known."""
     tensor = value.type.tensor_type
     shape = tuple(side.dim_value if side.dim_value > 0 else None for side in tensor.shape.dim)
     return TensorSpec(value.name, shape if tensor.HasField("shape") else None, _dtype_of(tensor.elem_type))

@@ -10,13 +10,13 @@ from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Operator, consumers_of
 from quantmedic.collectors.pair.quantizer import Quantizer
 
-#: Instead of the position of a scale or zero point: there is none, or it is computed at run time.
+#: Position of a scale or zero point that is missing, or computed at run time.
 _NOWHERE = -1
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an integer operator takes what.
+    """Meaning of the inputs of an integer operator.
 
     Attributes:
         kind: The operator that it stands for.
@@ -58,7 +58,7 @@ _SUMS = frozenset({"MatMulInteger", "ConvInteger"})
 
 
 def add_integer(graph: OnnxGraph, node: onnx.NodeProto) -> None:
-    """Add an integer operator as the one that it stands for; what it says about grids goes to its tensors."""
+    """Add an integer operator as the float one that it stands for, and note the grids that it states."""
     graph.integer_nodes += 1
     layout = INTEGER_OPS[node.op_type]
     values = layout.values or tuple((i, i + 1, i + 2) for i in range(2, len(node.input) - 1, 3))
@@ -99,7 +99,7 @@ def _operand_grid(
         return _inline_quantizer(graph, node, scale, zero, axis)
     if node.op_type not in _SUMS:
         return None
-    # The scale is applied further down; ranges are then in codes.
+    # An operator further down applies the scale: until then ranges are in codes.
     stored = graph.constants.get(_input(node, zero))
     points = np.zeros((), np.int64) if stored is None or stored.codes is None else np.asarray(stored.codes, np.int64)
     along = None if points.size == 1 else 0 if kind == "Conv" else constant.codes.ndim - 1
@@ -145,7 +145,7 @@ def _add_bias(graph: OnnxGraph, name: str, inputs: list[str]) -> str:
 
 
 def _packed_weights(graph: OnnxGraph, node: onnx.NodeProto) -> str:
-    """Weights of MatMulNBits stay packed; only their bits and block size are told."""
+    """Note bits, block size and scales of the weights of MatMulNBits, which stay packed."""
     attributes, name = attributes_of(node), str(node.input[1])
     bits, block = attributes.integer("bits", 4), attributes.integer("block_size") or None
     scales = graph.constants.get(node.input[2])

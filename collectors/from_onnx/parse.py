@@ -18,7 +18,7 @@ from quantmedic.engine.errors import ModelError
 
 _ALIASES = frozenset({"Identity", "Dropout"})
 _SUBGRAPH = frozenset({"If", "Loop", "Scan"})
-#: What reading a damaged graph runs into: bytes that do not fit, names and inputs that are not there.
+#: Errors that a damaged graph causes: bytes that do not fit, names and inputs that are missing.
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 

@@ -1,4 +1,4 @@
-"""What the nodes and types of an ONNX model say without running it: training mode, float16, opset."""
+"""What is known of an ONNX model without running it: training mode, float16, opset."""
 
 from collections.abc import Iterator
 
@@ -99,7 +99,7 @@ def half_tensors(graph: OnnxGraph) -> frozenset[str] | None:
 
 
 def toolchain_marks(model: onnx.ModelProto) -> tuple[str, ...]:
-    """What tells the tool that quantized a model: keys of metadata, domains and operators of its own, quantizers."""
+    """Marks of the tool that quantized a model: keys of metadata, domains and operators of its own, quantizers."""
     nodes = list(model.graph.node)
     marks = [f"metadata {entry.key}" for entry in model.metadata_props]
     marks += [f"domain {node.domain}" for node in nodes if node.domain not in DEFAULT_DOMAINS]

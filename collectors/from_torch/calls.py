@@ -1,8 +1,8 @@
-"""The function calls of a torch module: seen, and changed, while the module itself runs.
+"""Observing and changing the function calls of a torch module while it runs.
 
 A ``TorchFunctionMode`` is handed every call of a torch function or tensor method, also the functional ones that no
 module stands for, in the order in which the module really makes them. Nothing is traced ahead, hooked or rewritten:
-what is observed is the module as it is deployed, and it knows nothing of it.
+the module runs as it is deployed.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

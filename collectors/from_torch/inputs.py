@@ -1,4 +1,4 @@
-"""What users feed torch modules with, as named arrays: batches that are tensors, tuples, lists or mappings."""
+"""Data that users feed torch modules with, as named arrays: batches that are tensors, tuples, lists or mappings."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -93,7 +93,7 @@ class TorchData:
         self._given = {role: _open_source(source, f"{role} data") for role, source in given.items()}
 
     def inputs(self) -> TorchInputs:
-        """The inputs, as the first batch of the first source that can tell shows them.
+        """The inputs, by the first batch of the first source whose batches can be read.
 
         Raises:
             DataError: No source yields a batch, or its batches are no tensors.
@@ -130,7 +130,7 @@ class TorchData:
 
 
 def _open_source(source: object, what: str) -> object:
-    """What is read once or as a whole as it is, all else as ``_Given``.
+    """Files, mappings and arrays as they are; functions and iterables of batches as ``_Given``.
 
     Raises:
         DataError: The source can be read only once, or not at all.
@@ -166,7 +166,7 @@ def _open_source(source: object, what: str) -> object:
 
 
 def _first_batch(source: object) -> Iterator[object]:
-    """The first batch, or the whole set where it is one nest of arrays; nothing of files that do not tell."""
+    """The first batch, or the whole set where it is one nest of arrays; nothing for files without names of inputs."""
     if isinstance(source, Path):
         yield from _first_of_file(source)
     elif not isinstance(source, _Given):
@@ -183,7 +183,7 @@ def _first_batch(source: object) -> Iterator[object]:
 
 
 def _first_of_file(path: Path) -> Iterator[object]:
-    """Arrays of a file that tells its inputs by name."""
+    """One sample of each array of a file of numpy."""
     if path.suffix == ".npz" and path.is_file():
         with np.load(path, allow_pickle=False) as stored:
             yield {name: stored[name][:1] for name in stored.files if name != _LABELS}
@@ -280,7 +280,7 @@ def _signature(module: torch.nn.Module) -> list[inspect.Parameter] | None:
 
 
 def _count(module: torch.nn.Module) -> int | None:
-    """How many inputs the module must be given; None where its signature does not tell."""
+    """How many inputs the module must be given; None where its signature leaves that open."""
     found = _signature(module)
     if found is None or any(p.kind == p.VAR_POSITIONAL for p in found):
         return None

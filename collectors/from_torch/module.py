@@ -1,4 +1,4 @@
-"""Running a user's torch module as it is deployed, and leaving it, and torch itself, as they were found."""
+"""Running a user's torch module as it is deployed; afterwards the module and torch are as before."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]
-#: Buffer by which fake quantizers are told to go on observing.
+#: Buffer of a fake quantizer that switches observing on.
 _OBSERVING = "observer_enabled"
 
 
@@ -130,7 +130,7 @@ def _is(part: torch.nn.Module, base: str) -> bool:
 
 
 def run_error(error: Exception, what: str, feed: Mapping[str, Array]) -> ModelError:
-    """What to say of a module that fails."""
+    """The error of a module that fails on its data."""
     shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
     lines = str(error).strip().splitlines() or [""]
     return ModelError(

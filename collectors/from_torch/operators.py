@@ -16,7 +16,7 @@ Operand = torch.Tensor | float | None
 class CallAsOperator:
     """One call as an operator; ``fused`` is the activation that the same kernel computes behind it.
 
-    ``hints`` are further arguments under the names of ONNX's attributes: they are shown, nothing is told from them.
+    ``hints`` are further arguments under the names of ONNX's attributes: they are shown, and not compared.
     """
 
     op_type: str

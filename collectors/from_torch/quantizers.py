@@ -21,7 +21,10 @@ _DTYPE_BITS = {torch.quint8: (8, False), torch.qint8: (8, True), torch.qint32: (
 
 @dataclass(frozen=True)
 class Quantized:
-    """A call that quantizes ``source``, or takes it back: to the values after a round trip, to codes, to values."""
+    """A call that quantizes or dequantizes ``source``.
+
+    ``kind`` is ``fake`` for a round trip through codes, ``encode`` for values to codes, ``decode`` for the way back.
+    """
 
     kind: Kind
     source: torch.Tensor

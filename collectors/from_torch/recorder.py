@@ -47,7 +47,7 @@ class Call:
 
     @cached_property
     def is_alias(self) -> bool:
-        """It hands on what it was given."""
+        """It returns the numbers that it was given."""
         return is_alias(self.name, self.args, self.result)
 
     @cached_property

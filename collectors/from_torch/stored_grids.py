@@ -45,7 +45,7 @@ def stored_grid(tensor: torch.Tensor) -> tuple[Quantizer | None, torch.Tensor | 
 
 
 def quantizes_activation(tensor: torch.Tensor) -> bool:
-    """Weights whose kernel quantizes the activation on the way, on a grid that it computes itself."""
+    """The kernel of these weights quantizes the activation too, on a grid that it computes at run time."""
     asked = any(getattr(tensor, name, None) is not None for name in ("act_quant_kwargs", "activation_quantization"))
     return asked and getattr(tensor, "act_quant_scale", None) is None
 

@@ -120,7 +120,7 @@ class _Writer:
             self._add_operator(number, call)
 
     def _name_of(self, tensor: torch.Tensor) -> str:
-        """Name of a tensor; one that nothing is known of is a constant."""
+        """Name of a tensor; one that no call has made is a constant."""
         if id(tensor) not in self._names:
             self._add_constant("constant", tensor)
         return self._names[id(tensor)]
@@ -132,7 +132,7 @@ class _Writer:
         return name
 
     def _add_folded(self, call: Call, sources: Sequence[str]) -> None:
-        """What is computed from constants alone is one; it goes by the first of them."""
+        """Add what is computed from constants alone as a constant, under the name of the first of them."""
         base = sources[0] if sources else call.path or "constant"
         for tensor in call.results:
             name = self._add_constant(base, tensor)
@@ -194,7 +194,7 @@ class _Writer:
                 self.graph.integer.update((output, *op.outputs))
 
     def _add_activation_grid(self, call: Call, op: Operator) -> None:
-        """Where a kernel quantizes its input by itself, that input has a quantizer, and a copy that nobody sees."""
+        """Where a kernel quantizes its input by itself, that input has a quantizer, and a copy that is not observed."""
         if not op.inputs or op.inputs[0] in self._constants:
             return
         graph, root = self.graph, op.inputs[0]
@@ -215,7 +215,7 @@ class _Writer:
         node = Node(found.op_type, list(inputs), list(outputs), name)
         # Coded copies stand for their tensors, as in any graph; the node keeps the names of the copies.
         roots = [self.graph.root(own) for own in inputs]
-        attributes, hints = (_attributes(own) for own in (found.attributes, found.hints))
+        attributes, hints = (_attributes_of_call(own) for own in (found.attributes, found.hints))
         op = Operator(0, name, found.op_type, roots, list(outputs), attributes, node, hints)
         self.graph.operators.append(op)
         return op
@@ -274,7 +274,7 @@ class _Writer:
         return f"{name}_{count}"
 
     def _prune(self) -> None:
-        """Keep what the outputs depend on: what observers and checks compute is nobody's input."""
+        """Keep the operators that the outputs depend on, without what observers and checks compute."""
         graph = self.graph
         needed = {graph.root(name) for name in graph.outputs}
         kept: list[Operator] = []
@@ -331,7 +331,7 @@ class _Writer:
 
 
 def _is_rewritten(tensor: torch.Tensor, version: int | None) -> bool:
-    """The memory of a tensor was written to since; inference tensors do not tell, so it may have been."""
+    """The memory of a tensor was, or may have been, written to since: inference tensors do not count writes."""
     return version is None or tensor._version != version
 
 
@@ -391,13 +391,13 @@ def _spec(name: str, tensor: torch.Tensor) -> TensorSpec:
     return TensorSpec(name, shape, np.dtype(np.float32 if tensor.is_floating_point() else np.int64))
 
 
-def _attributes(arguments: Mapping[str, object]) -> Attributes:
+def _attributes_of_call(arguments: Mapping[str, object]) -> Attributes:
     """Arguments of a call that are numbers, texts, or lists of them."""
-    known = {name: _attribute(value) for name, value in arguments.items()}
+    known = {name: _attribute_value(value) for name, value in arguments.items()}
     return Attributes({name: value for name, value in known.items() if value is not None})
 
 
-def _attribute(value: object) -> Attribute | None:
+def _attribute_value(value: object) -> Attribute | None:
     if isinstance(value, int | float | str):
         return value
     if not isinstance(value, list | tuple) or not value:

@@ -52,7 +52,7 @@ def bias_facts(op: Operator, graph: Graph, twin: Operator | None, float_graph: G
 
 
 def _max_code_per_channel(codes: NDArray[np.float64], op: Operator, weight: Constant) -> float | None:
-    """Largest of the bias codes (per channel, on the present step) on the steps of per-channel measure_weights."""
+    """Largest of the bias codes (per channel, on the present step) on the steps of per-channel weights."""
     axis, quantizer = output_axis(op), weight.quantizer
     if axis is None or quantizer is None or weight.values is None or np.size(quantizer.scale) != 1:
         return None
@@ -64,7 +64,7 @@ def _max_code_per_channel(codes: NDArray[np.float64], op: Operator, weight: Cons
 
 
 def _overflowing_dead_channels(op: Operator, over: NDArray[np.bool_], original: Original) -> int | None:
-    """Channels beyond int32 whose float measure_weights are dead; None where those are not known."""
+    """Channels beyond int32 whose float weights are dead; None where those are not known."""
     axis = output_axis(op)
     if axis is None or original.weight is None or original.weight.shape[axis] != over.size:
         return None

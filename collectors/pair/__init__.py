@@ -1,1 +1,1 @@
-"""Two models that belong together: their graphs, which tensor is which, and what their weights tell."""
+"""Two models that belong together: their graphs, which tensor is which, and what is known of their weights."""

@@ -2,7 +2,7 @@
 
 from quantmedic.collectors.pair.graph import Attribute, Operator
 
-#: More attributes, longer lists or longer texts are no help to a reader.
+#: Attributes of an operator, entries of a list and characters of a text that a reader is shown at most.
 MAX_ATTRIBUTES, MAX_ENTRIES, MAX_TEXT = 16, 8, 40
 
 
@@ -15,7 +15,7 @@ def readable_attributes(op: Operator) -> dict[str, str]:
 
 
 def _short_text(value: Attribute) -> str | None:
-    """The value in a few characters; None where it takes more."""
+    """The value as a text of at most ``MAX_TEXT`` characters; None where it is longer."""
     match value:
         case str() | int():
             text = str(value)

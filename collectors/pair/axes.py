@@ -9,7 +9,10 @@ def transposed_axis(axis: int, order: Sequence[int]) -> int | None:
 
 
 def reshaped_axis(axis: int, before: Sequence[int | None], after: Sequence[int | None]) -> int | None:
-    """The axis keeps its meaning where everything before it holds as many elements as it did."""
+    """Position of an axis behind a reshape; None where the reshape takes it apart or joins it with others.
+
+    An axis is the same where it has its size, and as many elements stand before it as did.
+    """
     if axis >= len(before):
         return None
     leading = _product(before[:axis])

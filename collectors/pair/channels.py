@@ -6,7 +6,7 @@ from quantmedic.collectors.pair.axes import reshaped_axis, transposed_axis
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 
 Shapes = Mapping[str, Shape]
-#: More channels than this are not measured one by one.
+#: Tensors with more channels are measured as a whole.
 MAX_CHANNELS = 8192
 _AXIS_ONE = frozenset({"Conv", "ConvTranspose", "BatchNormalization", "InstanceNormalization", "GroupNormalization"})
 _LAST_AXIS = frozenset({"Gemm", "MatMul", "LayerNormalization", "SkipLayerNormalization", "RMSNormalization"})
@@ -88,7 +88,7 @@ def _output_axis(op: Operator, axes: Mapping[str, int], shapes: Shapes) -> int |
 
 
 def _reduced_axis(op: Operator, graph: Graph, axes: Mapping[str, int], shapes: Shapes) -> int | None:
-    """Where the channels are once other axes were reduced; None where they were reduced themselves."""
+    """Channel axis of the result of a reduction; None where the channels were reduced themselves."""
     axis, rank = axes.get(op.inputs[0]), len(shapes.get(op.inputs[0], ()))
     reduced = op.attributes.integers("axes")
     stored = graph.constants.get(op.inputs[1]) if len(op.inputs) > 1 else None

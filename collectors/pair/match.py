@@ -7,7 +7,7 @@ import numpy as np
 
 from quantmedic.collectors.pair.graph import FOLDABLE, Graph, Operator
 
-#: So many weights tell whether two layers are the same.
+#: Weights of a layer that are compared with another's: enough to tell whether the two are the same.
 LIKENESS_WEIGHTS = 1 << 14
 #: Operator types that stand for each other when one toolchain fuses what the other keeps apart.
 _SAME = {"Gemm": "MatMul", "FusedMatMul": "MatMul", "FusedGemm": "MatMul", "FusedConv": "Conv", "QuickGelu": "Gelu"}
@@ -39,8 +39,8 @@ def match(
 ) -> Match:
     """Pair the graphs from the inputs downwards; an operator's inputs decide what its name leaves open.
 
-    ``given`` is what the user knows: float operators by quantized operators, by name. ``renamed`` is the same as far as
-    a toolchain's way of naming tells; it counts as much as equal names do.
+    ``given`` is what the user knows: float operators by quantized operators, by name. ``renamed`` is the same,
+    derived from a toolchain's way of naming; it counts as much as equal names do.
     """
     return _Matcher(float_graph, quantized, given or {}, renamed or {}).run()
 

@@ -10,7 +10,7 @@ from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 
 @dataclass(frozen=True)
 class Size:
-    """Of one operator.
+    """Size of one operator.
 
     Attributes:
         operations: Multiply-adds of one sample, 0 for operators without products; None where shapes depend on the
@@ -30,7 +30,7 @@ class Size:
 
 
 def sizes_of(models: PairedGraphs) -> list[Size]:
-    """Of every operator of the quantized model, in its order."""
+    """Sizes of the operators of the quantized model, in their order."""
     return [_size_of(op, models) for op in models.quantized.operators]
 
 

@@ -1,4 +1,4 @@
-"""Weights and bias of an operator, and the float numbers they stand for: turned alike, normalization folded in."""
+"""Weights and bias of an operator, and the float numbers that they stand for, in the same layout."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ Values = NDArray[np.float32]
 class Original:
     """The float numbers that an operator's weights and bias stand for, in the shapes that it stores them in.
 
-    ``folded`` tells that a normalization behind the twin is part of them.
+    ``folded``: a normalization behind the twin is part of them.
     """
 
     name: str | None = None

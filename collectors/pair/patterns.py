@@ -1,4 +1,4 @@
-"""What the graph around a tensor makes of it: squares, gates, masks of a Softmax, lost bounds."""
+"""Patterns in the graph around a tensor: squares, gates, masks of a Softmax, lost bounds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _BINARY = frozenset({"Add", "Sub", "Mul", "Div"})
 _MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Cast", "Slice"})
 #: Operators that square their input.
 _SQUARES = frozenset({"ReduceSumSquare", "ReduceL2"})
-#: So far upstream of a product its two factors are searched for the tensor that they have in common.
+#: Operators between a product and the tensor that its two factors are functions of, at most.
 _STEPS = 6
 #: A bound that is missed by less than this share of itself is kept.
 _BOUND = 0.05
@@ -57,7 +57,7 @@ def squared_tensors(graph: Graph) -> frozenset[str]:
 
 
 def gate_of(root: str, models: PairedGraphs, index: Mapping[str, int]) -> GateRecord | None:
-    """The product that a tensor is of two functions of one tensor, one of them saturating; None for all others."""
+    """The gate that a tensor is: a product of two functions of one tensor, one of which saturates; None for others."""
     graph = models.quantized
     product = graph.producers.get(root)
     if product is None or product.op_type != "Mul" or len(product.inputs) != 2:

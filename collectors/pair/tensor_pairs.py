@@ -27,7 +27,7 @@ class Pair:
 
 
 class PairedGraphs(Protocol):
-    """Two matched graphs with the shapes of their tensors: what both models tell without being run."""
+    """Two matched graphs with the shapes of their tensors: what is known of both models without running them."""
 
     @property
     def float_graph(self) -> Graph:

@@ -17,7 +17,7 @@ Float32 = NDArray[np.float32]
 class WeightForms:
     """The weights of one operator as stored, what they stand for, and what other storage would make of them.
 
-    ``turned`` tells that the float operator holds them transposed; so are the forms handed out.
+    ``turned``: the float operator holds them transposed; the forms are handed out so too.
     """
 
     original: Original

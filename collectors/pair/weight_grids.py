@@ -20,13 +20,13 @@ SHARES = np.arange(20, 0, -1) / 20
 PAST_THE_BEST = 2.0
 #: Weights that are worked on together: few enough for the processor's cache.
 _BLOCK = 65_536
-#: Share of a channel's largest weights that is left out to tell how large the others are.
+#: Share of a channel's largest weights that is left out when the size of the others is measured.
 _TAIL = 0.01
-#: Fewer weights do not tell how large the weights of a channel usually are.
+#: Fewer weights do not show how large the weights of a channel usually are.
 MIN_WEIGHTS = 8
 #: Shorter channels are alike by chance.
 MIN_ROW = 8
-#: A cosine above this needs no second look.
+#: Weights with a larger cosine are alike: gains per channel need not be taken out.
 CERTAIN = 0.99
 #: Rounds in which the gains of rows and columns are taken out of a matrix.
 _BALANCING = 20
@@ -38,7 +38,7 @@ ALIKE = 0.5
 MIN_STRANGERS, STRANGER_SHARE = 2, 0.8
 #: Stored weights with a smaller cosine are no rounding of the float ones, except at very few bits.
 ALIKE_ROUNDED = 0.8
-#: So far from its float value no rounding to nearest puts a weight; learned rounding goes up to 1 step.
+#: Steps between a weight and its float value that no rounding explains; learned rounding goes up to 1 step.
 MISPLACED_STEPS = 1.5
 #: Channels whose weights keep less than this count as coarse, in dB.
 COARSE_DB = 10.0
