@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from quantmedic.collectors.data.messages import shape_text
 from quantmedic.engine.errors import DataError
 
+#: An array of any type of numbers; its type is checked where it matters.
 Array = NDArray[Any]
+DType = np.dtype[np.generic]
 #: Which rows of an array: from start to stop, or these indexes, ascending. Never none.
 Rows = slice | NDArray[np.int64]
 
@@ -24,13 +26,13 @@ _HASH_BLOCK = _SKIP_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Found:
-    """An array as it was found: where it stands and what it is, before a value is read."""
+class ArrayInfo:
+    """File, name, shape and type of an array, known before a value is read."""
 
     file: str
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
     @property
     def where(self) -> tuple[str, str, str]:
@@ -41,25 +43,26 @@ class Found:
 class Column:
     """One array, described without reading it; ``blocks`` reads it once, a block for each of the ascending rows."""
 
-    found: Found
+    info: ArrayInfo
     blocks: Callable[[Iterable[Rows]], Iterator[Array]]
 
-    def read(self) -> Array:
+    def load(self) -> Array:
         """The whole array."""
-        return next(self.blocks([slice(0, *self.found.shape[:1])]))
+        return next(self.blocks([slice(0, *self.info.shape[:1])]))
 
 
 def memory_column(name: str, array: Array) -> Column:
     """An array that is in memory."""
-    return Column(Found("array", name or "unnamed", array.shape, array.dtype), lambda rows: _blocks(array, rows))
+    info = ArrayInfo("array", name or "unnamed", array.shape, array.dtype)
+    return Column(info, lambda rows: _memory_blocks(array, rows))
 
 
 def npy_column(path: Path) -> Column:
     """The array of an .npy file."""
     with path.open("rb") as file:
         shape, fortran, dtype = _npy_header(file, str(path), path.stem)
-        found = Found(path.name, path.stem, shape, dtype)
-        return _mapped_column(path, file.tell(), fortran, found)
+        info = ArrayInfo(path.name, path.stem, shape, dtype)
+        return _mapped_column(path, file.tell(), fortran, info)
 
 
 def npz_columns(path: Path) -> dict[str, Column]:
@@ -76,8 +79,8 @@ def npz_columns(path: Path) -> dict[str, Column]:
     return columns
 
 
-def as_array(value: Any, where: str) -> Array:
-    """Whatever the user gave, as an array."""
+def as_array(value: object, where: str) -> Array:
+    """A value of the user as an array."""
     try:
         return np.asarray(value)
     except Exception as error:
@@ -87,7 +90,7 @@ def as_array(value: Any, where: str) -> Array:
 
 
 def first_bytes(path: Path) -> bytes:
-    """What tells the kind of a file."""
+    """The bytes by which the kind of a file is recognised."""
     try:
         with path.open("rb") as file:
             return file.read(8)
@@ -100,7 +103,7 @@ def first_bytes(path: Path) -> bytes:
 
 
 def runs(rows: Rows) -> list[range]:
-    """Rows, those that lie side by side together."""
+    """Rows as ranges of neighbours."""
     if isinstance(rows, slice):
         return [range(rows.start, rows.stop)]
     gaps = np.flatnonzero(np.diff(rows) > 1) + 1
@@ -123,62 +126,64 @@ def array_content(name: str, array: Array) -> Iterator[bytes]:
         yield array[start : start + size].tobytes()
 
 
-def objects_refused(found: Found) -> DataError:
+def objects_refused(info: ArrayInfo) -> DataError:
     """The error for an array of Python objects."""
     return DataError(
         "array holds Python objects, which are refused: reading them could run any code",
-        where="  ".join(found.where),
+        where="  ".join(info.where),
         help="save it with a numeric type; samples of different length go into one .npy file each",
     )
 
 
-def _blocks(array: Array, wanted: Iterable[Rows]) -> Iterator[Array]:
+def _memory_blocks(array: Array, wanted: Iterable[Rows]) -> Iterator[Array]:
     return (array[rows] if array.ndim else array for rows in wanted)
 
 
-def _member_column(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Column:
-    name = info.filename.removesuffix(".npy")
-    with archive.open(info) as member:
-        shape, fortran, dtype = _npy_header(member, str(path), name)
-        header = member.tell()
-    found = Found(path.name, name, shape, dtype)
-    if header + math.prod(shape) * dtype.itemsize != info.file_size:
-        raise _damaged(path, f"{name} has another length than its header says")
-    if info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1:
-        with path.open("rb") as file:
-            file.seek(info.header_offset + 26)
-            extra = int.from_bytes(file.read(2), "little") + int.from_bytes(file.read(2), "little")
-        return _mapped_column(path, info.header_offset + 30 + extra + header, fortran, found)
-    return Column(found, lambda rows: _streamed(path, info.filename, found, fortran, rows))
+def _member_column(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Column:
+    name = member.filename.removesuffix(".npy")
+    with archive.open(member) as file:
+        shape, fortran, dtype = _npy_header(file, str(path), name)
+        header = file.tell()
+    info = ArrayInfo(path.name, name, shape, dtype)
+    if header + math.prod(shape) * dtype.itemsize != member.file_size:
+        raise _damaged_data(path, f"{name} has another length than its header says")
+    if member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1:
+        with path.open("rb") as whole:
+            whole.seek(member.header_offset + 26)
+            extra = int.from_bytes(whole.read(2), "little") + int.from_bytes(whole.read(2), "little")
+        return _mapped_column(path, member.header_offset + 30 + extra + header, fortran, info)
+    return Column(info, lambda rows: _decompressed_blocks(path, member.filename, info, fortran, rows))
 
 
-def _mapped_column(path: Path, offset: int, fortran: bool, found: Found) -> Column:
-    if not found.shape or 0 in found.shape:
-        empty = np.empty(found.shape, found.dtype)
-        return Column(found, lambda rows: _blocks(empty, rows))
+def _mapped_column(path: Path, offset: int, fortran: bool, info: ArrayInfo) -> Column:
+    if not info.shape or 0 in info.shape:
+        empty = np.empty(info.shape, info.dtype)
+        return Column(info, lambda rows: _memory_blocks(empty, rows))
 
-    def mapped() -> Array:
-        return np.memmap(path, found.dtype, "r", offset, found.shape, "F" if fortran else "C")
+    def map_file() -> Array:
+        return np.memmap(path, info.dtype, "r", offset, info.shape, "F" if fortran else "C")
 
     try:
-        mapped()
+        map_file()
     except ValueError as error:
-        raise _damaged(path, error) from error
+        raise _damaged_data(path, error) from error
     # Copies, because rows of an archive are not aligned and a file may change under a running session; mapped anew
     # for each, because pages that were read count as memory of this process as long as they are mapped.
-    return Column(found, lambda wanted: (np.array(mapped()[rows]) for rows in wanted))
+    return Column(info, lambda wanted: (np.array(map_file()[rows]) for rows in wanted))
 
 
-def _streamed(path: Path, member: str, found: Found, fortran: bool, wanted: Iterable[Rows]) -> Iterator[Array]:
+def _decompressed_blocks(
+    path: Path, member: str, info: ArrayInfo, fortran: bool, wanted: Iterable[Rows]
+) -> Iterator[Array]:
     with _damage_reported(path), zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        if fortran or not found.shape or 0 in found.shape:
-            yield from _blocks(np.lib.format.read_array(file, allow_pickle=False), wanted)
+        if fortran or not info.shape or 0 in info.shape:
+            yield from _memory_blocks(np.lib.format.read_array(file, allow_pickle=False), wanted)
             return
-        _npy_header(file, str(path), found.name)
-        begin, width = file.tell(), math.prod(found.shape[1:]) * found.dtype.itemsize
+        _npy_header(file, str(path), info.name)
+        begin, width = file.tell(), math.prod(info.shape[1:]) * info.dtype.itemsize
         for rows in wanted:
             ranges = runs(rows)
-            block = np.empty((sum(map(len, ranges)), *found.shape[1:]), found.dtype)
+            block = np.empty((sum(map(len, ranges)), *info.shape[1:]), info.dtype)
             filled = 0
             for run in ranges:
                 _skip_to(file, begin + run.start * width)
@@ -204,7 +209,7 @@ def _read_into(file: IO[bytes], block: Array) -> None:
         view = view[len(data) :]
 
 
-def _npy_header(file: IO[bytes], path: str, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _npy_header(file: IO[bytes], path: str, name: str) -> tuple[tuple[int, ...], bool, DType]:
     """Shape, column-major flag and type of the array that starts here.
 
     Raises:
@@ -221,7 +226,7 @@ def _npy_header(file: IO[bytes], path: str, name: str) -> tuple[tuple[int, ...],
             help="save it again with numpy.save or numpy.savez",
         ) from error
     if dtype.hasobject:
-        raise objects_refused(Found(path, name, shape, dtype))
+        raise objects_refused(ArrayInfo(path, name, shape, dtype))
     return shape, fortran, dtype
 
 
@@ -231,16 +236,16 @@ def _damage_reported(path: Path) -> Iterator[None]:
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_data(path, error) from error
     except (NotImplementedError, RuntimeError) as error:
         raise DataError(
-            "archive uses encryption or a compression that is not known",
+            "the archive is encrypted, or compressed in an unknown way",
             where=[str(path), f"cause  {error}"],
             help="save it with numpy.savez or numpy.savez_compressed",
         ) from error
 
 
-def _damaged(path: Path, error: object) -> DataError:
+def _damaged_data(path: Path, error: object) -> DataError:
     return DataError(
         "file is damaged or was cut off",
         where=[str(path), f"cause  {error}"],

@@ -13,7 +13,7 @@ from quantmedic.collectors.data.arrays import Array, Rows
 class Batch:
     """Samples by input name, every array ``[samples, ...]``, and their labels if there are any.
 
-    ``numbers`` tells which samples of the whole set they are, where a data set gave them.
+    ``numbers`` are their indexes in the whole set, where a data set gave them.
     """
 
     inputs: dict[str, Array]
@@ -70,7 +70,7 @@ class Part:
         """Consecutive samples among which every slice has one unit."""
         return self.count * self.unit
 
-    def chosen(self, start: int, stop: int) -> NDArray[np.int64]:
+    def indexes(self, start: int, stop: int) -> NDArray[np.int64]:
         """Indexes of the samples of this slice from ``start`` to before ``stop``, ascending."""
         blocks = np.arange(start // self.block, -(-stop // self.block), dtype=np.int64)
         samples = (self._begin(blocks)[:, np.newaxis] + np.arange(self.unit)).reshape(-1)
@@ -115,7 +115,7 @@ class Selection:
             start = piece.stop - piece.samples
             rows = self._within(start, piece.stop)
             if rows is not None:
-                taken = piece.take(_moved(rows, -start))
+                taken = piece.take(_shift_rows(rows, -start))
                 yield Piece(taken.inputs, taken.labels, rows=rows, place=piece.place)
             if self.stop is not None and piece.stop >= self.stop:
                 return
@@ -127,7 +127,7 @@ class Selection:
             return None
         if self.part is None:
             return slice(start, stop)
-        rows = self.part.chosen(start, stop)
+        rows = self.part.indexes(start, stop)
         return rows if len(rows) else None
 
 
@@ -146,16 +146,16 @@ def cut(pieces: Iterable[Batch], size: int) -> Iterator[Batch]:
         count += piece.samples
         if count < size:
             continue
-        whole = _joined(held)
+        whole = _concatenate(held)
         full = count - count % size
         yield from (whole.take(slice(start, start + size)) for start in range(0, full, size))
         held = [whole.take(slice(full, count))] if full < count else []
         count -= full
     if held:
-        yield _joined(held)
+        yield _concatenate(held)
 
 
-def _joined(batches: Sequence[Batch]) -> Batch:
+def _concatenate(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return batches[0]
     inputs = {name: np.concatenate([batch.inputs[name] for batch in batches]) for name in batches[0].inputs}
@@ -169,17 +169,17 @@ def numbers_of(rows: Rows) -> NDArray[np.int64]:
     return np.arange(rows.start, rows.stop, dtype=np.int64) if isinstance(rows, slice) else rows
 
 
-def _moved(rows: Rows, by: int) -> Rows:
+def _shift_rows(rows: Rows, by: int) -> Rows:
     return slice(rows.start + by, rows.stop + by) if isinstance(rows, slice) else rows + by
 
 
 def _random_keys(numbers: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
     """SplitMix64 at these places of its sequence: the same everywhere and for ever, which NumPy's streams are not."""
-    offset = _mixed(np.array([int(seed) % 2**64], np.uint64))
-    return _mixed(offset + numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    offset = _mix_bits(np.array([int(seed) % 2**64], np.uint64))
+    return _mix_bits(offset + numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
 
-from quantmedic.collectors.data.arrays import Array, Found, array_content
+from quantmedic.collectors.data.arrays import Array, ArrayInfo, array_content
 from quantmedic.collectors.data.batches import Batch, Part, Piece, Selection, cut, numbers_of, rows_alike
 from quantmedic.collectors.data.inputs import Input, InputSpec, fixed_batch
 from quantmedic.collectors.data.labels import LABELS, Labels, label_count_error, read_labels
@@ -60,7 +60,7 @@ class Dataset:
     Attributes:
         role: Which of the two sets it is.
         origin: Short name of the source, without its folder.
-        samples: Number of samples in the source; ``None`` if only a full pass tells.
+        samples: Number of samples in the source; ``None`` where only a full pass finds it out.
         labelled: Whether batches carry labels.
         notices: What the user should know although it is no error; grows while batches are read.
     """
@@ -113,7 +113,7 @@ class Dataset:
             raise ValueError(f"start must be the number of samples in some batches: {start}")
         if part is not None and self._fixed:
             part = replace(part, unit=self._fixed)
-        # A change of shape drops samples of a fixed batch: then only cutting tells where a batch begins.
+        # A change of shape drops samples of a fixed batch: then only cutting shows where a batch begins.
         skipped = start if self._fixed not in (None, 1) and not self._source.alike else 0
         first = start - skipped
         wanted = Selection(first if part is None else part.position(first), limit, part)
@@ -140,22 +140,22 @@ class Dataset:
 
     def _pieces(self, size: int, wanted: Selection) -> Iterator[Batch]:
         """What is wanted, with its labels."""
-        pieces = self._checked(self._source.pieces(size, wanted))
+        pieces = self._check_pieces(self._source.pieces(size, wanted))
         if self.samples is None:
-            pieces = wanted.among(self._counted(pieces, wanted.stop))
+            pieces = wanted.among(self._count_pieces(pieces, wanted.stop))
         labels = None if self._labels is None else self._labels.values
         return (
             Batch(piece.inputs, piece.labels if labels is None else labels[piece.rows], numbers_of(piece.rows))
             for piece in pieces
         )
 
-    def _checked(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _check_pieces(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         for piece in pieces:
             for name, array in piece.inputs.items():
-                self._inputs[name].check(Found(self.origin, piece.place or name, array.shape, array.dtype))
+                self._inputs[name].check(ArrayInfo(self.origin, piece.place or name, array.shape, array.dtype))
             yield piece
 
-    def _counted(self, pieces: Iterator[Piece], limit: int | None) -> Iterator[Piece]:
+    def _count_pieces(self, pieces: Iterator[Piece], limit: int | None) -> Iterator[Piece]:
         """The whole stream, compared with the separate labels and the fixed batch if it ends before the limit."""
         count = 0
         for piece in pieces:
@@ -178,7 +178,7 @@ class Dataset:
                     continue
                 yielded += batch.samples
                 if yielded > skipped:
-                    yield self._converted(batch)
+                    yield self._convert(batch)
         if whole and not yielded:
             raise self._too_few(dropped)
         if dropped:
@@ -186,7 +186,7 @@ class Dataset:
                 f"{self.role} data: {dropped} samples were left out, the model takes exactly {self._fixed} at a time"
             )
 
-    def _converted(self, batch: Batch) -> Batch:
+    def _convert(self, batch: Batch) -> Batch:
         inputs = {name: port.convert(batch.inputs[name], self.origin) for name, port in self._inputs.items()}
         return Batch(inputs, batch.labels, batch.numbers)
 

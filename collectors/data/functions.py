@@ -8,18 +8,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from quantmedic.collectors.data.arrays import Array, Found, as_array
+from quantmedic.collectors.data.arrays import Array, ArrayInfo, as_array
 from quantmedic.collectors.data.batches import Piece, Selection
 from quantmedic.collectors.data.inputs import InputSpec, bind
 from quantmedic.collectors.data.labels import LABELS, checked_labels
-from quantmedic.collectors.data.messages import did_you_mean, shape_text, table
+from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, shape_text
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError, QuantmedicError
 
+#: A function of the user: what it takes and returns is checked where it is called.
+UserFunction = Callable[..., Any]
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-def import_function(spec: str, what: str) -> Callable[..., Any]:
+def import_function(spec: str, what: str) -> UserFunction:
     """Import ``module:function``; the current directory comes first on the module path from then on.
 
     Args:
@@ -43,11 +45,11 @@ def import_function(spec: str, what: str) -> Callable[..., Any]:
             where=[spec, f"cause  {type(error).__name__}: {error}"],
             help=f"run from the folder that holds the module, then try: python -c 'import {module_name}'",
         ) from error
-    function: Any = getattr(module, name, None)
+    function = getattr(module, name, None)
     if not callable(function):
         near = did_you_mean(name, [key for key, value in vars(module).items() if callable(value)])
         raise DataError(f"the module of the {what} has no such function", where=f"{spec}{near}", help="name a function")
-    imported: Callable[..., Any] = function
+    imported: UserFunction = function
     return imported
 
 
@@ -62,16 +64,16 @@ class FunctionSource:
     alike = False
     notices: Sequence[str] = ()
 
-    def __init__(self, function: Callable[[], Any], origin: str, inputs: Sequence[InputSpec], role: Role):
+    def __init__(self, function: UserFunction, origin: str, inputs: Sequence[InputSpec], role: Role):
         self.origin = origin
         self._function, self._inputs, self._role = function, inputs, role
-        self._returned: Any = None
+        self._returned: object = None
         pieces = self._call()
         first = next(pieces)
         self._ahead: Iterator[Piece] | None = chain((first,), pieces)
         self.labelled = first.labels is not None
         self.preview = {
-            name: Found(origin, f"{first.place}, {name}", array.shape, array.dtype)
+            name: ArrayInfo(origin, f"{first.place}, {name}", array.shape, array.dtype)
             for name, array in first.inputs.items()
         }
 
@@ -98,8 +100,8 @@ class FunctionSource:
         if labelled is None:
             raise self._error("the function yielded no samples", [], "yield at least one batch")
 
-    def _items(self) -> Iterator[Any]:
-        """What the function yields; whatever it raises becomes a `DataError`."""
+    def _items(self) -> Iterator[object]:
+        """The items that the function yields; an exception in it becomes a `DataError`."""
         try:
             returned = self._function()
             if returned is self._returned and isinstance(returned, Iterator):
@@ -119,8 +121,8 @@ class FunctionSource:
                 "it is called without arguments and must return an iterable of batches",
             ) from error
 
-    def _piece(self, item: Any, place: str, first: int) -> Piece:
-        arrays, labels = self._parted(item, place)
+    def _piece(self, item: object, place: str, first: int) -> Piece:
+        arrays, labels = self._split_labels(item, place)
         inputs, labels_inside = bind(arrays, self._inputs, f"{self.origin} {place}", self._role)
         labels = labels_inside if labels is None else labels
         checked = None if labels is None else checked_labels(labels, f"{self.origin}  {place}, {LABELS}")
@@ -129,12 +131,13 @@ class FunctionSource:
             rows = [(place, name, shape_text(array.shape)) for name, array in inputs.items()]
             if checked is not None:
                 rows.append((place, LABELS, shape_text(checked.shape)))
-            raise self._error("the arrays of a batch differ in length", table(*rows), "axis 0 counts the same samples")
+            lines = aligned_rows(*rows)
+            raise self._error("the arrays of a batch differ in length", lines, "axis 0 counts the same samples")
         if lengths == {()}:
             raise self._error("a batch is a single number", place, "yield arrays whose axis 0 counts samples")
         return Piece(inputs, checked, rows=slice(first, first + len(next(iter(inputs.values())))), place=place)
 
-    def _parted(self, item: Any, place: str) -> tuple[dict[str, Array], Array | None]:
+    def _split_labels(self, item: object, place: str) -> tuple[dict[str, Array], Array | None]:
         """Arrays by name and labels of one yielded item."""
         count = len(self._inputs)
         if (
@@ -143,10 +146,10 @@ class FunctionSource:
             and (count == 1 or isinstance(item[0], Mapping | tuple | list))
         ):
             labels = None if item[1] is None else as_array(item[1], f"{place}, {LABELS}")
-            return self._named(item[0], place), labels
-        return self._named(item, place), None
+            return self._arrays_by_name(item[0], place), labels
+        return self._arrays_by_name(item, place), None
 
-    def _named(self, item: Any, place: str) -> dict[str, Array]:
+    def _arrays_by_name(self, item: object, place: str) -> dict[str, Array]:
         if isinstance(item, Mapping):
             return {str(name): as_array(value, f"{place}, {name}") for name, value in item.items()}
         values = item if isinstance(item, tuple | list) else (item,)

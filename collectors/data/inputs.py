@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 
-from quantmedic.collectors.data.arrays import Array, Found, objects_refused
+from quantmedic.collectors.data.arrays import Array, ArrayInfo, DType, objects_refused
 from quantmedic.collectors.data.labels import LABELS
-from quantmedic.collectors.data.messages import did_you_mean, shape_text, table
+from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, shape_text
 from quantmedic.collectors.data.preprocessing import TO_OTHER_LAYOUT, Layout, Preprocessing, layout_of
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
@@ -22,7 +22,7 @@ class InputSpec:
 
     name: str
     shape: tuple[int | None, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Input:
             return cls(spec, declared, "NHWC", declared.layout or "NCHW", True, role)
         return cls(spec, declared, declared.layout, "NCHW", False, role)
 
-    def check(self, found: Found) -> None:
+    def check(self, found: ArrayInfo) -> None:
         """Raise `DataError` unless the array's type and shape fit."""
         self._check_kind(found)
         if 0 in found.shape or not found.shape:
@@ -68,7 +68,7 @@ class Input:
 
     def convert(self, array: Array, origin: str) -> Array:
         """Checked samples in the model's layout and type; the same memory if nothing is to do."""
-        found = Found(origin, self.spec.name, array.shape, array.dtype)
+        found = ArrayInfo(origin, self.spec.name, array.shape, array.dtype)
         if self.spec.dtype.kind != "f":
             self._check_range(array, found)
         elif self.preprocessing.arithmetic:
@@ -103,7 +103,7 @@ class Input:
         target = layout_of(self.spec.shape) or self.preferred
         return None if target == self.stored else permutation
 
-    def _check_kind(self, found: Found) -> None:
+    def _check_kind(self, found: ArrayInfo) -> None:
         have, want = found.dtype.kind, self.spec.dtype.kind
         if found.dtype.hasobject:
             raise objects_refused(found)
@@ -122,7 +122,7 @@ class Input:
                 f"{self.spec.dtype}",
             )
 
-    def _check_range(self, array: Array, found: Found) -> None:
+    def _check_range(self, array: Array, found: ArrayInfo) -> None:
         """Integers must arrive unchanged."""
         if np.can_cast(array.dtype, self.spec.dtype) or not array.size:
             return
@@ -135,18 +135,18 @@ class Input:
                 f"save values between {low} and {high}",
             )
 
-    def _type_error(self, found: Found, what: str, help: str) -> DataError:
+    def _type_error(self, found: ArrayInfo, what: str, help: str) -> DataError:
         model = ("model", self.spec.name, f"{shape_text(self.spec.shape)} {self.spec.dtype}")
-        return DataError(f"{self.role} data {what}", where=table(found.where, model), help=help)
+        return DataError(f"{self.role} data {what}", where=aligned_rows(found.where, model), help=help)
 
-    def _no_values(self, found: Found) -> DataError:
+    def _no_values(self, found: ArrayInfo) -> DataError:
         what = "have no sample axis" if not found.shape else "hold no samples" if not found.shape[0] else "are empty"
         return self._type_error(found, what, "axis 0 counts the samples; give at least one")
 
-    def _shape_error(self, found: Found) -> DataError:
+    def _shape_error(self, found: ArrayInfo) -> DataError:
         note, help = self._shape_advice(found.shape)
         model = ("model", self.spec.name, shape_text(self.spec.shape))
-        lines = table((found.file, found.name, shape_text(found.shape)), model)
+        lines = aligned_rows((found.file, found.name, shape_text(found.shape)), model)
         return DataError(
             f"{self.role} data do not fit the model input",
             where=[*lines, f"note: {note}"] if note else lines,
@@ -173,7 +173,7 @@ class Input:
     def _layout_seen(self, shape: tuple[int, ...]) -> Layout | None:
         """The layout that four axes seem to have; None where they do not look transposed."""
         want = self.spec.shape
-        known = get_args(Layout)
+        known: tuple[Layout, ...] = get_args(Layout)
         fitting = [one for one in known if self._fits([shape[i] for i in TO_OTHER_LAYOUT[one]])]
         if len(fitting) == 1:
             return fitting[0]  # of square images one axis alone says nothing: it may be a side or the channels
@@ -188,7 +188,7 @@ def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
     if len(fixed) > 1 or 0 in fixed:
         raise DataError(
             "the model's inputs have different fixed first axes",
-            where=table(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs]),
+            where=aligned_rows(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs]),
             help="export the models with the same, or a dynamic, batch axis on every input",
         )
     return fixed.pop() if fixed else None
@@ -215,12 +215,12 @@ def bind(
     lines += [(origin, "extra", name or "an array without a name") for name in extra]
     raise DataError(
         f"{role} data do not have one array per model input",
-        where=table(*lines),
+        where=aligned_rows(*lines),
         help=f"name the arrays after the model's inputs: {', '.join(names)}"
         + (f"; {LABELS} may be added" if LABELS not in names else ""),
     )
 
 
-def _integer_range(dtype: np.dtype[Any]) -> tuple[int, int]:
-    info = np.iinfo(dtype)
+def _integer_range(dtype: DType) -> tuple[int, int]:
+    info = np.iinfo(dtype.name)
     return int(info.min), int(info.max)

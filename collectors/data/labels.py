@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from quantmedic.collectors.data.arrays import Array, as_array, first_bytes, npy_column, npz_columns
-from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 
@@ -29,7 +29,7 @@ def read_labels(source: "str | Path | Array") -> Labels:
         return Labels(checked_labels(as_array(source, LABELS), "labels array"), "labels array")
     path = Path(source).expanduser()
     if not path.is_file():
-        raise missing(path, LABELS)
+        raise missing_path_error(path, LABELS)
     return Labels(checked_labels(_labels_of_file(path), str(path)), path.name)
 
 
@@ -91,7 +91,7 @@ def label_count_error(role: Role, labels: Labels, origin: str, samples: str) -> 
 def _labels_of_file(path: Path) -> Array:
     start = first_bytes(path)
     if start.startswith(b"\x93NUMPY"):
-        return npy_column(path).read()
+        return npy_column(path).load()
     if start.startswith(b"PK"):
         columns = npz_columns(path)
         if LABELS not in columns and len(columns) > 1:
@@ -100,10 +100,10 @@ def _labels_of_file(path: Path) -> Array:
                 where=f"{path}  {', '.join(columns)}",
                 help="name the array labels",
             )
-        return columns.get(LABELS, next(iter(columns.values()))).read()
+        return columns.get(LABELS, next(iter(columns.values()))).load()
     if path.suffix.lower() in (".txt", ".csv"):
         return _labels_of_text(path)
-    raise DataError("labels file is of a kind that is not known", where=str(path), help="give .npy, .npz, .txt or .csv")
+    raise DataError("unrecognised format of a labels file", where=str(path), help="give .npy, .npz, .txt or .csv")
 
 
 def _labels_of_text(path: Path) -> Array:

@@ -1,4 +1,4 @@
-"""Parts that messages about data share: shapes, aligned rows, and names that are spelled nearly right."""
+"""Parts of messages about data: shapes, aligned rows, and suggestions for misspelled names."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -13,7 +13,7 @@ def shape_text(shape: Sequence[int | None]) -> str:
     return f"({', '.join(sides)}{',' if len(sides) == 1 else ''})"
 
 
-def table(*rows: Sequence[str]) -> list[str]:
+def aligned_rows(*rows: Sequence[str]) -> list[str]:
     """Lines of aligned cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -25,7 +25,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-def missing(path: Path, what: str, otherwise: str = "; a function is written module:function") -> DataError:
+def missing_path_error(path: Path, what: str, otherwise: str = "; a function is written module:function") -> DataError:
     """The error for a path that does not exist; ``otherwise`` is what else could have been meant."""
     siblings = [item.name for item in path.parent.iterdir()] if path.parent.is_dir() else []
     near = get_close_matches(path.name, siblings, 1)

@@ -3,18 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.collectors.data.functions import import_function
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.paired import drop_interval
 
 __all__ = ["BUILT_IN", "Metric", "Outputs", "drop_interval", "load_metric"]
 
-Array = NDArray[Any]
 Values = NDArray[np.float64]
 #: Outputs of a model by name, or in order.
 Outputs = Mapping[str, Array] | Sequence[Array]
@@ -74,7 +73,7 @@ def load_metric(spec: str, direction: str | None = None, output: str | None = No
     if spec not in BUILT_IN:
         near = get_close_matches(spec, BUILT_IN, 1)
         raise DataError(
-            "metric is not known",
+            "unknown metric",
             where=f"--metric {spec}" + (f", did you mean {near[0]}?" if near else ""),
             help=f"give {', '.join(BUILT_IN)} or module:function",
         )
@@ -90,24 +89,24 @@ def load_metric(spec: str, direction: str | None = None, output: str | None = No
 
 def _built_in(name: str, output: str | None) -> Metric:
     def reading(values: Callable[[str, Array, Array], Values]) -> Callable[[Outputs, Array], Values]:
-        return lambda outputs, labels: values(*_selected(outputs, output), np.asarray(labels))
+        return lambda outputs, labels: values(*_select_output(outputs, output), np.asarray(labels))
 
     if name in ("top1", "top5"):
         k = int(name[3:])
         return Metric(name, True, reading(lambda where, scores, labels: _top_k(k, where, scores, labels)))
     if name == "mae":
-        return Metric(name, False, reading(lambda *found: np.abs(_differences(*found)).mean(axis=1)))
-    return Metric(name, False, reading(lambda *found: np.square(_differences(*found)).mean(axis=1)), root=True)
+        return Metric(name, False, reading(lambda *found: np.abs(_label_differences(*found)).mean(axis=1)))
+    return Metric(name, False, reading(lambda *found: np.square(_label_differences(*found)).mean(axis=1)), root=True)
 
 
-def _named(outputs: Outputs) -> dict[str, Array]:
+def _outputs_by_name(outputs: Outputs) -> dict[str, Array]:
     pairs = outputs.items() if isinstance(outputs, Mapping) else ((str(i), value) for i, value in enumerate(outputs))
     return {name: np.asarray(value) for name, value in pairs}
 
 
-def _selected(outputs: Outputs, name: str | None) -> tuple[str, Array]:
+def _select_output(outputs: Outputs, name: str | None) -> tuple[str, Array]:
     """Name and array of the output that a built-in metric reads."""
-    named = _named(outputs)
+    named = _outputs_by_name(outputs)
     if name is None:
         name = next(iter(named))
     if name not in named:
@@ -165,7 +164,7 @@ def _class_indices(where: str, scores: Array, labels: Array) -> NDArray[np.int64
     return flat.astype(np.int64)
 
 
-def _differences(where: str, values: Array, labels: Array) -> Values:
+def _label_differences(where: str, values: Array, labels: Array) -> Values:
     """Output minus label in float64, ``[samples, numbers per sample]``."""
     if not values.ndim or not labels.ndim or len(values) != len(labels) or values.size != labels.size:
         raise DataError(
@@ -194,7 +193,7 @@ def _function_metric(spec: str, direction: str | None, output: str | None) -> Me
         )
 
     def per_sample(outputs: Outputs, labels: Array) -> Values:
-        named = _named(outputs)
+        named = _outputs_by_name(outputs)
         try:
             result = function(named, labels)
         except QuantmedicError:
@@ -206,7 +205,7 @@ def _function_metric(spec: str, direction: str | None, output: str | None) -> Me
     return Metric(spec, bool(own) if direction is None else _DIRECTIONS[direction], per_sample)
 
 
-def _one_per_sample(spec: str, result: Any, samples: int) -> Values:
+def _one_per_sample(spec: str, result: object, samples: int) -> Values:
     """The function's result as float64 ``[samples]``."""
     try:
         values = np.asarray(result).astype(np.float64)

@@ -8,17 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import ModuleType
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.errors import DataError
 
+T = TypeVar("T")
 Layout = Literal["NCHW", "NHWC"]
 ChannelOrder = Literal["RGB", "BGR"]
-Array = NDArray[Any]
 
 #: Moves the channel axis of a four-axis array out of the named layout into the other one.
 TO_OTHER_LAYOUT: dict[Layout, tuple[int, int, int, int]] = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 3, 1, 2)}
@@ -61,7 +63,7 @@ class Preprocessing:
         if len(lengths) > 1:
             raise DataError(
                 "mean and std have different numbers of channels",
-                where=[f"mean  {_numbers(self.mean)}", f"std   {_numbers(self.std)}"],
+                where=[f"mean  {_numbers_text(self.mean)}", f"std   {_numbers_text(self.std)}"],
                 help="give one number, or one number per channel",
             )
 
@@ -102,22 +104,22 @@ class Preprocessing:
         if axis < 1 or axis >= len(shape) or shape[axis] != len(values):
             raise DataError(
                 f"{name} has another number of channels than the data",
-                where=[f"{name}  {_numbers(values)}", f"data  {shape}, channels along axis {axis}"],
+                where=[f"{name}  {_numbers_text(values)}", f"data  {shape}, channels along axis {axis}"],
                 help=f"give one {name} or one per channel; if the channels are the last axis, pass --layout NHWC",
             )
         return np.asarray(values, np.float32).reshape([-1 if i == axis else 1 for i in range(len(shape))])
 
 
-def _require(name: str, value: Any, valid: Callable[[Any], bool], what: str) -> None:
+def _require(name: str, value: T | None, valid: Callable[[T], bool], what: str) -> None:
     if value is not None and not valid(value):
-        raise DataError(f"{name} must be {what}", where=f"{name}  {_numbers(value)}")
+        raise DataError(f"{name} must be {what}", where=f"{name}  {_numbers_text(value)}")
 
 
 def _positive(value: float) -> bool:
     return math.isfinite(value) and value > 0
 
 
-def _numbers(value: Any) -> str:
+def _numbers_text(value: object) -> str:
     return ",".join(f"{v}" for v in value) if isinstance(value, tuple) else str(value)
 
 
@@ -145,35 +147,37 @@ def parse_preprocessing(options: Mapping[str, Sequence[str]]) -> dict[Role, Prep
     Raises:
         DataError: A value cannot be read, is given twice, or names no role.
     """
-    fields: dict[Role, dict[str, Any]] = {role: {} for role in ROLES}
+    fields: dict[Role, dict[str, object]] = {role: {} for role in ROLES}
     for option, texts in options.items():
         name = option.strip("-").replace("-", "_")
         if name not in _PARSERS:
-            raise DataError("unknown preprocessing option", where=f"--{option}", help=f"known are {_flags(_PARSERS)}")
+            known = ", ".join(map(_option_name, _PARSERS))
+            raise DataError("unknown preprocessing option", where=f"--{option}", help=f"known are {known}")
         for role, value in _values_by_role(name, texts).items():
             fields[role][name] = value
-    return {role: _declared(role, values) for role, values in fields.items()}
+    return {role: _preprocessing_of(role, values) for role, values in fields.items()}
 
 
-def _declared(role: Role, fields: Mapping[str, Any]) -> Preprocessing:
+def _preprocessing_of(role: Role, fields: Mapping[str, Any]) -> Preprocessing:
+    """The declaration of one data set; each parser gives its field the right type."""
     try:
         return Preprocessing(**fields)
     except DataError as error:
         raise DataError(f"{role} data: {error.message}", where=error.where, help=error.help) from None
 
 
-def _values_by_role(name: str, texts: Sequence[str]) -> dict[Role, Any]:
+def _values_by_role(name: str, texts: Sequence[str]) -> dict[Role, object]:
     """Values of one option; those that name a role win over the one for both."""
-    given: dict[Role | None, Any] = {}
+    given: dict[Role | None, object] = {}
     for text in texts:
         role, value = _split_role(name, text)
         if role in given:
             raise DataError(
-                f"{_flag(name)} is given twice" + (f" for the {role} data" if role else ""),
-                where=f"{_flag(name)} {text}",
-                help=f"to treat the two data sets differently, write {_flag(name)} {' or '.join(ROLES)}=VALUE",
+                f"{_option_name(name)} is given twice" + (f" for the {role} data" if role else ""),
+                where=f"{_option_name(name)} {text}",
+                help=f"to treat the two data sets differently, write {_option_name(name)} {' or '.join(ROLES)}=VALUE",
             )
-        given[role] = _parse(name, value, text)
+        given[role] = _parse_value(name, value, text)
     return {role: given.get(role, given.get(None)) for role in ROLES if role in given or None in given}
 
 
@@ -186,34 +190,35 @@ def _split_role(name: str, text: str) -> tuple[Role | None, str]:
             return role, value
     near = get_close_matches(head.strip(), ROLES, 1, 0.3)
     raise DataError(
-        f"{_flag(name)} names no data set",
-        where=f"{_flag(name)} {text}",
-        help=f"write {_flag(name)} {near[0] if near else ROLES[0]}={value}; the sets are {' and '.join(ROLES)}",
+        f"{_option_name(name)} names no data set",
+        where=f"{_option_name(name)} {text}",
+        help=f"write {_option_name(name)} {near[0] if near else ROLES[0]}={value}; the sets are {' and '.join(ROLES)}",
     )
 
 
-def _parse(name: str, value: str, text: str) -> Any:
+def _parse_value(name: str, value: str, text: str) -> object:
     parse, example = _PARSERS[name]
     try:
         return parse(value.strip())
     except ValueError:
+        option = _option_name(name)
         raise DataError(
-            f"{_flag(name)} cannot be read", where=f"{_flag(name)} {text}", help=f"write {_flag(name)} {example}"
+            f"{option} cannot be read", where=f"{option} {text}", help=f"write {option} {example}"
         ) from None
 
 
-def _floats(text: str) -> tuple[float, ...]:
+def _parse_floats(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
 
 
-def _size(text: str) -> tuple[int, int]:
+def _parse_size(text: str) -> tuple[int, int]:
     sides = [int(part) for part in text.lower().replace("x", ",").split(",")]
     if len(sides) > 2:
         raise ValueError(text)
     return sides[0], sides[-1]
 
 
-def _choice(choices: Sequence[str]) -> Callable[[str], str]:
+def _choice_parser(choices: Sequence[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.upper() not in choices:
             raise ValueError(text)
@@ -222,22 +227,18 @@ def _choice(choices: Sequence[str]) -> Callable[[str], str]:
     return parse
 
 
-_PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "mean": (_floats, "0.485,0.456,0.406, one number or one per channel"),
-    "std": (_floats, "0.229,0.224,0.225, one number or one per channel"),
+_PARSERS: dict[str, tuple[Callable[[str], object], str]] = {
+    "mean": (_parse_floats, "0.485,0.456,0.406, one number or one per channel"),
+    "std": (_parse_floats, "0.229,0.224,0.225, one number or one per channel"),
     "scale": (float, "255, the number that values are divided by"),
-    "layout": (_choice(get_args(Layout)), "NCHW or NHWC"),
-    "channel_order": (_choice(get_args(ChannelOrder)), "RGB or BGR"),
-    "resize": (_size, "224 or 224x320, height first"),
+    "layout": (_choice_parser(get_args(Layout)), "NCHW or NHWC"),
+    "channel_order": (_choice_parser(get_args(ChannelOrder)), "RGB or BGR"),
+    "resize": (_parse_size, "224 or 224x320, height first"),
 }
 
 
-def _flag(name: str) -> str:
+def _option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _flags(names: Mapping[str, Any]) -> str:
-    return ", ".join(_flag(name) for name in names)
 
 
 # --- image files -------------------------------------------------------------------------------------------------
@@ -285,17 +286,17 @@ def read_image(path: Path, channels: int | None, preprocessing: Preprocessing) -
             help="remove the file or replace it by an intact one",
         ) from error
     array = array.reshape(*array.shape[:2], -1)
-    return _reversed_channels(array) if preprocessing.channel_order == "BGR" else array
+    return _reverse_channels(array) if preprocessing.channel_order == "BGR" else array
 
 
-def _reversed_channels(array: Array) -> Array:
+def _reverse_channels(array: Array) -> Array:
     """Colours in reverse order; transparency stays last, grey stays."""
     return np.concatenate([array[..., 2::-1], array[..., 3:]], axis=-1) if array.shape[-1] >= 3 else array
 
 
-def _pillow() -> Any:
+def _pillow() -> ModuleType:
     try:
-        from PIL import Image
+        from PIL import Image  # an optional package
     except ImportError:
         raise DataError(
             "image files need Pillow, which is not installed", help="pip install 'quantmedic[images]'"

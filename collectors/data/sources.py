@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, tee
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from quantmedic.collectors.data.arrays import (
     Array,
+    ArrayInfo,
     Column,
-    Found,
     array_content,
     as_array,
     file_content,
@@ -31,7 +31,7 @@ from quantmedic.collectors.data.labels import (
     folder_labels,
     label_count_error,
 )
-from quantmedic.collectors.data.messages import missing, shape_text, table
+from quantmedic.collectors.data.messages import aligned_rows, missing_path_error, shape_text
 from quantmedic.collectors.data.preprocessing import Preprocessing, layout_of, read_image
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
@@ -63,14 +63,14 @@ class Source(Protocol):
     def notices(self) -> Sequence[str]: ...
 
     @property
-    def preview(self) -> Mapping[str, Found]:
+    def preview(self) -> Mapping[str, ArrayInfo]:
         """What is known of the arrays before reading them all."""
         ...
 
     def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
         """A new pass over the wanted samples, about ``size`` at a time where the source can choose.
 
-        A source that cannot tell its ``samples`` cannot skip any either: it hands out all of them.
+        A source that does not know its ``samples`` cannot skip any either: it gives all of them.
         """
         ...
 
@@ -89,7 +89,7 @@ def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Prep
             return _ArraySource.of_file(path, inputs, role)
         if isinstance(source, str) and FUNCTION.fullmatch(source):
             return FunctionSource(import_function(source, f"{role} data"), source, inputs, role)
-        raise missing(path, f"{role} data")
+        raise missing_path_error(path, f"{role} data")
     if isinstance(source, Mapping):
         arrays = {str(name): as_array(value, str(name)) for name, value in source.items()}
         return _ArraySource.of_arrays(arrays, "arrays", inputs, role)
@@ -98,10 +98,10 @@ def open_source(source: object, inputs: Sequence[InputSpec], preprocessing: Prep
     if callable(source):
         return FunctionSource(source, getattr(source, "__name__", "function"), inputs, role)
     if isinstance(source, Iterable) and not isinstance(source, Iterator):
-        batches: Iterable[Any] = source
+        batches: Iterable[object] = source
         return FunctionSource(lambda: batches, type(source).__name__, inputs, role)
     raise DataError(
-        f"{role} data are of a kind that is not known",
+        f"unrecognised kind of {role} data",
         where=type(source).__name__,
         help="give a path, module:function, an array, a mapping of arrays, or a function that yields batches "
         "(the function, not the generator it returns: it is called once per pass)",
@@ -148,9 +148,9 @@ class _ArraySource:
         self.origin = origin
         self._columns, labels = bind(columns, inputs, origin, role)
         self._files = files
-        self.preview = {name: column.found for name, column in self._columns.items()}
+        self.preview = {name: column.info for name, column in self._columns.items()}
         self.labelled = labels is not None
-        self._labels = None if labels is None else checked_labels(labels.read(), f"{origin}  {LABELS}")
+        self._labels = None if labels is None else checked_labels(labels.load(), f"{origin}  {LABELS}")
         self.samples = self._common_length(role)
 
     @classmethod
@@ -187,12 +187,12 @@ class _ArraySource:
     def content(self) -> Iterator[bytes]:
         if self._files:
             return file_content(self._files)
-        columns = (array_content(name, column.read()) for name, column in self._columns.items())
+        columns = (array_content(name, column.load()) for name, column in self._columns.items())
         labels = () if self._labels is None else array_content(LABELS, self._labels)
         return chain(chain.from_iterable(columns), labels)
 
     def _common_length(self, role: Role) -> int:
-        found = [column.found for column in self._columns.values()]
+        found = [column.info for column in self._columns.values()]
         if any(not item.shape for item in found):
             return 0
         lengths = [len(range(item.shape[0])) for item in found]
@@ -203,7 +203,7 @@ class _ArraySource:
         if len(set(lengths)) > 1:
             raise DataError(
                 f"{role} arrays hold different numbers of samples",
-                where=table(*rows),
+                where=aligned_rows(*rows),
                 help="axis 0 of every array, and the labels, count the same samples",
             )
         return lengths[0]
@@ -216,7 +216,7 @@ class _FileSource:
         self,
         folder: Path,
         paths: Sequence[Path],
-        read: Callable[[Path], Array],
+        load_sample: Callable[[Path], Array],
         spec: InputSpec,
         labels: Labels | None,
         is_images: bool,
@@ -232,25 +232,25 @@ class _FileSource:
         self.notices = notices
         if labels is not None and len(labels.values) != len(paths):
             raise label_count_error(role, labels, self.origin, str(len(paths)))
-        first = read(paths[0])
-        self.preview = {spec.name: Found(self.origin, paths[0].name, first.shape, first.dtype)}
-        self._folder, self._paths, self._read, self._name = folder, paths, read, spec.name
+        first = load_sample(paths[0])
+        self.preview = {spec.name: ArrayInfo(self.origin, paths[0].name, first.shape, first.dtype)}
+        self._folder, self._paths, self._load_sample, self._name = folder, paths, load_sample, spec.name
         self._labels = None if labels is None else labels.values
 
     @classmethod
     def of_arrays(cls, folder: Path, paths: Sequence[Path], spec: InputSpec, role: Role) -> "_FileSource":
-        def read(path: Path) -> Array:
-            found = npy_column(path)
-            array = found.read()
+        def load_sample(path: Path) -> Array:
+            column = npy_column(path)
+            array = column.load()
             if array.ndim == len(spec.shape) and len(array) != 1:
                 raise DataError(
                     f"{role} folder holds a file with more than one sample",
-                    where=table(found.found.where, ("model", spec.name, shape_text(spec.shape))),
+                    where=aligned_rows(column.info.where, ("model", spec.name, shape_text(spec.shape))),
                     help=f"save one sample per file, or all samples as {spec.name}.npy",
                 )
             return array if array.ndim == len(spec.shape) else array[np.newaxis]
 
-        return cls(folder, paths, read, spec, folder_labels(folder), False, role)
+        return cls(folder, paths, load_sample, spec, folder_labels(folder), False, role)
 
     @classmethod
     def of_images(
@@ -259,7 +259,7 @@ class _FileSource:
         if len(inputs) > 1 or len(inputs[0].shape) != 4:
             raise DataError(
                 "a folder of images fits only a model with one input of four axes",
-                where=[str(folder), *table(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs])],
+                where=[str(folder), *aligned_rows(*[("model", spec.name, shape_text(spec.shape)) for spec in inputs])],
                 help="save the samples as an .npz with one array per model input",
             )
         layout = layout_of(inputs[0].shape) or preprocessing.layout or "NCHW"
@@ -268,17 +268,17 @@ class _FileSource:
         classes, notices = class_labels(folder, ordered, role)
         labels = folder_labels(folder) if classes is None else Labels(classes, "class folders")
 
-        def read(path: Path) -> Array:
+        def load_image(path: Path) -> Array:
             return read_image(path, channels, preprocessing)[np.newaxis]
 
-        return cls(folder, ordered, read, inputs[0], labels, True, role, notices)
+        return cls(folder, ordered, load_image, inputs[0], labels, True, role, notices)
 
     def pieces(self, size: int, wanted: Selection) -> Iterator[Piece]:
         for rows in wanted.rows(size, self.samples):
             for i in chain.from_iterable(runs(rows)):
                 path, row = self._paths[i], slice(i, i + 1)
                 labels = None if self._labels is None else self._labels[row]
-                yield Piece({self._name: self._read(path)}, labels, rows=row, place=path.name)
+                yield Piece({self._name: self._load_sample(path)}, labels, rows=row, place=path.name)
 
     def content(self) -> Iterator[bytes]:
         names = ((path.relative_to(self._folder).as_posix().encode() + b"\0", path) for path in self._paths)

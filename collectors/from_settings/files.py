@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.engine.errors import DataError
 
 #: Bytes of a file that is read whole.
@@ -23,7 +23,7 @@ def first_text(path: Path) -> str:
         DataError: It cannot be read.
     """
     if not path.is_file():
-        raise missing(path, "file", otherwise="")
+        raise missing_path_error(path, "file", otherwise="")
     try:
         with path.open("rb") as file:
             return file.read(FIRST_BYTES).decode("utf-8-sig", errors="replace")
@@ -38,7 +38,7 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
         DataError: It cannot be read, or has more than ``most`` bytes.
     """
     if not path.is_file():
-        raise missing(path, "file", otherwise="")
+        raise missing_path_error(path, "file", otherwise="")
     try:
         if path.stat().st_size > most:
             raise DataError("the file is too large", where=f"{path}: over {most >> 20} MB")

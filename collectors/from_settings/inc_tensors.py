@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import Array
-from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.collectors.from_settings.files import MAX_BYTES
 from quantmedic.collectors.from_settings.formats import Format, Imported
 from quantmedic.collectors.from_settings.inc_config import imported_config
@@ -129,7 +129,7 @@ def _arrays_by_operator(found: object) -> dict[str, dict[str, Array]]:
 def _read_archive(path: Path) -> dict[str, dict[str, dict[str, Array]]]:
     """Arrays by the parts of their keys; arrays of objects, which are pickles, are refused by numpy."""
     if not path.is_file():
-        raise missing(path, "file", otherwise="")
+        raise missing_path_error(path, "file", otherwise="")
     found: dict[str, dict[str, dict[str, Array]]] = {"weight": {}, "activation": {}}
     try:
         with zipfile.ZipFile(path) as archive:

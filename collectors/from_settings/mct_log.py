@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
 
-from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.collectors.from_settings.mct_stage import (
     Attribute,
     Attributes,
@@ -70,7 +70,7 @@ def read_mct_log(folder: str | Path) -> MctLog:
     """
     path = Path(folder).expanduser()
     if not path.is_dir():
-        raise missing(path, "log folder of MCT", otherwise="; it is the folder given to mct.set_log_folder")
+        raise missing_path_error(path, "log folder of MCT", otherwise="; it is the folder given to mct.set_log_folder")
     runs = _quantizations(path)
     if not runs:
         raise DataError(

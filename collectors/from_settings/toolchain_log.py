@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from quantmedic.collectors.data.messages import missing
+from quantmedic.collectors.data.messages import missing_path_error
 from quantmedic.collectors.from_settings.values import Fields
 from quantmedic.engine.case.facts import Facts, FailureFacts, SearchFacts, SettingsFacts
 from quantmedic.engine.errors import DataError
@@ -269,7 +269,7 @@ def _fact_value(name: str, text: str | None) -> object:
 def _log_content(path: Path) -> bytes:
     """The text of a log in UTF-8, without colours and without what runners of jobs put in front of lines."""
     if not path.is_file():
-        raise missing(path, "toolchain log", otherwise="")
+        raise missing_path_error(path, "toolchain log", otherwise="")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES // 2)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.functions import FUNCTION, import_function
 from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.data.messages import did_you_mean, missing
+from quantmedic.collectors.data.messages import did_you_mean, missing_path_error
 from quantmedic.collectors.from_torch.module import device_of, to_array
 from quantmedic.engine.errors import DataError, QuantmedicError
 
@@ -140,7 +140,7 @@ def _open_source(source: object, what: str) -> object:
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         if not path.exists():
-            raise missing(path, what)
+            raise missing_path_error(path, what)
         return path
     if isinstance(source, Mapping | torch.Tensor) or hasattr(source, "__array__"):
         return source

@@ -18,7 +18,7 @@ from quantmedic.collectors.data.arrays import (
     npz_columns,
     objects_refused,
 )
-from quantmedic.collectors.data.messages import did_you_mean, missing, shape_text, table
+from quantmedic.collectors.data.messages import aligned_rows, did_you_mean, missing_path_error, shape_text
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.errors import DataError
@@ -76,10 +76,10 @@ class References:
         return found
 
     def _check(self, models: PairedGraphs, samples: int | None, limit: int | None) -> int:
-        counts = {column.found.shape[0] if column.found.shape else 0 for column in self._columns if column is not None}
+        counts = {column.info.shape[0] if column.info.shape else 0 for column in self._columns if column is not None}
         if len(counts) > 1:
-            rows = [column.found.where for column in self._columns if column is not None]
-            raise DataError(f"arrays of {self.option} hold different numbers of samples", where=table(*rows))
+            rows = [column.info.where for column in self._columns if column is not None]
+            raise DataError(f"arrays of {self.option} hold different numbers of samples", where=aligned_rows(*rows))
         for (position, _), column in zip(models.match.outputs, self._columns, strict=True):
             if column is not None:
                 _check_shape(column, models, models.float_graph.outputs[position], self.option)
@@ -119,7 +119,7 @@ def _open(source: Any, option: str) -> tuple[str, dict[str, Column]]:
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         if not path.is_file():
-            raise missing(path, f"file of {option}", otherwise="")
+            raise missing_path_error(path, f"file of {option}", otherwise="")
         start = first_bytes(path)
         if start.startswith(b"\x93NUMPY"):
             return path.name, {"": npy_column(path)}
@@ -159,21 +159,21 @@ def _by_output(columns: Mapping[str, Column], models: PairedGraphs, option: str)
 
 
 def _check_shape(column: Column, models: PairedGraphs, name: str, option: str) -> None:
-    if column.found.dtype.kind == "O":
-        raise objects_refused(column.found)
-    shape, expected = column.found.shape, models.shapes.get(name)
-    if column.found.dtype.kind not in "fiub" or not shape:
-        raise DataError(f"{option} holds no numbers for each sample", where="  ".join(column.found.where))
+    if column.info.dtype.kind == "O":
+        raise objects_refused(column.info)
+    shape, expected = column.info.shape, models.shapes.get(name)
+    if column.info.dtype.kind not in "fiub" or not shape:
+        raise DataError(f"{option} holds no numbers for each sample", where="  ".join(column.info.where))
     if expected is None:
         return
     fits = len(shape) == len(expected) and all(
         e is None or e == s for e, s in zip(expected[1:], shape[1:], strict=True)
     )
     if not fits:
-        rows = [column.found.where, ("model", name, shape_text((None, *expected[1:])))]
+        rows = [column.info.where, ("model", name, shape_text((None, *expected[1:])))]
         raise DataError(
             f"outputs of {option} do not have the shape of the model's",
-            where=table(*rows),
+            where=aligned_rows(*rows),
             help="save them as the model returns them, samples along axis 0",
         )
 

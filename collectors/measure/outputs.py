@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.messages import shape_text, table
+from quantmedic.collectors.data.messages import aligned_rows, shape_text
 from quantmedic.collectors.measure.accumulate import class_scores
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
@@ -58,7 +58,7 @@ class Outputs:
             x, y = (given, own[0]) if kind == "reference" else (own[1], given)
             if not comparable(x, y):
                 rows = [(OPTIONS[kind], shape_text(given.shape)), (f"model {self._names[i]}", shape_text(own[0].shape))]
-                raise DataError("given outputs do not have the shape of the model's", where=table(*rows))
+                raise DataError("given outputs do not have the shape of the model's", where=aligned_rows(*rows))
             found[f"{kind}.{i}"] = compare_outputs(x, y, self._axes[i], classes=self._classes and i == 0)
         return found
 

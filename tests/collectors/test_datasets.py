@@ -550,7 +550,7 @@ def test_function_that_has_nothing_left():
         (lambda: [1.5], "single number"),
         (lambda: [[[1], [1, 2]], 1], "batch"),
         (iter([]), "not the generator"),
-        (5, "kind that is not known"),
+        (5, "unrecognised kind of validation data"),
     ],
 )
 def test_functions_that_fail(load, message):
@@ -633,7 +633,7 @@ def test_missing_and_ambiguous_label_files(tmp_path):
     np.savez(tmp_path / "l.npz", a=[1], b=[2])
     assert "none named labels" in refusal(numbers(3, 2), labels=tmp_path / "l.npz")
     (tmp_path / "l.json").write_text("[]")
-    assert "kind that is not known" in refusal(numbers(3, 2), labels=tmp_path / "l.json")
+    assert "unrecognised format of a labels file" in refusal(numbers(3, 2), labels=tmp_path / "l.json")
 
 
 @pytest.mark.parametrize(("count", "message"), [(3, "at least 4"), (6, "5 samples")])
@@ -695,7 +695,7 @@ def siblings(part: Part) -> list[Part]:
 
 @given(parts(), st.integers(0, 200))
 def test_parts_are_disjoint_even_and_together_everything(part, samples):
-    found = [each.chosen(0, samples) for each in siblings(part)]
+    found = [each.indexes(0, samples) for each in siblings(part)]
     assert sorted(np.concatenate(found)) == list(range(samples))
     lengths = [len(indexes) for indexes in found]
     assert max(lengths) - min(lengths) <= part.unit
@@ -704,15 +704,15 @@ def test_parts_are_disjoint_even_and_together_everything(part, samples):
 @given(parts(), st.lists(st.integers(0, 200), min_size=2, max_size=9))
 def test_a_part_is_the_same_however_the_set_is_cut(part, edges):
     edges = sorted(edges)
-    pieces = [part.chosen(start, stop) for start, stop in pairwise(edges)]
-    np.testing.assert_array_equal(np.concatenate(pieces), part.chosen(edges[0], edges[-1]))
+    pieces = [part.indexes(start, stop) for start, stop in pairwise(edges)]
+    np.testing.assert_array_equal(np.concatenate(pieces), part.indexes(edges[0], edges[-1]))
 
 
 @given(parts(), st.integers(0, 100))
 def test_position_in_a_part_counts_the_samples_before_it(part, number):
     position = part.position(number)
-    assert len(part.chosen(0, position)) == number
-    assert part.chosen(position, position + 1).tolist() == [position]
+    assert len(part.indexes(0, position)) == number
+    assert part.indexes(position, position + 1).tolist() == [position]
 
 
 @given(parts(), st.integers(0, 20), st.integers(1, 5))
@@ -721,20 +721,20 @@ def test_parts_are_read_a_batch_at_a_time_wherever_a_pass_begins(part, units, ba
     size = batch * part.unit
     pieces = list(Selection(part.position(units * part.unit), None, part).rows(size, 300))
     assert all(len(rows) == size for rows in pieces[:-1])
-    assert [i for rows in pieces for i in rows] == part.chosen(0, 300)[units * part.unit :].tolist()
+    assert [i for rows in pieces for i in rows] == part.indexes(0, 300)[units * part.unit :].tolist()
 
 
 @pytest.mark.parametrize("period", [1, 2, 3, 10, 30])
 def test_no_part_prefers_a_phase_of_periodic_data(period):
     """Each sample is in each of three parts with probability 1/3; the bound is six standard deviations."""
     for part in siblings(Part(0, 3, seed=4)):
-        phases = np.bincount(part.chosen(0, 90_000) % period, minlength=period)
+        phases = np.bincount(part.indexes(0, 90_000) % period, minlength=period)
         expected = 30_000 / period
         assert np.abs(phases - expected).max() < 6 * np.sqrt(expected)
 
 
 def test_all_orders_of_a_block_are_equally_likely():
-    places = np.stack([part.chosen(0, 18_000) % 3 for part in siblings(Part(0, 3, seed=9))], axis=1)
+    places = np.stack([part.indexes(0, 18_000) % 3 for part in siblings(Part(0, 3, seed=9))], axis=1)
     orders, counts = np.unique(places, axis=0, return_counts=True)
     assert len(orders) == 6
     assert np.abs(counts - 1000).max() < 6 * np.sqrt(1000)
@@ -742,8 +742,8 @@ def test_all_orders_of_a_block_are_equally_likely():
 
 def test_parts_stay_what_they_are():
     """Later versions read the same samples: a collection may be resumed after an update."""
-    assert Part(0, 3, seed=0).chosen(0, 18).tolist() == [0, 3, 7, 9, 13, 17]
-    assert Part(0, 3, seed=1).chosen(0, 300).tolist() != Part(0, 3, seed=0).chosen(0, 300).tolist()
+    assert Part(0, 3, seed=0).indexes(0, 18).tolist() == [0, 3, 7, 9, 13, 17]
+    assert Part(0, 3, seed=1).indexes(0, 300).tolist() != Part(0, 3, seed=0).indexes(0, 300).tolist()
 
 
 @pytest.mark.parametrize("wrong", [(0, 0, 0), (3, 3, 0), (-1, 3, 0), (0, 3, 0, 0)])

@@ -103,7 +103,7 @@ def test_as_many_slices_as_the_samples_that_are_read_allow(collect, samples, kin
 def test_a_tensor_is_measured_on_whole_slices_and_an_operator_on_those_of_its_output(collect, name):
     """Which ones, is seen in the mean: no two unions of slices have the same."""
     case = collect(NETS[name], X, batch_size=8)
-    slices = [Part(i, 3, 0).chosen(0, len(X)) for i in range(3)]
+    slices = [Part(i, 3, 0).indexes(0, len(X)) for i in range(3)]
     assert [len(rows) for rows in slices] == list(case.record.datasets["validation"].parts)
     unions = [frozenset(u) for u in chain.from_iterable(combinations(range(3), n) for n in (1, 2, 3))]
     floats, statistics = every_tensor(NETS[name], {"image": X}), case.statistics["validation"]
