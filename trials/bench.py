@@ -106,7 +106,7 @@ class Bench:
 
     def judge_outputs(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
         """Matched outputs per batch, wherever they come from, against the float network's."""
-        found = self._noise.compared(outputs)
+        found = self._noise.compare(outputs)
         return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs))
 
     def _metric_values(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:

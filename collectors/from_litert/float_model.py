@@ -15,7 +15,7 @@ from quantmedic.engine.case.facts import FloatFacts, ModelFacts
 _NUMPY_TYPES = ("float32", "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
 
 
-def read_float(path: Path) -> FloatModel:
+def read_litert_float(path: Path) -> FloatModel:
     """Read a LiteRT file.
 
     Raises:

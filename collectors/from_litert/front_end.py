@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import ClassVar
 
-from quantmedic.collectors.from_litert.float_model import read_float
+from quantmedic.collectors.from_litert.float_model import read_litert_float
 from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
@@ -38,7 +38,7 @@ class _LiteRTFrontEnd(FileFrontEnd):
 
     def read_float_path(self, path: Path) -> FloatModel:
         """What the file of a float model tells by itself."""
-        return read_float(path)
+        return read_litert_float(path)
 
 
 FRONT_END: FrontEnd = _LiteRTFrontEnd()

@@ -20,7 +20,7 @@ from quantmedic.collectors.from_litert.file import read_litert
 from quantmedic.collectors.from_litert.first_run import require_survival
 from quantmedic.collectors.from_litert.graph import LiteRTGraph, graph_of
 from quantmedic.collectors.from_litert.interpreters import Interpreters
-from quantmedic.collectors.from_litert.record import describe, kernels
+from quantmedic.collectors.from_litert.record import describe_files, kernels_of_file
 from quantmedic.collectors.from_litert.session import dtype_of, is_open, takes_batches
 from quantmedic.collectors.from_litert.translated import TranslatedModels, translated_runner
 from quantmedic.collectors.from_litert.view import LiteRTView
@@ -133,11 +133,11 @@ class LiteRTModels(ModelPair):
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
-        return describe(self.float_graph, self.quantized)
+        return describe_files(self.float_graph, self.quantized)
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How LiteRT computes the tensors of the quantized file, by their types."""
-        return kernels(self.quantized)
+        return kernels_of_file(self.quantized)
 
     def simulate(self, case: Case, threads: int) -> OnnxSimulated:
         """The translation of the float network with simulated quantizers.

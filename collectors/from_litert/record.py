@@ -32,7 +32,7 @@ _HYBRID = frozenset(
 _QUANTIZERS = ("QUANTIZE", "DEQUANTIZE")
 
 
-def describe(float_graph: LiteRTGraph, graph: LiteRTGraph) -> Description:
+def describe_files(float_graph: LiteRTGraph, graph: LiteRTGraph) -> Description:
     """What two LiteRT files tell besides their graphs."""
     sizes = [len(each.file.content) for each in (float_graph, graph)]
     hashes = [sha256_of([each.path]) for each in (float_graph, graph)]
@@ -41,7 +41,7 @@ def describe(float_graph: LiteRTGraph, graph: LiteRTGraph) -> Description:
         framework="litert",
         format=format_of(graph.file),
         toolchain=None,
-        toolchain_marks=tuple(toolchain_marks(float_graph.file, graph.file)),
+        toolchain_marks=tuple(marks_of_files(float_graph.file, graph.file)),
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0],
@@ -65,7 +65,7 @@ def _installed_version() -> str | None:
         return None
 
 
-def kernels(graph: LiteRTGraph) -> dict[str, Kernel]:
+def kernels_of_file(graph: LiteRTGraph) -> dict[str, Kernel]:
     """How each tensor is computed, by its names in the translation: LiteRT's kernels follow the types of tensors.
 
     They compute with integers where they read and write integers, and, quantizing what they read at run time, where
@@ -105,7 +105,9 @@ def format_of(model: LiteModel) -> str:
     int8, int16x8 (or both) where activations are codes; dynamic where kernels quantize what they read at run time,
     with the type of the weights; weight-only where weights are dequantized before they are used; float16; or none.
     """
-    computed = {model.tensors[place].kind for op in model.operators for place in op.outputs if _written(place, model)}
+    computed = {
+        model.tensors[place].kind for op in model.operators for place in op.outputs if _holds_codes(place, model)
+    }
     names = {"INT8": "int8", "UINT8": "uint8", "INT16": "int16x8"}
     if found := [name for kind, name in names.items() if kind in computed]:
         return " and ".join(found)
@@ -118,11 +120,11 @@ def format_of(model: LiteModel) -> str:
     return "float16" if "FLOAT16" in stored else "none"
 
 
-def _written(place: int, model: LiteModel) -> bool:
+def _holds_codes(place: int, model: LiteModel) -> bool:
     return place >= 0 and _is_coded(model.tensors[place])
 
 
-def toolchain_marks(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
+def marks_of_files(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
     """What tells the tool that quantized a model.
 
     ai-edge-quantizer changes the float file: its tensors stay where they were, and new ones are added at the end. The

@@ -46,7 +46,7 @@ class Session:
         self._model, self._threads = model, threads
         self._observed, self._delegated = observed, delegated
         self._free: queue.LifoQueue[_Interpreter] = queue.LifoQueue()
-        self._free.put(self._made())
+        self._free.put(self._make_interpreter())
 
     def run(self, feed: Mapping[int, Array], wanted: Sequence[int]) -> dict[int, Array]:
         """Tensors of one batch by their places, as copies.
@@ -82,7 +82,7 @@ class Session:
 
     def call(self, feed: Mapping[int, Array]) -> Any:
         """A function that runs this batch, which it feeds beforehand, over and over on an interpreter of its own."""
-        interpreter = self._made()
+        interpreter = self._make_interpreter()
         interpreter.run(feed)
         return interpreter.again
 
@@ -95,11 +95,11 @@ class Session:
         try:
             interpreter = self._free.get_nowait()
         except queue.Empty:
-            interpreter = self._made()
+            interpreter = self._make_interpreter()
         yield interpreter
         self._free.put(interpreter)
 
-    def _made(self) -> "_Interpreter":
+    def _make_interpreter(self) -> "_Interpreter":
         try:
             return _Interpreter(self._model.content, self._threads, self._observed, self._delegated)
         except (ValueError, RuntimeError) as error:

@@ -12,7 +12,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.from_litert.feed import decode, outputs_of
 from quantmedic.collectors.from_litert.graph import LiteRTGraph
-from quantmedic.collectors.from_litert.record import describe, kernels
+from quantmedic.collectors.from_litert.record import describe_files, kernels_of_file
 from quantmedic.collectors.from_onnx.profile import profile
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
@@ -75,11 +75,11 @@ class TranslatedModels(ModelPair):
 
     def describe(self) -> Description:
         """What a case says of the files."""
-        return describe(self.float_graph, self.quantized)
+        return describe_files(self.float_graph, self.quantized)
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How LiteRT computes the tensors of the quantized file."""
-        return kernels(self.quantized)
+        return kernels_of_file(self.quantized)
 
     def editable(self) -> "TranslatedModels":
         """These models."""

@@ -27,7 +27,7 @@ _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.
 _INFERABLE_BYTES = (2 << 30) - (64 << 20)
 
 
-def read_float(path: Path) -> FloatModel:
+def read_onnx_float(path: Path) -> FloatModel:
     """Read an ONNX file.
 
     Raises:
@@ -54,7 +54,7 @@ def _onnx_facts(model: onnx.ModelProto, inputs: Sequence[InputSpec], opset: int)
     broken = [tensor.name for tensor in constants if not _is_finite(tensor)]
     matrices = list(_matrix_biases(model))
     size = sum(prod(tensor.dims) * _item_bytes(tensor) for tensor in constants)
-    unshaped, complaint = _unshaped(model) if size < _INFERABLE_BYTES else (None, None)
+    unshaped, complaint = _tensors_without_shape(model) if size < _INFERABLE_BYTES else (None, None)
     return FloatFacts(
         format="onnx",
         opset=opset,
@@ -98,7 +98,7 @@ def _matrix_biases(model: onnx.ModelProto) -> Iterator[str]:
             yield node.name or node.output[0]
 
 
-def _unshaped(model: onnx.ModelProto) -> tuple[list[str], str | None]:
+def _tensors_without_shape(model: onnx.ModelProto) -> tuple[list[str], str | None]:
     """Tensors of the main graph without type or rank after shape inference, and its complaint where it has one."""
     try:
         inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)

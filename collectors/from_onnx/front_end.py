@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import ClassVar
 
-from quantmedic.collectors.from_onnx.float_model import read_float
+from quantmedic.collectors.from_onnx.float_model import read_onnx_float
 from quantmedic.collectors.from_onnx.models import OnnxModels, OnnxNetwork, open_models, open_network
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FileFrontEnd, FrontEnd
@@ -32,7 +32,7 @@ class _OnnxFrontEnd(FileFrontEnd):
 
     def read_float_path(self, path: Path) -> FloatModel:
         """What the file of a float model tells by itself."""
-        return read_float(path)
+        return read_onnx_float(path)
 
 
 FRONT_END: FrontEnd = _OnnxFrontEnd()

@@ -17,7 +17,7 @@ from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.collectors.from_onnx.kernel_noise import kernel_noise
 from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.profile import profile
-from quantmedic.collectors.from_onnx.record import describe, kernels
+from quantmedic.collectors.from_onnx.record import describe_models, kernels_of_model
 from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.from_onnx.simulated import OnnxSimulated
 from quantmedic.collectors.from_onnx.steps import OnnxSteps
@@ -62,7 +62,7 @@ class OnnxModels(ModelPair):
         """Both models with these pairs exposed as outputs."""
         return OnnxView(self, pairs, first, threads, plain)
 
-    def isolated(self, view: View, measured: Sequence[int], threads: int) -> OnnxIsolated:
+    def isolate(self, view: View, measured: Sequence[int], threads: int) -> OnnxIsolated:
         """The quantized model cut at the taps of one of its own views."""
         assert isinstance(view, OnnxView)
         return OnnxIsolated(self, view, measured, threads)
@@ -83,11 +83,11 @@ class OnnxModels(ModelPair):
 
     def describe(self) -> Description:
         """What the files tell besides their graphs."""
-        return describe(self)
+        return describe_models(self)
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How onnxruntime computes each tensor of the quantized model, by its optimized graph."""
-        return kernels(self.quantized, threads)
+        return kernels_of_model(self.quantized, threads)
 
     def editable(self) -> "OnnxModels":
         """These models: remedies are carried out on copies of the quantized file."""

@@ -25,7 +25,7 @@ _INTEGER_KERNELS = frozenset(
 )
 
 
-def describe(models: PairedOnnxGraphs) -> Description:
+def describe_models(models: PairedOnnxGraphs) -> Description:
     """What two ONNX files tell besides their graphs."""
     graph = models.quantized
     files = [[each.path, *external_files(each.path)] for each in (models.float_graph, graph)]
@@ -57,7 +57,7 @@ def describe(models: PairedOnnxGraphs) -> Description:
     )
 
 
-def kernels(graph: OnnxGraph, threads: int) -> dict[str, Kernel]:
+def kernels_of_model(graph: OnnxGraph, threads: int) -> dict[str, Kernel]:
     """How onnxruntime computes each tensor that its optimized graph writes.
 
     Raises:

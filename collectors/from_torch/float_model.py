@@ -22,7 +22,7 @@ class _Module(Protocol):
     def modules(self) -> "Iterable[torch.nn.Module]": ...
 
 
-def read_float(module: object) -> FloatModel:
+def read_torch_float(module: object) -> FloatModel:
     """What the parameters and buffers of a module tell.
 
     Raises:

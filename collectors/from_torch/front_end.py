@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.from_torch.float_model import read_float
+from quantmedic.collectors.from_torch.float_model import read_torch_float
 from quantmedic.collectors.measure.float_model import FloatModel
 from quantmedic.collectors.measure.front_end import FrontEnd, GivenData
 from quantmedic.collectors.measure.models import FileModels, Models, Network
@@ -55,7 +55,7 @@ class _TorchFrontEnd:
 
     def read_float(self, model: object) -> FloatModel:
         """What the parameters of a float module tell."""
-        return read_float(model)
+        return read_torch_float(model)
 
 
 def _kinds(float_model: object, quantized_model: object) -> list[str]:

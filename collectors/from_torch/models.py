@@ -12,7 +12,7 @@ from quantmedic.collectors.data.messages import did_you_mean
 from quantmedic.collectors.from_torch.graph import TorchGraph
 from quantmedic.collectors.from_torch.inputs import TorchInputs
 from quantmedic.collectors.from_torch.module import as_deployed, without_quantizers
-from quantmedic.collectors.from_torch.record import describe, kernels
+from quantmedic.collectors.from_torch.record import describe_modules, kernels_of_module
 from quantmedic.collectors.from_torch.recorder import Recorder
 from quantmedic.collectors.from_torch.simulated import TorchSimulated
 from quantmedic.collectors.from_torch.torch_pair import TorchPair, call_module
@@ -61,11 +61,11 @@ class TorchModels(TorchPair):
 
     def describe(self) -> Description:
         """What the modules tell besides their graphs."""
-        return describe(self)
+        return describe_modules(self)
 
     def kernels(self, threads: int) -> dict[str, Kernel]:
         """How each tensor is computed; empty for fake-quantized modules, of which nobody knows what a device runs."""
-        return kernels(self.quantized)
+        return kernels_of_module(self.quantized)
 
     def editable(self) -> "TorchModels":
         """These models: remedies are carried out while the module runs."""

@@ -54,7 +54,7 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
-def opened(module: object, what: str) -> torch.nn.Module:
+def require_module(module: object, what: str) -> torch.nn.Module:
     """The module to observe: of a compiled one, the module that was compiled.
 
     Raises:

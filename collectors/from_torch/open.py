@@ -3,7 +3,7 @@
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.from_torch.inputs import TorchData
 from quantmedic.collectors.from_torch.models import TRACED_SAMPLES, TorchModels, open_torch_models
-from quantmedic.collectors.from_torch.module import as_deployed, opened
+from quantmedic.collectors.from_torch.module import as_deployed, require_module
 from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.engine.case.facts import Role
 
@@ -22,7 +22,7 @@ def open_torch(
         DataError: The data cannot be read or do not tell the inputs.
         ModelError: A module fails on the first batch, or the two do not belong together.
     """
-    modules = opened(float_module, "float model"), opened(quantized_module, "quantized model")
+    modules = require_module(float_module, "float model"), require_module(quantized_module, "quantized model")
     # Loaders draw from torch's random numbers, whose state is the user's.
     with as_deployed(*modules):
         data = TorchData(modules[0], {role: given.sources[role] for role in sorted(given.sources, reverse=True)})

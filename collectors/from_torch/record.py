@@ -14,12 +14,12 @@ from quantmedic.collectors.measure.models import Description, Kernel
 from quantmedic.engine.case.facts import ModelFacts
 
 
-def describe(models: TorchPair) -> Description:
+def describe_modules(models: TorchPair) -> Description:
     """What two torch modules tell besides their graphs."""
     modules = (models.float_module, models.quantized_module)
     # Fake-quantized modules hold their weights in float, and integer kernels keep theirs to themselves.
     is_stored_so = any(is_traceable_wrapper_subclass(own) for own in models.quantized_module.parameters())
-    sizes = [_bytes(module) if is_stored_so else None for module in modules]
+    sizes = [_stored_bytes(module) if is_stored_so else None for module in modules]
     training = [name for name, part in models.float_module.named_modules() if part.training and _is_training(part)]
     names = [type(module).__name__ for module in modules]
     hashes = [_sha256(module) for module in modules]
@@ -28,7 +28,7 @@ def describe(models: TorchPair) -> Description:
         framework="torch",
         format=models.quantized.format,
         toolchain=None,
-        toolchain_marks=tuple(toolchain_marks(models.quantized_module, models.quantized.calls)),
+        toolchain_marks=tuple(marks_of_module(models.quantized_module, models.quantized.calls)),
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0] if sizes[0] and sizes[1] else None,
@@ -46,7 +46,7 @@ def describe(models: TorchPair) -> Description:
     )
 
 
-def kernels(graph: TorchGraph) -> dict[str, Kernel]:
+def kernels_of_module(graph: TorchGraph) -> dict[str, Kernel]:
     """How each tensor is computed; empty for a fake-quantized module, since the device is not known."""
     if not graph.integer:
         return {}
@@ -57,7 +57,7 @@ def _is_training(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.modules.batchnorm._BatchNorm | torch.nn.modules.dropout._DropoutNd)
 
 
-def toolchain_marks(module: torch.nn.Module, calls: Iterable[str]) -> Iterator[str]:
+def marks_of_module(module: torch.nn.Module, calls: Iterable[str]) -> Iterator[str]:
     """Packages whose classes a quantized module and its weights are made of, and namespaces of operators it calls."""
     kinds = [type(part) for part in module.modules()] + [type(own) for own in module.parameters()]
     packages = {kind.__module__.partition(".")[0] for kind in kinds}
@@ -68,20 +68,20 @@ def toolchain_marks(module: torch.nn.Module, calls: Iterable[str]) -> Iterator[s
     yield from (f"calls of {name}" for name in sorted(namespaces))
 
 
-def _bytes(module: torch.nn.Module) -> int:
+def _stored_bytes(module: torch.nn.Module) -> int:
     """Bytes of all parameters and buffers, packed ones as they are stored."""
     tensors = {id(own): own for own in (*module.parameters(), *module.buffers())}.values()
-    return sum(part.numel() * part.element_size() for own in tensors for part in _stored(own))
+    return sum(part.numel() * part.element_size() for own in tensors for part in _plain_tensors(own))
 
 
-def _stored(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def _plain_tensors(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The plain tensors that a tensor of another class consists of."""
     names = tensor.__tensor_flatten__()[0] if is_traceable_wrapper_subclass(tensor) else None
     if names is None:
         yield tensor
         return
     for name in names:
-        yield from _stored(getattr(tensor, name))
+        yield from _plain_tensors(getattr(tensor, name))
 
 
 def _sha256(module: torch.nn.Module) -> str:

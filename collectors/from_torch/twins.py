@@ -43,8 +43,8 @@ def settle_twins(models: TorchPair, batch: Batch) -> None:
     models.run_float(batch, floats)
     models.run_quantized(batch, values)
     for root, found in options.items():
-        shown = _decoded(quantized, root, values.found[root])
-        distance = {name: _distance(floats.found[name], shown) for name in (models.match.tensors[root], *found)}
+        shown = _real_values(quantized, root, values.found[root])
+        distance = {name: _squared_distance(floats.found[name], shown) for name in (models.match.tensors[root], *found)}
         now, best = distance[models.match.tensors[root]], min(found, key=distance.__getitem__)
         if distance[best] < _CLEARLY * now:
             models.match.tensors[root] = best
@@ -120,12 +120,12 @@ def _identity(weight: Float32) -> Float32 | None:
     return found
 
 
-def _decoded(graph: Graph, root: str, values: Any) -> Any:
+def _real_values(graph: Graph, root: str, values: Any) -> Any:
     grid = graph.codes.get(root)
     return grid.dequantize(values) if grid is not None and values.dtype.kind in "iu" else values
 
 
-def _distance(x: Any, y: Any) -> float:
+def _squared_distance(x: Any, y: Any) -> float:
     if x.shape != y.shape:
         return np.inf
     found = float(((x.astype(np.float64) - y) ** 2).sum())

@@ -30,7 +30,7 @@ class _Grouped:
     def __init__(
         self, read: Callable[[Sequence[int]], Reading], groups: Sequence[Sequence[int]], pairs: Mapping[int, Pair]
     ) -> None:
-        self._read, self._groups = read, groups
+        self._read_group, self._groups = read, groups
         self._now = read(groups[0])
         self._group = {number: group for group, numbers in enumerate(groups) for number in numbers}
         self._number = {pairs[number].twin: number for number in reversed(list(self._group))}
@@ -52,7 +52,7 @@ class _Grouped:
     def _hold(self, group: int) -> None:
         if group != self._held:
             self._now = Reading({}, {}, ([], []))  # the memory of one group is free before the next is read
-            self._now, self._held = self._read(self._groups[group]), group
+            self._now, self._held = self._read_group(self._groups[group]), group
 
 
 class _Lookup(Mapping[K, Array]):
@@ -108,9 +108,9 @@ class TorchView:
             ModelError: One of them fails on this batch.
         """
         groups = self._groups(batch)
-        return _Grouped(lambda numbers: self._read(batch, numbers), groups, self.pairs).reading()
+        return _Grouped(lambda numbers: self._read_group(batch, numbers), groups, self.pairs).reading()
 
-    def _read(self, batch: Batch, numbers: Sequence[int]) -> Reading:
+    def _read_group(self, batch: Batch, numbers: Sequence[int]) -> Reading:
         """Some pairs, with the outputs and the features."""
         models = self._models
         twins = [self.pairs[number].twin for number in numbers] + ([self._feature] if self._feature else [])

@@ -59,7 +59,9 @@ def write_case(case: Case, path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
             temporary = Path(stream.name)
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                archive.writestr(_RECORD, json.dumps(_spelled(case.record.model_dump(mode="json")), allow_nan=False))
+                archive.writestr(
+                    _RECORD, json.dumps(_without_nonfinite(case.record.model_dump(mode="json")), allow_nan=False)
+                )
                 for role, statistics in case.statistics.items():
                     for name, array in _arrays(statistics).items():
                         archive.writestr(f"{role}/{name}.npy", _npy(array))
@@ -87,7 +89,7 @@ def read_case(path: Path) -> Case:
     if not path.is_file():
         raise CaseError("no such case file", where=str(path), help="write one with: quantmedic collect")
     try:
-        return _read(path)
+        return _read_archive(path)
     except CaseError:
         raise
     except Exception as error:  # Damaged archives, arrays and JSON raise a dozen unrelated types.
@@ -98,7 +100,7 @@ def read_case(path: Path) -> Case:
         ) from error
 
 
-def _read(path: Path) -> Case:
+def _read_archive(path: Path) -> Case:
     with zipfile.ZipFile(path) as archive:
         record = CaseRecord.model_validate(_migrate(json.loads(archive.read(_RECORD)), path))
         arrays = {n: _array(archive.read(n)) for n in set(archive.namelist()) if n != _RECORD}
@@ -170,12 +172,12 @@ def _migrate(raw: Any, path: Path) -> Any:
     return raw
 
 
-def _spelled(value: Any) -> Any:
+def _without_nonfinite(value: Any) -> Any:
     """The record with infinities and NaN as words, for JSON has no numbers for them; reading takes them for numbers."""
     if isinstance(value, dict):
-        return {key: _spelled(entry) for key, entry in value.items()}
+        return {key: _without_nonfinite(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_spelled(entry) for entry in value]
+        return [_without_nonfinite(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -263,7 +265,8 @@ def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, We
     if any(not 0 < length <= WEIGHT_CHANNELS for length in lengths):
         raise ValueError("weights without channels, or with too many")
     rows = {
-        name: _split(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths) for name in _WEIGHT_ROWS
+        name: _split_rows(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths)
+        for name in _WEIGHT_ROWS
     }
     return {
         int(place): WeightArrays(
@@ -292,7 +295,7 @@ def _thumbnails(arrays: Mapping[str, NDArray[Any]]) -> Thumbnails:
     table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
     if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
         raise ValueError("the thumbnails are of another shape")
-    parts = _split(pixels, shapes.prod(axis=1))
+    parts = _split_rows(pixels, shapes.prod(axis=1))
     return Thumbnails(
         table.astype(THUMBNAIL_DTYPE), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
     )
@@ -311,7 +314,7 @@ def _comparisons(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Comparison]:
     keys = [n.removeprefix(_COMPARISON).removesuffix(".table") for n in arrays if n.startswith(_COMPARISON)]
     keys = [key for key in keys if f"{_COMPARISON}{key}.table" in arrays]
     found = {}
-    for key in sorted(keys, key=_numbered):
+    for key in sorted(keys, key=_by_number):
         table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))
         if table.ndim != 2 or table.shape[1] != len(FIELDS) or votes.shape != (len(VOTES),) or metric.shape != (1,):
             raise ValueError(f"the comparison {key} is of another shape")
@@ -319,14 +322,14 @@ def _comparisons(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Comparison]:
     return found
 
 
-def _numbered(key: str) -> tuple[Any, ...]:
+def _by_number(key: str) -> tuple[Any, ...]:
     """Keys in the order of their numbers."""
     return tuple(int(part) if part.isdigit() else -1 for part in key.split(".")), key
 
 
 def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     shapes = arrays["codes.shapes"]
-    codes = _split(arrays["codes.used"], shapes.prod(axis=1))
+    codes = _split_rows(arrays["codes.used"], shapes.prod(axis=1))
     rows = int(arrays["channels"].sum())
     # Cases of earlier versions do not have them: nothing was counted.
     unfilled: dict[str, NDArray[Any]] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
@@ -338,7 +341,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         bucket_min=arrays["bucket_min"],
         bucket_max=arrays["bucket_max"],
         samples=arrays["samples"].astype(SAMPLE_DTYPE),
-        lattice=_split(arrays["lattice.values"], arrays["lattice.lengths"]),
+        lattice=_split_rows(arrays["lattice.values"], arrays["lattice.lengths"]),
         feature_count=int(arrays["feature_count"][0]),
         feature_sum=arrays["feature_sum"],
         feature_outer=arrays["feature_outer"],
@@ -373,7 +376,7 @@ def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> StoredHistogra
     return StoredHistograms(tensors, bins, counts.astype(np.int64))
 
 
-def _split(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+def _split_rows(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
     """The pieces of a ragged list."""
     if lengths.sum() != len(joined):
         raise ValueError(f"{len(joined)} values for lists of {lengths.sum()}")

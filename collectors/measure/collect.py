@@ -275,7 +275,7 @@ class _Run:
                 if count > 1 and roles:
                     self._observer.show(shown[index])
                 for role in roles:
-                    yield from self._read(role, index)
+                    yield from self._read_slice(role, index)
             for role in roles:
                 self._states[role].complete = True
         self._compare_stages()
@@ -301,14 +301,14 @@ class _Run:
         )
         into.compare(found)
 
-    def _read(self, role: Role, index: int) -> Iterator[Case]:
+    def _read_slice(self, role: Role, index: int) -> Iterator[Case]:
         """One slice of one data set, unless a later one was begun already."""
         state, into = self._states[role], self._accumulators[role]
         if any(state.seen[index + 1 :]):
             return
         before = sum(state.seen[:index])
         total = _total(self._datasets[role], self._options)
-        batches, done = self._flagged(role, index), into.ended
+        batches, done = self._items_of_slice(role, index), into.ended
 
         def work(item: _Item, lane: Lane) -> None:
             self._observer.observe(item.batch, into, lane, flip=item.flip, given=item.given)
@@ -325,7 +325,7 @@ class _Run:
                 return
             yield self.case()
 
-    def _flagged(self, role: Role, index: int) -> Iterator["_Item"]:
+    def _items_of_slice(self, role: Role, index: int) -> Iterator["_Item"]:
         """What is left of a slice."""
         references = self._extras.references if role == "validation" else {}
         done = sum(self._states[role].seen)

@@ -104,10 +104,12 @@ def open_metrics(
                 where = f"{name} is a column of {taken[name]}" if name else "an empty name"
                 raise DataError("two metrics have one name", where=where, help="give every metric a name of its own")
             taken[name] = f"the {kind} metrics"
-    return UserMetrics(**{kind: tuple(_opened(kind, *item) for item in given.items()) for kind, given in kinds.items()})
+    return UserMetrics(
+        **{kind: tuple(_user_metrics(kind, *item) for item in given.items()) for kind, given in kinds.items()}
+    )
 
 
-def _opened(kind: str, name: str, given: Function) -> UserMetric:
+def _user_metrics(kind: str, name: str, given: Function) -> UserMetric:
     if isinstance(given, str):
         return UserMetric(name, kind, given, import_function(given, f"{kind} metric {name}"))
     return UserMetric(name, kind, getattr(given, "__qualname__", type(given).__name__), given)
@@ -173,11 +175,11 @@ class _Table:
             if tap.decoded:
                 codes = row.grid.encode(np.asarray(codes, np.float32)).astype(np.int8 if row.grid.signed else np.uint8)
             for metric in metrics.pair:
-                row.add(metric.name, metric(expected.copy(), codes.copy(), *_first(row.grid)))
+                row.add(metric.name, metric(expected.copy(), codes.copy(), *_first_channel(row.grid)))
         return reading.outputs
 
 
-def _first(grid: Quantizer) -> tuple[np.float32, np.int32]:
+def _first_channel(grid: Quantizer) -> tuple[np.float32, np.int32]:
     """Scale and zero point, those of the first channel; as numbers with which codes of 8 bits do not overflow."""
     return np.float32(grid.scale.flat[0]), np.int32(grid.zero_point.flat[0])
 
@@ -227,16 +229,16 @@ def debug(
         data=dataset.origin,
         samples=done,
         suspect_steps=suspect_steps,
-        layers=tuple(_layer(models, row) for row in table.rows.values()),
+        layers=tuple(_debugger_layer(models, row) for row in table.rows.values()),
         outputs={name: total / count for name, (total, count) in outputs.items()},
         unmeasured=table.unmeasured,
         notices=tuple(_notices(table, dataset)),
     )
 
 
-def _layer(models: Models, row: _Row) -> DebuggerLayer:
+def _debugger_layer(models: Models, row: _Row) -> DebuggerLayer:
     producer = models.producer_of(row.pair)
-    scale, zero = _first(row.grid)
+    scale, zero = _first_channel(row.grid)
     return DebuggerLayer(
         op_name=producer.op_type,
         tensor_idx=producer.place,

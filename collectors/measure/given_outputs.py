@@ -96,7 +96,7 @@ class _Reader:
 
     def __init__(self, column: Column) -> None:
         self._wanted: deque[Rows] = deque()
-        self._blocks = column.blocks(self._asked())
+        self._blocks = column.blocks(self._requests())
         self._next = 0
 
     def reaches(self, numbers: Numbers) -> bool:
@@ -110,7 +110,7 @@ class _Reader:
         self._next = int(numbers[-1]) + 1
         return next(self._blocks)
 
-    def _asked(self) -> Iterator[Rows]:
+    def _requests(self) -> Iterator[Rows]:
         while self._wanted:
             yield self._wanted.popleft()
 

@@ -85,12 +85,12 @@ def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: i
         lane = None
         for item in _after(running, items):
             lane = Lane(lane)
-            running.append((item, pool.submit(_run, work, item, lane)))
+            running.append((item, pool.submit(_run_in_lane, work, item, lane)))
             # One more than there are threads, so that none of them waits while data are read.
             if len(running) > threads:
-                yield _finished(running)
+                yield _wait_for_first(running)
         while running:
-            yield _finished(running)
+            yield _wait_for_first(running)
     finally:
         try:
             pool.shutdown(wait=True)
@@ -106,11 +106,11 @@ def _after(running: "deque[tuple[T, Future[None]]]", items: Iterable[T]) -> Iter
         yield from items
     except Exception:
         while running:
-            _finished(running)
+            _wait_for_first(running)
         raise
 
 
-def _run(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:
+def _run_in_lane(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:
     failed = True
     try:
         work(item, lane)
@@ -119,7 +119,7 @@ def _run(work: Callable[[T, Lane], None], item: T, lane: Lane) -> None:
         lane.close(failed=failed)
 
 
-def _finished(running: "deque[tuple[T, Future[None]]]") -> T:
+def _wait_for_first(running: "deque[tuple[T, Future[None]]]") -> T:
     item, future = running[0]
     future.result()
     running.popleft()

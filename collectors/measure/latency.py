@@ -72,7 +72,7 @@ def in_turn(a: Callable[[], object], b: Callable[[], object], seconds: float) ->
             break
         order: Sequence[int] = (0, 1) if len(times[0]) % 2 == 0 else (1, 0)
         for which in order:
-            times[which].append(_timed((a, b)[which]))
+            times[which].append(_seconds_of((a, b)[which]))
     return times
 
 
@@ -85,7 +85,7 @@ def _warm_up(call: Callable[[], object]) -> None:
             return
 
 
-def _timed(call: Callable[[], object]) -> float:
+def _seconds_of(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

@@ -57,7 +57,7 @@ class ModelPair:
         """Context in which both models run as deployed: they always do."""
         return nullcontext()
 
-    def isolated(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
+    def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
         """Refuse to run quantized operators by themselves.
 
         Raises:

@@ -264,7 +264,7 @@ class Models(PairedGraphs, Protocol):
 
     @property
     def measures_operator_error(self) -> bool:
-        """Quantized operators can be run by themselves on float inputs: ``isolated`` may be called."""
+        """Quantized operators can be run by themselves on float inputs: ``isolate`` may be called."""
 
     @property
     def measures_step_error(self) -> bool:
@@ -297,7 +297,7 @@ class Models(PairedGraphs, Protocol):
             ModelError: A model cannot be run.
         """
 
-    def isolated(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
+    def isolate(self, view: View, measured: Sequence[int], threads: int) -> IsolatedOperators:
         """Operators that write these tensors of a view, fed with float tensors.
 
         Raises:

@@ -93,7 +93,7 @@ class Observer:
         self._grids = {i: self._grid(i, tap) for i, tap in view.taps.items()}
         alone = self._alone(view) if self._options.operator_error else []
         threads = self._options.session_threads
-        self._isolated = self._models.isolated(view, alone, threads) if alone else None
+        self._isolated_operators = self._models.isolate(view, alone, threads) if alone else None
         self._steps = self._models.steps(view, self.plan.pairs, threads) if self._options.step_error else None
 
     def _alone(self, view: View) -> list[int]:
@@ -185,12 +185,12 @@ class Observer:
         x = self._input(batch)
         rows = sample_rows(x, batch.labels)
         reading = self._view.read(batch)
-        alone = self._isolated.read(batch, reading.floats) if self._isolated is not None else {}
+        alone = self._isolated_operators.read(batch, reading.floats) if self._isolated_operators is not None else {}
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
-        flipped = self._flipped(batch) if flip else None
+        flipped = self._flipped_features(batch) if flip else None
         found = self.outputs.pairs(*reading.outputs, whole=bool(given))
         for kind, arrays in given.items():
-            found |= self.outputs.given(kind, arrays, *reading.outputs)
+            found |= self.outputs.of_given(kind, arrays, *reading.outputs)
         names = [self._models.float_graph.outputs[i] for i, _ in self._models.match.outputs]
         with lane.station(0):
             into.begin(rows, x, plan.image, batch.labels)
@@ -209,9 +209,9 @@ class Observer:
             values, code = reading.floats[pair.twin], reading.codes.get(i)
             floats = self._rows(i, values)
             if code is not None and code.shape != values.shape:
-                raise self._changed(i, values)
-            deployed = None if code is None else self._deployed(i, code)
-            operator = self._deployed(i, alone[i]).values() if i in alone else None
+                raise self._channel_error(i, values)
+            deployed = None if code is None else self._deployed_values(i, code)
+            operator = self._deployed_values(i, alone[i]).values() if i in alone else None
             step = self._rows(i, steps[i]) if i in steps else None
             with lane.station(station):
                 plan.bucketed[i] = plan.bucketed[i] and values.shape[0] == batch.samples
@@ -227,10 +227,10 @@ class Observer:
     def _rows(self, i: int, values: Array) -> Float32:
         rows: Float32 = as_rows(values, self.plan.axes[i])
         if rows.shape[1] != self.plan.channels[i]:
-            raise self._changed(i, values)
+            raise self._channel_error(i, values)
         return rows
 
-    def _changed(self, i: int, values: Array) -> ModelError:
+    def _channel_error(self, i: int, values: Array) -> ModelError:
         return ModelError(
             "a tensor changes its channels from batch to batch",
             where=f"{self.plan.pairs[i].root}: {self.plan.channels[i]} at first, then {list(values.shape)}",
@@ -242,7 +242,7 @@ class Observer:
         scale, zero = (1, 0) if grid is None else (grid.scale, grid.zero_point)
         return per_channel(scale, channels), per_channel(zero, channels)
 
-    def _deployed(self, i: int, code: Array) -> Deployed:
+    def _deployed_values(self, i: int, code: Array) -> Deployed:
         """Codes are arranged before they grow to floats."""
         return Deployed(as_rows(code, self.plan.axes[i]), *self._grids[i])
 
@@ -250,7 +250,7 @@ class Observer:
         name = self.plan.image[0] if self.plan.image is not None else next(iter(batch.inputs))
         return batch.inputs[name]
 
-    def _flipped(self, batch: Batch) -> Array | None:
+    def _flipped_features(self, batch: Batch) -> Array | None:
         plan = self.plan
         colours = plan.channels[plan.input_pair] if plan.input_pair is not None else 0
         if plan.feature is None or plan.image is None or not plan.image[1] or colours != 3:

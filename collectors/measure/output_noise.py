@@ -59,20 +59,20 @@ class OutputNoise:
     @property
     def power(self) -> Floats:
         """Signal per sample."""
-        return np.concatenate([self._joined(floats) for floats in self._floats])
+        return np.concatenate([self._energy_of_outputs(floats) for floats in self._floats])
 
-    def compared(self, outputs: Sequence[Sequence[Float32]]) -> RunRecord:
+    def compare(self, outputs: Sequence[Sequence[Float32]]) -> RunRecord:
         """Noise per sample of other outputs, and how often their class is that of the float network."""
         noise, same = [], []
         for floats, found in zip(self._floats, outputs, strict=True):
-            noise.append(self._joined([_difference(x, y) for x, y in zip(floats, found, strict=True)]))
+            noise.append(self._energy_of_outputs([_difference(x, y) for x, y in zip(floats, found, strict=True)]))
             if self._classes and self._by_sample:
                 x, y = (a.reshape(len(a), -1, a.shape[-1]).argmax(axis=2) for a in (floats[0], found[0]))
                 same.append((x == y).mean())
         agreement = float(np.average(same, weights=self._weights)) if same else None
         return RunRecord(noise=tuple(np.concatenate(noise).tolist()), agreement=agreement)
 
-    def _joined(self, outputs: Sequence[Float32]) -> Floats:
+    def _energy_of_outputs(self, outputs: Sequence[Float32]) -> Floats:
         """Energy per sample over all outputs, each in shares of its own signal."""
         energies = [self._energy(array, o) / self._totals[o] for o, array in enumerate(outputs)]
         return np.sum(energies, axis=0)

@@ -43,7 +43,7 @@ class Outputs:
                 found[f"output.{i}"] = compare_outputs(*((x, y) if whole else (thin_out(x), thin_out(y))), None)
         return found
 
-    def given(
+    def of_given(
         self, kind: str, outside: Sequence[Array | None], floats: Sequence[Array], quantized: Sequence[Array]
     ) -> dict[str, Comparison]:
         """Given outputs: the float model against the framework's, and the device's against the quantized model.
@@ -86,10 +86,10 @@ def _is_same(x: Array, y: Array) -> bool:
 
 def output_difference(a: Sequence[Array], b: Sequence[Array]) -> float:
     """Largest change of an output over its largest magnitude; infinite where that is 0 or not finite."""
-    return max((_relative_difference(x, y) for x, y in zip(a, b, strict=True) if not _is_same(x, y)), default=0.0)
+    return max((_largest_change(x, y) for x, y in zip(a, b, strict=True) if not _is_same(x, y)), default=0.0)
 
 
-def _relative_difference(x: Array, y: Array) -> float:
+def _largest_change(x: Array, y: Array) -> float:
     before, after = np.asarray(x, np.float64), np.asarray(y, np.float64)
     finite = np.isfinite(before) & np.isfinite(after)
     top = float(np.abs(before[finite]).max(initial=0.0))

@@ -33,7 +33,7 @@ class Simulation:
             DataError: The data cannot be read again.
         """
         self._network = models.simulate(case, options.threads)
-        self._batches, floats = self._read(dataset, case, role, options)
+        self._batches, floats = self._read_samples(dataset, case, role, options)
         run = models.quantized_runner(options.threads)
         outputs = [run(batch) for batch in self._batches]
         classes = bool((case.statistics[role].samples["class_float"] >= 0).any())
@@ -41,7 +41,7 @@ class Simulation:
         self.record = SimulationRecord(
             dataset=role,
             power=tuple(self._noise.power.tolist()),
-            deployed=self._noise.compared(outputs),
+            deployed=self._noise.compare(outputs),
             simulated=self.run(Change()),
             columns=self._noise.columns,
         )
@@ -52,9 +52,9 @@ class Simulation:
         Raises:
             ModelError: The network fails.
         """
-        return self._noise.compared([self._network.outputs(batch, change) for batch in self._batches])
+        return self._noise.compare([self._network.outputs(batch, change) for batch in self._batches])
 
-    def _read(
+    def _read_samples(
         self, dataset: Dataset, case: Case, role: Role, options: Options
     ) -> tuple[list[Batch], list[list[Float32]]]:
         """A random part of the samples with what the float network makes of them, as far as time and memory allow."""

@@ -43,7 +43,7 @@ class _Unobserved:
         return {}
 
 
-def collect(models: FileModels, *, version: str, threads: int | None = None) -> Case:
+def case_of_files(models: FileModels, *, version: str, threads: int | None = None) -> Case:
     """What two models tell without data.
 
     Args:

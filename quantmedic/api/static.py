@@ -13,7 +13,7 @@ from quantmedic.api.toolchain import toolchain_facts
 from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.collect import Extras
-from quantmedic.collectors.measure.static import collect
+from quantmedic.collectors.measure.static import case_of_files
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
@@ -74,7 +74,7 @@ def collect_static_pair(
     else:
         progress("static", 0, None)
         models = open_files(float_model, quantized_model)
-        case = collect(models, version=VERSION, threads=threads)
+        case = case_of_files(models, version=VERSION, threads=threads)
     extras = Extras(search=printed.search, settings=printed.settings)
     case = with_files(replace(case, record=extras.added_to(case.record)), sources)
     return case if printed.notice is None else with_notice(case, printed.notice)

@@ -394,7 +394,7 @@ class Ward:
     def edited(self, case: Case, change: Change) -> float:
         run = edit(self.models, case, change).runner(1)
         outputs = [run(batch) for batch in self.simulation._batches]
-        return db(self.simulation.record.power, self.simulation._noise.compared(outputs).noise)
+        return db(self.simulation.record.power, self.simulation._noise.compare(outputs).noise)
 
 
 @every_toolchain

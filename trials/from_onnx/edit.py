@@ -9,7 +9,7 @@ import onnx
 
 from quantmedic.collectors.from_onnx.file import save_model
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
-from quantmedic.collectors.from_onnx.record import kernels
+from quantmedic.collectors.from_onnx.record import kernels_of_model
 from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.collectors.measure.models import Kernel, Runner
 from quantmedic.collectors.measure.record import kernel_of
@@ -136,7 +136,7 @@ def left_integer(
     """
     graph = models.quantized
     before = {k: op for k, op in enumerate(case.record.operators) if op.executed_as == Kernel.INTEGER}
-    found = kernels(replace(graph, model=after), threads)
+    found = kernels_of_model(replace(graph, model=after), threads)
     # What an integer operator wrote is written by a quantizer once it is rewritten: its kernel is what feeds that.
     for node in after.graph.node:
         if node.op_type == "QuantizeLinear" and found.get(node.input[0]) == Kernel.INTEGER:
