@@ -29,7 +29,7 @@ from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports import xquant as words
-from quantmedic.reports.charts.geometry import Chart
+from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.write import place
 
@@ -191,7 +191,7 @@ def _degraded(
 ) -> set[str]:
     """Name and draw the layers that are at their limits or beyond."""
     degraded: set[str] = set()
-    graphs: list[Chart] = []
+    graphs: list[Drawing] = []
     for metric in (*words.METRICS, *(config.custom_similarity_metrics or {})):
         if metric not in config.threshold_quantize_error:
             logger.warning(

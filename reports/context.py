@@ -8,13 +8,8 @@ from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
-from quantmedic.reports.charts.geometry import (
-    HISTOGRAMS_SHOWN,
-    ErrorChart,
-    HistogramChart,
-    error_charts,
-    histogram_charts,
-)
+from quantmedic.reports.charts.errors import ErrorChart, error_charts
+from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
 from quantmedic.reports.sections.cards import CauseCard, Gain, cause_cards
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box

@@ -1,17 +1,17 @@
 """Jinja environments: whatever a template prints is escaped for its format; a misspelt variable is an error."""
 
 import re
-from dataclasses import fields
+from dataclasses import Field, fields
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import ClassVar, Protocol
 from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
 
-from quantmedic.reports.context import ReportContext
+from quantmedic.reports.charts.frame import INLINE_PALETTE, PALETTE, Drawing
 from quantmedic.reports.text import NOT_MEASURED, capital, sentence, visible
 
 TEMPLATES = jinja2.PackageLoader("quantmedic.reports", "templates")
@@ -57,8 +57,6 @@ class Safe(str):
 @cache
 def html_environment() -> jinja2.Environment:
     """Environment of the HTML pages and the SVG graphs."""
-    from quantmedic.reports.charts.geometry import svg
-
     environment = jinja2.Environment(
         loader=TEMPLATES,
         autoescape=True,
@@ -71,6 +69,12 @@ def html_environment() -> jinja2.Environment:
     environment.filters["svg"] = lambda chart: Markup(svg(chart, standalone=False))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment
+
+
+def svg(chart: Drawing, *, standalone: bool = True) -> str:
+    """Draw a chart: with its own colours for a file, or with those of the page that it is part of."""
+    palette = PALETTE if standalone else INLINE_PALETTE
+    return html_environment().get_template(chart.template).render(chart=chart, standalone=standalone, palette=palette)
 
 
 def breakable_path(name: str) -> Markup:
@@ -99,17 +103,21 @@ def markdown_environment() -> jinja2.Environment:
     return environment
 
 
-def escape_markdown(value: Any) -> Any:
+def escape_markdown(value: object) -> object:
     """Text that Markdown shows literally, on one line, also inside a table cell, and that nobody is notified of."""
     if not isinstance(value, str) or isinstance(value, Safe):
         return value
+    return _escaped_markdown(value)
+
+
+def _escaped_markdown(value: str) -> Safe:
     text = visible(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return Safe(REFERENCE.sub(r"\g<0>&#8203;", MARKUP.sub(r"\\\1", text)))
 
 
 def code_span(value: str) -> Safe:
     """A name as code where that needs no escaping, else as escaped text."""
-    return Safe(f"`{value}`") if PLAIN_CODE.fullmatch(value) and value.strip() else Safe(escape_markdown(value))
+    return Safe(f"`{value}`") if PLAIN_CODE.fullmatch(value) and value.strip() else _escaped_markdown(value)
 
 
 def code_fence(value: str) -> Safe:
@@ -120,6 +128,10 @@ def code_fence(value: str) -> Safe:
     return Safe("\n".join(lines))
 
 
-def template_variables(context: ReportContext) -> dict[str, Any]:
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+
+
+def template_variables(context: _Dataclass) -> dict[str, object]:
     """The fields of a context by name, not copied."""
     return {f.name: getattr(context, f.name) for f in fields(context)}

@@ -27,6 +27,8 @@ METRIC_LABELS = {"top1": "top-1", "top5": "top-5", "mae": "MAE", "rmse": "RMSE"}
 SHARE_METRICS = ("top1", "top5")
 
 
+#: Characters that end or begin markup, and those that terminals may obey.
+_UNSAFE_IN_JSON = re.compile(r"[<>&\x7f-\U0010ffff]")
 #: First characters that a spreadsheet takes for a formula, the wide ones of East Asian keyboards too.
 _FORMULA = frozenset("=+-@|%＝＋－＠")
 
@@ -86,6 +88,17 @@ def spreadsheet_text(text: str) -> str:
     """A name that a spreadsheet shows as it is, rather than as the formula that it begins like."""
     shown = visible(text)
     return f"'{shown}" if shown.lstrip()[:1] in _FORMULA else shown
+
+
+def inert_json(text: str) -> str:
+    """JSON in ASCII that neither markup nor a terminal takes for its own."""
+    return _UNSAFE_IN_JSON.sub(_json_escape, text) + "\n"
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    """A character as JSON escapes it: in UTF-16."""
+    units = match.group().encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -14,10 +14,11 @@ from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import FILES
 from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.engine.garbage import without_garbage_collection
-from quantmedic.reports.charts.geometry import Chart, svg
+from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.samples import samples_of
+from quantmedic.reports.templating import svg
 
 FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
 #: What a gate's verdict is written to, by format.
@@ -156,7 +157,7 @@ def _check(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis)
 
 def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
     trend = context.history.charts if context.history is not None else ()
-    charts: tuple[Chart, ...] = (context.birth, *context.charts, *context.histograms, *trend)
+    charts: tuple[Drawing, ...] = (context.birth, *context.charts, *context.histograms, *trend)
     for chart in charts:
         if chart.note:
             continue
@@ -166,7 +167,7 @@ def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, b
             yield f"graphs/{chart.stem}.png", _png(chart)
 
 
-def _png(chart: Chart) -> bytes:
+def _png(chart: Drawing) -> bytes:
     try:
         import resvg_py
     except ImportError as error:

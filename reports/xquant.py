@@ -15,9 +15,9 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.formulas.tensor_histogram import Histogram
-from quantmedic.reports.charts.geometry import (
+from quantmedic.reports.charts.errors import ErrorChart, Point
+from quantmedic.reports.charts.frame import (
     HEIGHT,
-    LABEL_LETTER,
     LABEL_LIMIT,
     LABEL_STEP,
     LEFT,
@@ -25,14 +25,13 @@ from quantmedic.reports.charts.geometry import (
     TOP,
     WIDTH,
     AxisName,
-    Chart,
-    ErrorChart,
-    Point,
+    Drawing,
     Tick,
-    histogram_charts,
-    svg,
+    height_with_names,
     ticks,
 )
+from quantmedic.reports.charts.histogram import histogram_charts
+from quantmedic.reports.templating import svg
 from quantmedic.reports.text import NAME_LIMIT, number, visible
 
 #: The data sets by XQuant's names, in its order.
@@ -164,9 +163,7 @@ def error_graph(
         axis=AXES.get(metric, visible(metric, LABEL_LIMIT)),
         note="" if shown else "not measured",
         width=width,
-        height=round(
-            TOP + HEIGHT + 24 + LABEL_LETTER * max((min(len(name), LABEL_LIMIT) for name in shown), default=0), 1
-        ),
+        height=height_with_names(TOP + HEIGHT, (name[:LABEL_LIMIT] for name in shown)),
         left=LEFT,
         right=width - RIGHT,
         top=TOP,
@@ -187,7 +184,8 @@ def error_graph(
             for name, value in shown.items()
         ),
         names=tuple(
-            AxisName(across[name], across[name], visible(name, LABEL_LIMIT), name in flagged) for name in shown
+            AxisName(across[name], across[name], visible(name, LABEL_LIMIT), "flagged" if name in flagged else "same")
+            for name in shown
         ),
         summary=f"{title}: {len(flagged)} of {len(shown)} layers at the threshold or beyond it",
     )
@@ -363,10 +361,10 @@ def troubleshooting(found: Iterable[Judgement], diagnosis: Diagnosis) -> dict[st
     return result | ({"causes": causes} if causes else {})
 
 
-def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Chart]]:
+def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Drawing]]:
     """File name without suffix and histogram, by layer, of the tensors with outliers."""
     names = {row.name: layer_name(row) for row in diagnosis.layers}
-    found: dict[str, tuple[str, Chart]] = {}
+    found: dict[str, tuple[str, Drawing]] = {}
     for histogram, chart in _charts(diagnosis.histograms):
         stem = (
             re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)[:NAME_LIMIT].lstrip(
@@ -385,7 +383,7 @@ def _charts(histograms: Sequence[Histogram]) -> Iterator[tuple[Histogram, Any]]:
     yield from ((histogram, histogram_charts([histogram])[0]) for histogram in histograms)
 
 
-def picture(chart: Chart) -> tuple[str, bytes]:
+def picture(chart: Drawing) -> tuple[str, bytes]:
     """Suffix and content of a graph: PNG, or SVG where the package that draws it is not installed."""
     drawing = svg(chart)
     try:

@@ -46,6 +46,16 @@ ROOMS = {
         "from_settings": {"data", "from_settings"},
     },
 }
+#: How a report is made, from left to right: rooms and modules of ``reports`` import what stands before them, and those
+#: of one step nothing of each other.
+REPORT_STEPS = (
+    ("text",),
+    ("charts",),
+    ("templating", "sections", "manual"),
+    ("context",),
+    ("machines", "markdown", "page", "terminal"),
+    ("files", "write", "xquant"),
+)
 FOLDERS = {"quantmedic", *MAY_IMPORT}
 #: Folders with Python that is not installed.
 WORKSHOP = {"tests", "benchmarks"}
@@ -133,9 +143,24 @@ def test_rooms_import_one_way(folder: str) -> None:
     assert not wrong
 
 
+def test_reports_are_made_in_one_direction() -> None:
+    step_of = {part: step for step, parts in enumerate(REPORT_STEPS) for part in parts}
+    inside = [path for path in modules("reports") if path.name != "__init__.py"]
+    assert {Path(path.parts[1]).stem for path in inside} == set(step_of)
+    wrong = set()
+    for path in inside:
+        own = Path(path.parts[1]).stem
+        for name in imported(path):
+            parts = name.split(".")
+            other = parts[2] if parts[:2] == ["quantmedic", "reports"] and len(parts) > 2 else own
+            if other != own and step_of[other] >= step_of[own]:
+                wrong.add(f"{path}: {name}")
+    assert not wrong
+
+
 def test_no_modules_import_each_other() -> None:
     """Not even inside functions or for type checkers."""
-    names = {dotted(path): path for folder in ("engine", "collectors", "trials") for path in modules(folder)}
+    names = {dotted(path): path for folder in ("engine", "collectors", "trials", "reports") for path in modules(folder)}
     graph = {
         name: {target for found in imported(path) if (target := longest_known(found, names)) not in (None, name)}
         for name, path in names.items()

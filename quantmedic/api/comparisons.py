@@ -10,7 +10,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.versus.side_by_side import ComparisonReport, Judged, side_by_side
-from quantmedic.reports.terminal.compare import comparison_files
+from quantmedic.reports.files import comparison_files
 from quantmedic.reports.write import Written, place
 from quantmedic.version import VERSION
 

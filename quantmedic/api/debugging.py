@@ -15,7 +15,7 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.formulas.debugger import DebuggerRecord
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.terminal.debugger import render_csv
+from quantmedic.reports.machines.spreadsheets import debugger_csv
 from quantmedic.reports.write import Written, place
 
 #: ``module:function``, or the function itself, which returns one number.
@@ -127,5 +127,5 @@ def write_layers(record: DebuggerRecord, path: str | Path) -> Written:
         OutputError: The file cannot be written.
     """
     target = Path(path)
-    (written,) = place({target.name: render_csv(record).encode()}, target.parent)
+    (written,) = place({target.name: debugger_csv(record).encode()}, target.parent)
     return written

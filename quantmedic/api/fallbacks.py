@@ -12,7 +12,8 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
-from quantmedic.reports.terminal.fallback import render_fallback, render_json
+from quantmedic.reports.machines.records import fallback_json
+from quantmedic.reports.terminal.fallback import render_fallback
 from quantmedic.reports.write import place
 from quantmedic.trials.fallback import FallbackTrial
 
@@ -154,5 +155,5 @@ def write_fallback(
     if "text" in formats:
         texts["fallback.txt"] = render_fallback(record).encode()
     if "json" in formats:
-        texts["fallback.json"] = render_json(record).encode()
+        texts["fallback.json"] = fallback_json(record).encode()
     return [(file.path, file.size) for file in place(texts, Path(folder))]

@@ -13,7 +13,8 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.sensitivity import MODES, Mode, SensitivityRecord, resume_sensitivity
 from quantmedic.engine.errors import CaseError, DataError
-from quantmedic.reports.terminal.sensitivity import render_json, sensitivity_files
+from quantmedic.reports.files import sensitivity_files
+from quantmedic.reports.machines.records import sensitivity_json
 from quantmedic.reports.write import place
 from quantmedic.trials.sensitivity import Experiment
 
@@ -188,7 +189,7 @@ def write_sensitivity(record: SensitivityRecord, folder: str | Path) -> list[tup
 def _save_checkpoint(record: SensitivityRecord, saving: CheckpointOptions) -> None:
     if saving.checkpoint is not None:
         path = Path(saving.checkpoint)
-        place({path.name: render_json(record).encode()}, path.parent)
+        place({path.name: sensitivity_json(record).encode()}, path.parent)
 
 
 def _check_modes(modes: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options, rule_options
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
-from quantmedic.reports.terminal.compare import render, render_text
+from quantmedic.reports.files import COMPARISON_TEXTS
+from quantmedic.reports.terminal.compare import render_comparison
 
 
 @click.command(context_settings=CONTEXT)
@@ -35,9 +36,9 @@ def compare(before: Path, after: Path, rules: RuleOptions, report: ReportOptions
     report.check()
     comparison = compare_cases(before, after, rules_in_force(rules))
     if report.printed_format == "text":
-        text = render_text(comparison, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
+        text = render_comparison(comparison, verbosity=report.verbosity, color=with_color(), ascii_only=ascii_only())
     else:
-        text = render(comparison, report.printed_format)
+        text = COMPARISON_TEXTS[report.printed_format](comparison)
     click.echo(text, nl=False)
     if report.output is not None:
         files = write_comparison(comparison, report.output, formats=report.formats or FORMATS)

@@ -37,7 +37,7 @@ from quantmedic.cli.terminal import fail, progress_bars
 from quantmedic.demo import patient
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.sections.fixed import fixed_lines
+from quantmedic.reports.terminal.fixed import fixed_lines
 
 #: Options of a measurement that say something of a float model whose quantization failed.
 _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}

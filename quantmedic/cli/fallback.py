@@ -10,7 +10,8 @@ from quantmedic.api.options import DataOptions, MeasuringOptions
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import CONTEXT, ReportOptions, data_options, measuring_options, printing_options
 from quantmedic.cli.terminal import ascii_only, interrupted_by_termination, progress_bars, wrote_text
-from quantmedic.reports.terminal.fallback import render_fallback, render_json
+from quantmedic.reports.machines.records import fallback_json
+from quantmedic.reports.terminal.fallback import render_fallback
 
 goal_options = OptionGroup(
     "goal",
@@ -58,7 +59,7 @@ def fallback(
     with progress_bars() as progress, interrupted_by_termination():
         record = search_fallback(float_model, quantized_model, data, measuring, goal, progress=progress)
     is_json = report.printed_format == "json"
-    click.echo(render_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()), nl=False)
+    click.echo(fallback_json(record) if is_json else render_fallback(record, ascii_only=ascii_only()), nl=False)
     if report.output is not None:
         files = write_fallback(record, report.output, formats=report.formats or ("text", "json"))
         click.echo("\n" + wrote_text(files))

@@ -10,8 +10,8 @@ from quantmedic.api.imports import import_files
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT
 from quantmedic.cli.terminal import ascii_only, size_text
-from quantmedic.reports.terminal.console import terminal_text
 from quantmedic.reports.terminal.imported import import_lines
+from quantmedic.reports.terminal.lines import terminal_text
 
 
 @click.command("import", context_settings=CONTEXT)

@@ -22,7 +22,7 @@ from quantmedic.cli.groups import OptionGroup, join_groups, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 
 if TYPE_CHECKING:
-    from quantmedic.reports.terminal.console import Verbosity
+    from quantmedic.reports.terminal.lines import Verbosity
 
 FORMATS = ("html", "markdown", "json", "png")
 #: Formats that are written where none is named.

@@ -14,8 +14,10 @@ from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.terminal import ascii_only
 from quantmedic.engine.errors import OutputError
+from quantmedic.reports.machines.spreadsheets import selection_csv
+from quantmedic.reports.sections.selection import select_layers
 from quantmedic.reports.terminal import show as tables
-from quantmedic.reports.terminal.console import terminal_text
+from quantmedic.reports.terminal.lines import WIDTH, terminal_text
 
 
 @click.command(context_settings=CONTEXT)
@@ -62,14 +64,12 @@ def show(
         click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
         return
     keys = [key for key in (columns or "").split(",") if key.strip()]
-    layers = tables.layer_table(
-        inspection, columns=keys, table=table or "default", sort=sort, text=text, flagged=flagged
-    )
+    layers = select_layers(inspection, columns=keys, table=table or "default", sort=sort, text=text, flagged=flagged)
     if csv_file is not None:
-        _write_csv(tables.table_csv(layers), csv_file, len(layers.rows))
+        _write_csv(selection_csv(layers), csv_file, len(layers.rows))
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else tables.WIDTH
-    lines = tables.table_lines(layers, limit=limit, width=max(width, tables.WIDTH))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
+    lines = tables.table_lines(layers, limit=limit, width=max(width, WIDTH))
     click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
 
 

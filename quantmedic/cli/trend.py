@@ -11,8 +11,9 @@ from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT, PRINTED_FORMATS, ReportOptions, printing_options
 from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.gate.history import select_figures
-from quantmedic.reports.terminal.console import WIDTH
-from quantmedic.reports.terminal.trend import render, render_trend
+from quantmedic.reports.files import TREND_TEXTS
+from quantmedic.reports.terminal.lines import WIDTH
+from quantmedic.reports.terminal.trend import render_trend
 from quantmedic.store.histories import FORMATS, load_history, write_trend
 
 
@@ -41,7 +42,7 @@ def trend(history: Path, model: str | None, figures: Sequence[str], last: int, r
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
         text = render_trend(record, width=width, color=with_color(), ascii_only=ascii_only())
     else:
-        text = render(record, report.printed_format)
+        text = TREND_TEXTS[report.printed_format](record)
     click.echo(text, nl=False)
     if report.output is not None:
         files = write_trend(record, report.output, formats=report.formats or FORMATS)

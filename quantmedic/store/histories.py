@@ -179,7 +179,7 @@ def write_trend(trend: Trend, folder: str | Path, *, formats: Sequence[str] = FO
         OutputError: The folder cannot be written.
         QuantmedicError: A format is unknown.
     """
-    from quantmedic.reports.terminal.trend import trend_files
+    from quantmedic.reports.files import trend_files
     from quantmedic.reports.write import place
 
     return place(trend_files(trend, formats), Path(folder))

@@ -14,24 +14,25 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.decibels import sqnr_of_nmse
-from quantmedic.reports.charts.geometry import (
-    AXES,
+from quantmedic.reports.charts.errors import AXES, LIMITS, Point, drawable, errors_of, is_plottable, limit_text
+from quantmedic.reports.charts.frame import (
     HEIGHT,
-    LABEL_LETTER,
-    LABEL_LIMIT,
-    LABEL_STEP,
     LEFT,
-    LIMITS,
+    PAD,
     RIGHT,
     TOP,
     AxisName,
-    Point,
-    Tick,
-    drawable,
-    errors_of,
-    is_plottable,
-    limit_text,
-    spread,
+    Look,
+    Mark,
+    Plot,
+    Scale,
+    axis_names,
+    height_with_names,
+    layer_axis,
+    layer_label,
+    layer_spacing,
+    layer_tip,
+    place_ticks,
     ticks,
     upwards,
 )
@@ -66,23 +67,15 @@ class NoiseBar:
     tip: Annotated[str, "layer, its word and both levels, shown under the pointer"]
 
 
-@dataclass(frozen=True)
-class BirthChart:
+@dataclass(frozen=True, kw_only=True)
+class BirthChart(Plot):
     """What each layer adds against the accumulated error: where the error is born, amplified and carried."""
 
-    stem: Annotated[str, "file name without suffix"]
-    title: Annotated[str, "what is compared, and the data set"]
+    template = "birth.svg"
+
     samples: Annotated[str, "how many layers are of which kind"]
     axis: Annotated[str, "label of the vertical axis"]
-    note: Annotated[str, "why there is no graph; empty where there is one"]
     words: Annotated[str, "what the words and bars mean, with the names of the facts"]
-    width: Annotated[float, "width of the drawing"]
-    height: Annotated[float, "height of the drawing"]
-    left: Annotated[float, "left end of the plot"]
-    right: Annotated[float, "right end of the plot"]
-    top: Annotated[float, "top of the plot"]
-    bottom: Annotated[float, "bottom of the plot"]
-    ticks: Annotated[tuple[Tick, ...], "marks of the vertical axis"]
     limit: Annotated[float | None, "position of the threshold; None where it is infinite or unknown"]
     limit_text: Annotated[str, "value of the threshold"]
     bar: Annotated[float, "width of a bar"]
@@ -90,12 +83,6 @@ class BirthChart:
     line: Annotated[str, "points of the accumulated error"]
     points: Annotated[tuple[Point, ...], "layers where the error is born"]
     names: Annotated[tuple[AxisName, ...], "names of those that add most"]
-    summary: Annotated[str, "what the graph shows, for those who cannot see it"]
-
-    @property
-    def template(self) -> str:
-        """What draws it."""
-        return "birth.svg"
 
 
 def origin(row: LayerRow, role: Role) -> Origin | None:
@@ -150,22 +137,21 @@ def birth_chart(diagnosis: Diagnosis, role: Role) -> BirthChart:
     left, right, bottom = LEFT, BIRTH_WIDTH - RIGHT, TOP + HEIGHT
     limit = drawable(limits.get(LIMITS["sqnr_db"]), "sqnr_db")
     scale, marks = _noise_axis(measured, role, limit)
-    step = (right - left - 16) / max(rows[-1].index - rows[0].index, 1) if rows else 1.0
+    first, last = (rows[0].index, max(rows[-1].index, rows[0].index + 1)) if rows else (0, 1)
+    axis = layer_axis(first, last, left, right)
 
     def x(row: LayerRow) -> float:
-        return round(left + 8 + step * (row.index - rows[0].index), 1)
+        return axis(row.index)
 
     def level(row: LayerRow) -> float:
         return scale(errors_of(row, role).sqnr_db or 0.0)
 
     born = [row for row in measured if row.born]
     loudest = {row.index for row in sorted(born, key=lambda row: -(row.added_nmse or 0))[:BORN_NAMES]}
-    named = [row for row in born if row.index in loudest]
-    places = spread([x(row) for row in named], LABEL_STEP, left + 6, right - 2)
-    names = tuple(
-        AxisName(x(row), round(at, 1), f"{visible(row.name, LABEL_LIMIT)} · {row.index}", True)
-        for row, at in zip(named, places, strict=True)
-    )
+    labels: list[tuple[float, str, Look]] = [
+        (x(row), layer_label(row.name, row.index), "flagged") for row in born if row.index in loudest
+    ]
+    names = axis_names(labels, left, right)
     title = f"{BIRTH_TITLE} · {role}"
     found = birth_summary(rows, role)
     return BirthChart(
@@ -173,18 +159,18 @@ def birth_chart(diagnosis: Diagnosis, role: Role) -> BirthChart:
         title=title,
         samples=found,
         axis=AXES["sqnr_db"],
-        note=_note(measured, role),
+        note=_missing_note(measured, role),
         words=birth_text(rows, role),
         width=BIRTH_WIDTH,
-        height=round(bottom + 24 + LABEL_LETTER * max((len(label.text) for label in names), default=0), 1),
+        height=height_with_names(bottom, (label.text for label in names)),
         left=left,
         right=right,
         top=TOP,
         bottom=bottom,
-        ticks=tuple(Tick(scale(at), text) for at, text in marks),
+        ticks=place_ticks(marks, scale),
         limit=None if limit is None else scale(limit),
         limit_text=limit_text("sqnr_db", limit, limits),
-        bar=round(min(max(0.66 * step, 1.0), 12.0), 1),
+        bar=round(min(max(0.66 * layer_spacing(first, last, left, right), 1.0), 12.0), 1),
         bars=_noise_bars(measured, role, x, scale, bottom),
         line=" ".join(f"{x(row)},{level(row)}" for row in measured),
         points=tuple(
@@ -196,21 +182,19 @@ def birth_chart(diagnosis: Diagnosis, role: Role) -> BirthChart:
     )
 
 
-def _note(measured: Iterable[LayerRow], role: Role) -> str:
+def _missing_note(measured: Iterable[LayerRow], role: Role) -> str:
     """Why nothing can be drawn; empty where something can."""
     known = [row.added_nmse is not None for row in measured]
     return "" if any(known) else "not measured: what each layer adds" if known else f"not measured on the {role} set"
 
 
-def _noise_axis(
-    rows: Sequence[LayerRow], role: Role, limit: float | None
-) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+def _noise_axis(rows: Sequence[LayerRow], role: Role, limit: float | None) -> tuple[Scale, list[Mark]]:
     levels = [level for row in rows for level in (errors_of(row, role).sqnr_db, sqnr_of_nmse(row.added_nmse))]
     values = [level for level in levels if level is not None and math.isfinite(level)]
     values += [limit] if limit is not None else []
     worst, best = min(values, default=0.0), max(values, default=1.0)
     best = min(best, worst + DEPTH_DB)
-    pad = 0.06 * (best - worst) or 0.5
+    pad = PAD * (best - worst) or 0.5
     return upwards(worst - pad, best + pad), ticks(worst - pad, best + pad)
 
 
@@ -218,7 +202,7 @@ def _noise_bars(
     rows: Iterable[LayerRow],
     role: Role,
     x: Callable[[LayerRow], float],
-    scale: Callable[[float], float],
+    scale: Scale,
     bottom: float,
 ) -> tuple[NoiseBar, ...]:
     """One bar per position of the drawing: where several layers share one, that of the layer that adds most."""
@@ -237,4 +221,4 @@ def _noise_bars(
 
 def _birth_tip(row: LayerRow, role: Role) -> str:
     levels = f"adds {decibels(sqnr_of_nmse(row.added_nmse))}, accumulated {decibels(errors_of(row, role).sqnr_db)}"
-    return f"{row.index} {visible(row.name, NAME_LIMIT)}: {origin(row, role) or 'origin not measured'}, {levels}"
+    return layer_tip(row.name, row.index, f"{origin(row, role) or 'origin not measured'}, {levels}")

@@ -8,15 +8,27 @@ from typing import Annotated
 
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.gate.history import Series
-from quantmedic.reports.charts.geometry import LABEL_LETTER, LABEL_STEP, Tick, ticks
+from quantmedic.reports.charts.frame import (
+    LABEL_STEP,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Mark,
+    Plot,
+    height_with_names,
+    place_ticks,
+    ticks,
+    upwards,
+)
 from quantmedic.reports.text import NAME_LIMIT, count, level, number, visible
 
-WIDTH, LEFT, RIGHT, TOP, HEIGHT = 600.0, 66.0, 14.0, 46.0, 130.0
-#: Room below the axis for the marks of verdicts, then for the names of runs.
-MARKS, NAMES = 14.0, 20.0
+HEIGHT = 130.0
+#: Room below the axis for the marks of verdicts.
+MARKS_GAP = 2.0
 RUN_NAME = 16
-#: Runs told to those who cannot see the graph.
-TOLD = 12
+#: Runs described in words for those who cannot see the graph.
+RUNS_DESCRIBED = 12
 #: What a verdict is marked with; accepted runs are not.
 MARKED = {
     "REGRESSION": "×",
@@ -58,37 +70,23 @@ class Stretch:
     y: Annotated[float, "vertical position"]
 
 
-@dataclass(frozen=True)
-class TrendChart:
+@dataclass(frozen=True, kw_only=True)
+class TrendChart(Plot):
     """One figure over the runs."""
 
-    stem: Annotated[str, "file name without suffix"]
-    title: Annotated[str, "name of the figure"]
+    template = "trend.svg"
+
     subtitle: Annotated[str, "unit, and which way is better"]
-    note: Annotated[str, "why there is no graph; empty where there is one"]
-    width: Annotated[float, "width of the drawing"]
-    height: Annotated[float, "height of the drawing"]
-    left: Annotated[float, "left end of the plot"]
-    right: Annotated[float, "right end of the plot"]
-    top: Annotated[float, "top of the plot"]
-    bottom: Annotated[float, "bottom of the plot"]
-    ticks: Annotated[tuple[Tick, ...], "marks of the vertical axis"]
     lines: Annotated[tuple[str, ...], "points of the line; parted where a run lacks the figure"]
     points: Annotated[tuple[RunPoint, ...], "the runs that hold the figure"]
     limits: Annotated[tuple[Stretch, ...], "what was allowed, run by run"]
     limit_text: Annotated[str, "the limit of the last run; empty where there is none"]
     marks: Annotated[tuple[RunMark, ...], "runs that were not accepted"]
     names: Annotated[tuple[RunMark, ...], "runs named below the axis"]
-    summary: Annotated[str, "what the graph is, in one line"]
     description: Annotated[str, "the last runs, for those who cannot see it"]
 
-    @property
-    def template(self) -> str:
-        """What draws it."""
-        return "trend.svg"
 
-
-def charted(found: Sequence[Series], most: int) -> list[Series]:
+def series_to_draw(found: Sequence[Series], most: int) -> list[Series]:
     """Figures that are worth a graph: where there are too many, those with a limit and those that changed."""
     moving = [series for series in found if len(series.figures) > 1]
     if len(moving) > most:
@@ -163,8 +161,7 @@ def _chart(trend: Trend, series: Series, number_of: int) -> TrendChart:
     def x(place: float) -> float:
         return round(left + (place + 0.5) * spacing, 1)
 
-    def y(value: float) -> float:
-        return round(bottom - HEIGHT * (min(max(value, low), high) - low) / (high - low), 1)
+    y = upwards(high, low, TOP, HEIGHT)
 
     def end(value: float | None) -> float | None:
         return None if value is None else y(value)
@@ -175,13 +172,13 @@ def _chart(trend: Trend, series: Series, number_of: int) -> TrendChart:
             y=y(figure.value),
             low=end(figure.low if figure.high is not None else None),
             high=end(figure.high if figure.low is not None else None),
-            tip=_tip(run, figure),
+            tip=_figure_tip(run, figure),
             flagged=figure.is_beyond_limit,
             infinite=not math.isfinite(figure.value),
         )
         for (place, run), figure in zip(series.runs, series.figures, strict=True)
     )
-    names = _names(trend.runs, x, spacing)
+    names = _run_names(trend.runs, x, spacing)
     title = visible(series.name, NAME_LIMIT // 2)
     limit = series.figures[-1].limit
     return TrendChart(
@@ -190,13 +187,13 @@ def _chart(trend: Trend, series: Series, number_of: int) -> TrendChart:
         subtitle=better_text(series),
         note="",
         width=WIDTH,
-        height=round(bottom + NAMES + 6 + LABEL_LETTER * max(len(name.text) for name in names), 1),
+        height=height_with_names(bottom + MARKS_GAP, (name.text for name in names)),
         left=left,
         right=right,
         top=TOP,
         bottom=bottom,
-        ticks=tuple(Tick(y(at), text) for at, text in _ticks(series)),
-        lines=_lines(series, points),
+        ticks=place_ticks(_series_ticks(series), y),
+        lines=_polylines(series, points),
         points=points,
         limits=tuple(Stretch(x(first - 0.5), x(last + 0.5), y(value)) for first, last, value in stretches(series)),
         limit_text="" if limit is None else f"limit {figure_value(limit, series.unit)}",
@@ -207,16 +204,16 @@ def _chart(trend: Trend, series: Series, number_of: int) -> TrendChart:
         ),
         names=names,
         summary=f"{title} over {count(len(series.figures), 'run')}",
-        description="; ".join(point.tip for point in points[-TOLD:]),
+        description="; ".join(point.tip for point in points[-RUNS_DESCRIBED:]),
     )
 
 
-def _ticks(series: Series) -> list[tuple[float, str]]:
+def _series_ticks(series: Series) -> list[Mark]:
     found = ticks(*extent(series), 5)
     return [(at, f"{at:.0f}") for at, _ in found if float(at).is_integer()] if series.is_count else found
 
 
-def _lines(series: Series, points: Sequence[RunPoint]) -> tuple[str, ...]:
+def _polylines(series: Series, points: Sequence[RunPoint]) -> tuple[str, ...]:
     """One polyline for each stretch of runs without a gap."""
     lines: list[list[int]] = []
     for first, second in links(series):
@@ -227,14 +224,14 @@ def _lines(series: Series, points: Sequence[RunPoint]) -> tuple[str, ...]:
     return tuple(" ".join(f"{points[at].x},{points[at].y}" for at in line) for line in lines)
 
 
-def _names(runs: Sequence[HistoryRun], x: Callable[[float], float], spacing: float) -> tuple[RunMark, ...]:
+def _run_names(runs: Sequence[HistoryRun], x: Callable[[float], float], spacing: float) -> tuple[RunMark, ...]:
     """As many runs as have room, the last one always."""
     step = math.ceil(LABEL_STEP / spacing)
     places = range(len(runs) - 1, -1, -step)
     return tuple(RunMark(x(place), run_name(runs[place], RUN_NAME), False) for place in reversed(places))
 
 
-def _tip(run: HistoryRun, figure: Figure) -> str:
+def _figure_tip(run: HistoryRun, figure: Figure) -> str:
     unit = f" {visible(figure.unit, NAME_LIMIT)}" if figure.unit else ""
     value = f"{figure_value(figure.value, figure.unit)}{unit}{interval(figure)}"
     named = f"run {run.number}{f' {visible(run.label, NAME_LIMIT)}' if run.label else ''}"

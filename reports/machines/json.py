@@ -1,16 +1,14 @@
 """The JSON report, the versioned contract, and its schema."""
 
 import json
-import re
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import FloatSchema
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.reports.text import inert_json
 
-#: Characters that end or begin markup, and those that terminals may obey.
-_UNSAFE = re.compile(r"[<>&\x7f-\U0010ffff]")
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -18,11 +16,6 @@ def render_json(diagnosis: Diagnosis) -> str:
     """``report.json``: ASCII, safe inside markup and terminals; what is not finite becomes null."""
     text = _filled_in(diagnosis).model_dump_json(indent=1, fallback=str)
     return inert_json(text)
-
-
-def inert_json(text: str) -> str:
-    """JSON in ASCII that neither markup nor a terminal takes for its own."""
-    return _UNSAFE.sub(_escaped, text) + "\n"
 
 
 def _filled_in(diagnosis: Diagnosis) -> Diagnosis:
@@ -42,12 +35,6 @@ def _filled_in(diagnosis: Diagnosis) -> Diagnosis:
         ]
         causes.append(cause.model_copy(update={"remedies": tuple(remedies)}))
     return diagnosis.model_copy(update={"causes": tuple(causes)})
-
-
-def _escaped(match: re.Match[str]) -> str:
-    """A character as JSON escapes it: in UTF-16."""
-    units = match.group().encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def render_schema() -> str:

@@ -14,13 +14,12 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.layers import LayerRow
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.reports.charts.birth import BIRTH_TITLE, ORIGINS, birth_summary, birth_text, origin
-from quantmedic.reports.charts.geometry import LIMITS, METRICS, NMSE_LIMIT, is_flagged
-from quantmedic.reports.machines.json import inert_json
+from quantmedic.reports.charts.errors import LIMITS, METRICS, NMSE_LIMIT, is_flagged
 from quantmedic.reports.page.details import layer_details
 from quantmedic.reports.page.packed import pack_columns
 from quantmedic.reports.sections.columns import layer_columns
 from quantmedic.reports.sections.tables import judged_role
-from quantmedic.reports.text import visible
+from quantmedic.reports.text import inert_json, visible
 
 #: Significant digits of numbers that are drawn or listed.
 DIGITS = 5

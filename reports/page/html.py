@@ -13,13 +13,12 @@ from markupsafe import Markup
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
-from quantmedic.reports.charts.geometry import PALETTE
+from quantmedic.reports.charts.frame import INLINE_PALETTE
 from quantmedic.reports.context import Page, ReportContext, page_title
 from quantmedic.reports.manual import sibling, to_html
 from quantmedic.reports.page.data import page_sections
 from quantmedic.reports.templating import html_environment, template_variables
 
-INLINE_PALETTE = {key: f"var(--chart-{key})" for key in PALETTE}
 #: Scripts of the page in the order in which they run, as one program with one scope.
 SCRIPTS = (
     "vendor/uPlot.iife.min.js",

@@ -43,6 +43,8 @@ _GROUPS = (
     ("bias.rounding.", "bias rounding", "bias rounding"),
     ("reported.", "reported by the toolchain", "reported"),
 )
+#: A quantity of a layer; None where it was not measured.
+Value = str | int | float | tuple[str, ...] | None
 _SHORT = {"representative": "repr.", "validation": "valid."}
 #: Labels of facts whose field name is no good one; all others are their field name in words.
 _LABELS = {
@@ -250,7 +252,7 @@ class Column:
     short_group: str
     unit: str | None
     description: str
-    values: tuple[Any, ...]
+    values: tuple[Value, ...]
 
     @property
     def numeric(self) -> bool:
@@ -258,7 +260,7 @@ class Column:
         return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.known)
 
     @property
-    def known(self) -> list[Any]:
+    def known(self) -> list[str | int | float | tuple[str, ...]]:
         """The values that were measured."""
         return [value for value in self.values if value is not None]
 
@@ -288,7 +290,7 @@ def layer_columns(layers: Sequence[LayerFacts], findings: Sequence[tuple[str, ..
         if all(value is None or value == () for value in values):
             continue
         if place.squared:
-            values = [None if value is None else value * value for value in values]
+            values = [value * value if isinstance(value, int | float) else None for value in values]
         columns.append(
             Column(
                 place.key,
@@ -394,9 +396,9 @@ def _label(field: str, prefix: str) -> str:
     return _LABELS.get(field) or field.removesuffix("_db").replace("_", " ")
 
 
-def _reader(layers: Sequence[LayerFacts]) -> Callable[[str], list[Any]]:
+def _reader(layers: Sequence[LayerFacts]) -> Callable[[str], list[Value]]:
     """Reads a path of all layers; what several paths share is walked once."""
-    walked: dict[str, list[Any]] = {"": list(layers)}
+    walked: dict[str, list[Any]] = {"": list(layers)}  # Any: facts on the way, values at the end
 
     def read(path: str) -> list[Any]:
         if path not in walked:

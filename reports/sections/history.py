@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.contract.check import HistoryRun, Trend
+from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.gate.history import Series, Shift, series_of
 from quantmedic.reports.charts.trend import (
     MARKED,
     TrendChart,
     better_text,
-    charted,
     figure_value,
     interval,
+    series_to_draw,
     trend_charts,
 )
 from quantmedic.reports.text import NAME_LIMIT, NOT_MEASURED, count, name, visible
@@ -81,10 +82,22 @@ def history_box(trend: Trend | None, charts: int = CHARTS, runs: int = RUNS) -> 
         look={"good": "healthy", "bad": "degraded"}.get(verdict_look(last.verdict), "not-comparable"),
         verdict=verdict_text(last.verdict),
         lines=tuple(figure_line(series, trend) for series in found),
-        charts=trend_charts(trend, charted(found, charts)),
+        charts=trend_charts(trend, series_to_draw(found, charts)),
         runs=tuple(run_line(run) for run in reversed(trend.runs[-runs:])),
         more_runs=max(0, len(trend.runs) - runs),
     )
+
+
+def trend_box(trend: Trend) -> HistoryBox:
+    """The history as a document of its own shows it.
+
+    Raises:
+        QuantmedicError: There is no run.
+    """
+    box = history_box(trend, CHARTS_ALONE, RUNS_ALONE)
+    if box is None:
+        raise QuantmedicError("there is no run to show", help="quantmedic check --record FILE adds one")
+    return box
 
 
 def summary_of(trend: Trend) -> str:
@@ -120,9 +133,9 @@ def shift_text(shift: Shift | None, unit: str | None) -> str:
     """A change, the run that it is counted from, and whether it is more than noise."""
     if shift is None:
         return ""
-    told = "unchanged" if shift.by == 0 else figure_value(shift.by, unit, "+")
+    change = "unchanged" if shift.by == 0 else figure_value(shift.by, unit, "+")
     proven = {True: ", beyond the noise", False: ", within the noise" if shift.by else "", None: ""}
-    return f"{told} since run {shift.run}{proven[shift.is_proven]}"
+    return f"{change} since run {shift.run}{proven[shift.is_proven]}"
 
 
 def shift_look(shift: Shift | None, series: Series) -> str:

@@ -12,7 +12,7 @@ from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.formulas.datasets import blank_limit
-from quantmedic.reports.page.png import fewer_colours, png
+from quantmedic.reports.charts.png import fewer_colours, png
 from quantmedic.reports.text import number, percent
 
 Pixels = NDArray[np.uint8]

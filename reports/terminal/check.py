@@ -5,18 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
 from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
-from quantmedic.reports.terminal.console import (
-    NAME_LIMIT,
-    NOTICES_SHOWN,
-    WIDTH,
-    Paint,
-    Verbosity,
-    brings,
-    painted,
-    plain,
-    terminal_text,
-    wrapped,
-)
+from quantmedic.reports.terminal.console import NAME_LIMIT, NOTICES_SHOWN, brings
+from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, painted, plain, terminal_text, wrapped
 from quantmedic.reports.text import visible
 
 FINDINGS_SHOWN, EXEMPTIONS_SHOWN = 10, 10
@@ -49,64 +39,66 @@ def render_check(diagnosis: Diagnosis, *, verbosity: Verbosity, color: bool = Fa
     """
     context, box = build_context(diagnosis, {}), gate_of(diagnosis)
     paint = painted if color else plain
-    lines = [] if verbosity == "quiet" else list(_lines(context, box, verbosity, paint))
-    return terminal_text([*lines, _verdict(box, paint)], ascii_only=ascii_only)
+    lines = [] if verbosity == "quiet" else list(_check_lines(context, box, verbosity, paint))
+    return terminal_text([*lines, _verdict_line(box, paint)], ascii_only=ascii_only)
 
 
-def _lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _check_lines(context: ReportContext, box: GateBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     verbose = verbosity == "verbose"
     width = max([len("baseline"), *(min(len(row.name), GATE_NAME_LIMIT) for row in box.gates)])
     if box.static:
         yield from wrapped(f"static: {box.static}")
-    yield from _gates(box, verbose, width, paint)
+    yield from _gate_lines(box, verbose, width, paint)
     if box.baseline is not None:
-        yield from _baseline(box.baseline, verbose, width, paint)
-    yield from _exemptions(box, verbose, width, paint)
+        yield from _baseline_lines(box.baseline, verbose, width, paint)
+    yield from _exemption_lines(box, verbose, width, paint)
     shown = context.warnings if verbose else context.warnings[:NOTICES_SHOWN]
     for notice in shown:
-        yield from _line("warn", "notice", notice, width, paint)
+        yield from _status_lines("warn", "notice", notice, width, paint)
     if len(context.warnings) > len(shown):
-        yield from _line("warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)", width, paint)
+        yield from _status_lines(
+            "warn", "notice", f"{len(context.warnings) - len(shown)} more (--verbose)", width, paint
+        )
     if box.unbudgeted and (drop := context.drop) is not None:
         text = f"{drop.metric} {drop.float_value} → {drop.quantized_value}, drop {drop.change}: no budget judges it"
-        yield from _line("note", "accuracy", text, width, paint)
+        yield from _status_lines("note", "accuracy", text, width, paint)
     if not box.policy:
-        yield from _line("note", "policy", "no policy file: the defaults apply", width, paint)
+        yield from _status_lines("note", "policy", "no policy file: the defaults apply", width, paint)
     if box.policy.startswith("../"):
-        yield from _line("note", "policy", f"{box.policy}, from a folder above", width, paint)
+        yield from _status_lines("note", "policy", f"{box.policy}, from a folder above", width, paint)
     if context.first is not None and any(row.status in ("fail", "undecided", "anomalous") for row in box.gates):
-        yield from _first(context, context.first)
+        yield from _first_step_lines(context, context.first)
 
 
-def _gates(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+def _gate_lines(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
     """Every gate; findings below the one that judges them."""
     judge = next((row for row in box.gates if row.kind == "findings"), None)
     for row in box.gates:
-        yield from _line(row.word, visible(row.name, GATE_NAME_LIMIT), row.message, width, paint)
-        yield from _beside(row, verbose)
+        yield from _status_lines(row.word, visible(row.name, GATE_NAME_LIMIT), row.message, width, paint)
+        yield from _interval_lines(row, verbose)
         if row is judge:
-            yield from _findings(box, verbose)
+            yield from _finding_lines(box, verbose)
 
 
-def _baseline(baseline: BaselineBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+def _baseline_lines(baseline: BaselineBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
     prune = f": {baseline.prune}" if baseline.prune else ""
-    yield from _line("note", "baseline", f"{baseline.text}{prune}", width, paint)
+    yield from _status_lines("note", "baseline", f"{baseline.text}{prune}", width, paint)
     if verbose:
-        yield from _indented(f"gone {what}" for what in baseline.gone)
-        yield from _indented(f"not judged {what}" for what in baseline.not_judged)
+        yield from _detail_lines(f"gone {what}" for what in baseline.gone)
+        yield from _detail_lines(f"not judged {what}" for what in baseline.not_judged)
 
 
-def _exemptions(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
+def _exemption_lines(box: GateBox, verbose: bool, width: int, paint: Paint) -> Iterator[str]:
     """Those that somebody should look at; verbose also those in force."""
-    told = [row for row in box.exemptions if row.care or verbose]
-    shown = told if verbose else told[:EXEMPTIONS_SHOWN]
+    listed = [row for row in box.exemptions if row.care or verbose]
+    shown = listed if verbose else listed[:EXEMPTIONS_SHOWN]
     for row in shown:
-        yield from _line("warn" if row.care else "note", "ignore", _exemption(row), width, paint)
-    if len(told) > len(shown):
-        yield from _line("warn", "ignore", f"{len(told) - len(shown)} more (--verbose)", width, paint)
+        yield from _status_lines("warn" if row.care else "note", "ignore", _exemption_text(row), width, paint)
+    if len(listed) > len(shown):
+        yield from _status_lines("warn", "ignore", f"{len(listed) - len(shown)} more (--verbose)", width, paint)
 
 
-def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterator[str]:
+def _status_lines(word: str, label: str, text: str, width: int, paint: Paint) -> Iterator[str]:
     """Status, what it is about, and what there is to say."""
     start = f"{word:<{WORD}}{' ' * GAP}{label:<{width}}{' ' * GAP}"
     first, *rest = wrapped(f"{start}{text}", hang=len(start))
@@ -114,34 +106,34 @@ def _line(word: str, label: str, text: str, width: int, paint: Paint) -> Iterato
     yield from rest
 
 
-def _beside(row: GateRow, verbose: bool) -> Iterator[str]:
+def _interval_lines(row: GateRow, verbose: bool) -> Iterator[str]:
     """What a gate has beyond its line."""
     if not verbose:
         return
     facts = [f"n {row.samples}"] if row.samples else []
     facts += [f"{row.confidence} interval"] if row.confidence else []
     facts += [f"p of McNemar's test {row.mcnemar}, not used"] if row.mcnemar else []
-    yield from _indented([", ".join(facts)] if facts else [])
+    yield from _detail_lines([", ".join(facts)] if facts else [])
 
 
-def _indented(texts: Iterable[str]) -> Iterator[str]:
+def _detail_lines(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         yield from wrapped(text, indent=8)
 
 
-def _findings(box: GateBox, verbose: bool) -> Iterator[str]:
+def _finding_lines(box: GateBox, verbose: bool) -> Iterator[str]:
     """Those that count; of the others how many there are."""
     shown = box.counted if verbose else box.counted[:FINDINGS_SHOWN]
-    yield from _table(shown)
+    yield from _finding_rows(shown)
     if hidden := len(box.counted) - len(shown):
         yield f"        {hidden} more (--verbose)"
     if box.others_text:
         yield from wrapped(f"not counted: {box.others_text}", indent=8)
     if verbose:
-        yield from _table(box.others, indent=10)
+        yield from _finding_rows(box.others, indent=10)
 
 
-def _table(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
+def _finding_rows(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
     """Findings in columns as wide as they need to be; what stands in a column is cut before the line breaks."""
     cells = [(row.rule, visible(row.subject, NAME_LIMIT), row.standing or row.before) for row in rows]
     rule, subject, state = (max((len(row[column]) for row in cells), default=0) for column in range(3))
@@ -154,18 +146,18 @@ def _table(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
         yield from wrapped(row.exempted, indent=indent + GAP)
 
 
-def _exemption(row: ExemptionRow) -> str:
+def _exemption_text(row: ExemptionRow) -> str:
     until = "" if row.expires == "never" else f" ({row.expires})"
     return f"{row.rule} {row.layers} {row.state}{until}: {row.reason}"
 
 
-def _first(context: ReportContext, first: FirstStep) -> Iterator[str]:
+def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]:
     """What to do first, with the cause that it is for and what it brings."""
     cause = next((card for card in context.causes if card.code == first.code), None)
     about = f" for {cause.code} {cause.cause}" if cause is not None else ""
     yield from wrapped(f"do this first: {first.title}{about}{brings(first.gain)}")
 
 
-def _verdict(box: GateBox, paint: Paint) -> str:
+def _verdict_line(box: GateBox, paint: Paint) -> str:
     lenient = f"; {box.exit_text}" if box.lenient else ""
     return f"{paint(box.verdict, box.look)}  {box.summary}{lenient}"

@@ -1,9 +1,6 @@
 """The terminal report: the same story in a hundred columns of plain text."""
 
-import re
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
@@ -12,11 +9,9 @@ from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
 from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
-from quantmedic.reports.text import NOT_MEASURED, count, escape, visible
+from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, painted, plain, terminal_text, wrapped
+from quantmedic.reports.text import NOT_MEASURED, count, visible
 
-Verbosity = Literal["quiet", "normal", "verbose"]
-Paint = Callable[[str, str], str]
-WIDTH = 100
 NAME_LIMIT = 48
 SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
@@ -27,19 +22,6 @@ CHANGES_SHOWN = 4
 TRIALS_SHOWN = 6
 TRIAL_GAIN = 24
 SNIPPET_LINES = 24
-ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
-STYLES = {
-    "bold": "1",
-    "dim": "2",
-    "degraded": "1;31",
-    "not-comparable": "1;33",
-    "failed": "1;31",
-    "healthy": "1;32",
-    "high": "31",
-    "medium": "33",
-    "help": "36",
-}
-WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
 
 
 def render_console(
@@ -54,13 +36,7 @@ def render_console(
         ascii_only: Write no character beyond ASCII.
     """
     paint = painted if color else plain
-    return terminal_text(_lines(diagnosis, verbosity, paint), ascii_only=ascii_only)
-
-
-def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
-    """Lines as printed: harmless to terminals and continuous integration, and without characters that one lacks."""
-    text = "\n".join(_inert(line) for line in lines) + "\n"
-    return _ascii(text) if ascii_only else text
+    return terminal_text(_report_lines(diagnosis, verbosity, paint), ascii_only=ascii_only)
 
 
 def warning_lines(diagnosis: Diagnosis) -> list[str]:
@@ -74,16 +50,16 @@ def warning_lines(diagnosis: Diagnosis) -> list[str]:
 
 def brings(gain: Gain | None) -> str:
     """What a remedy brings, to stand behind its name; empty where nothing measured or predicted it."""
-    return f", {_gained(gain)}" if gain is not None else ""
+    return f", {_gain_text(gain)}" if gain is not None else ""
 
 
-def _gained(gain: Gain) -> str:
+def _gain_text(gain: Gain) -> str:
     return f"{gain.kind} {gain.text}{f', {gain.judged}' if gain.judged else ''}"
 
 
-def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     context = build_context(diagnosis, {})
-    yield from _headline(context, paint)
+    yield from _verdict_lines(context, paint)
     if verbosity == "quiet":
         return
     yield from wrapped(context.drop_text)
@@ -93,37 +69,37 @@ def _lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> Iterator
         yield from wrapped(f"warning: {notice}", indent=2)
     if context.failure is not None:
         yield ""
-        yield from _failed(context.failure, paint)
+        yield from _failure_lines(context.failure, paint)
     if context.previous is not None:
         yield ""
-        yield from _since(context.previous, verbosity, paint)
+        yield from _previous_lines(context.previous, verbosity, paint)
     for card in context.causes:
         yield ""
-        yield from _cause(card, verbosity, paint)
+        yield from _cause_block(card, verbosity, paint)
     if context.proof is not None:
         yield ""
-        yield from _tried(context.proof, verbosity, paint)
+        yield from _proof_lines(context.proof, verbosity, paint)
     if context.prescription is not None:
         yield ""
-        yield from _prescribed(context.prescription, paint)
+        yield from _prescription_lines(context.prescription, paint)
     if diagnosis.advice:
         yield ""
         yield f"{context.advice_text} Read in this order:"
         yield from (f"  manual/general/{visible(stem, NAME_LIMIT)}.html" for stem in diagnosis.advice)
     if context.compared:
         yield ""
-        yield from _compared(context.compared, paint)
+        yield from _comparison_table(context.compared, paint)
     if context.imports:
         yield ""
-        yield from _files(context, verbosity, paint)
+        yield from _import_lines(context, verbosity, paint)
     yield ""
-    yield from _rules(context, verbosity, paint)
+    yield from _rule_lines(context, verbosity, paint)
     if verbosity == "verbose" and context.failure is None:
         yield ""
-        yield from _layers(layer_table(diagnosis, None))
+        yield from _layer_rows(layer_table(diagnosis, None))
 
 
-def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
+def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     verdict = paint(context.verdict.upper(), context.verdict)
     gate = paint(context.gate.verdict, "bold") if context.gate is not None else ""
     beside = "  ".join(part for part in (gate, context.judged_alone) if part)
@@ -136,21 +112,21 @@ def _headline(context: ReportContext, paint: Paint) -> Iterator[str]:
     yield from wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
 
 
-def _failed(box: FailureBox, paint: Paint) -> Iterator[str]:
+def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:
     yield paint(f"{box.summary}{':' if box.lines else ''}", "bold")
     for line in box.lines:
         yield from wrapped(line, indent=2)
     yield from wrapped(box.unknown)
 
 
-def _tried(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _proof_lines(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"what was tried: {box.summary}", "bold")
     yield from wrapped(box.split, indent=2, hang=0)
     if box.halves:
         yield from wrapped(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
     shown = box.trials if verbosity == "verbose" else box.trials[:TRIALS_SHOWN]
     for line in shown:
-        yield from _trial(line, paint)
+        yield from _trial_lines(line, paint)
     if len(box.trials) > len(shown):
         yield f"  {len(box.trials) - len(shown)} more (--verbose)"
     if box.chain:
@@ -158,7 +134,7 @@ def _tried(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
         yield from wrapped(f"{box.chain_text} {steps}", indent=2)
 
 
-def _trial(line: TrialLine, paint: Paint) -> Iterator[str]:
+def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
     styles = {"proven": "healthy", "failed": "high"}
     verdict = paint(f"{line.verdict:<10}", styles.get(line.verdict, "medium"))
     gain = "" if line.verdict == "failed" else line.gain
@@ -169,7 +145,7 @@ def _trial(line: TrialLine, paint: Paint) -> Iterator[str]:
         yield from wrapped(text, indent=4)
 
 
-def _prescribed(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
+def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     """Where to find what is to be pasted, and what it cannot do; the snippets stand with their causes."""
     files = ", ".join(block.file for block in box.configurations)
     title = f"prescription for {box.toolchain}" if box.toolchain else "no prescription"
@@ -182,7 +158,7 @@ def _prescribed(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
         yield from wrapped(remark, indent=2, hang=0)
 
 
-def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _previous_lines(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
     yield from wrapped(", ".join(box.outcome), indent=2)
     shown = box.changes if verbosity == "verbose" else box.changes[:CHANGES_SHOWN]
@@ -192,9 +168,9 @@ def _since(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str
         yield from wrapped(f"tried: {line}", indent=2)
 
 
-def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
-    parts += [_gained(gain) for gain in card.gains]
+    parts += [_gain_text(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
@@ -204,17 +180,17 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
     yield from wrapped(card.exempted, indent=3, hang=2)
     yield from wrapped(card.tried, indent=3, hang=2)
     verbose = verbosity == "verbose"
-    worst, others = _worst(card)
-    yield from _evidence([*worst, *others] if verbose else worst)
+    worst, others = _worst_evidence(card)
+    yield from _evidence_lines([*worst, *others] if verbose else worst)
     if (hidden := len({line.subject for line in others}) + card.more_subjects) and not verbose:
         yield f"     {hidden} more (--verbose)"
     if verbose:
-        yield from _evidence(card.more_evidence)
+        yield from _evidence_lines(card.more_evidence)
     if card.explains:
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
     for remedy in card.remedies if verbose else card.remedies[:1]:
-        told = any(gain.kind == "measured" for gain in card.gains) and remedy is card.remedies[0]
-        yield from _help(remedy, paint, told)
+        stands_above = any(gain.kind == "measured" for gain in card.gains) and remedy is card.remedies[0]
+        yield from _remedy_lines(remedy, paint, stands_above)
     if not card.remedies and card.withheld:
         yield "   help: none; every remedy is withheld"
     for held in card.withheld if verbose or not card.remedies else ():
@@ -224,13 +200,13 @@ def _cause(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]
         yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (--verbose)"
 
 
-def _worst(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
+def _worst_evidence(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceLine]]:
     """Evidence of the worst subject, and that of the others on the card."""
     first = card.evidence[0].subject if card.evidence else ""
     return [e for e in card.evidence if e.subject == first], [e for e in card.evidence if e.subject != first]
 
 
-def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
+def _evidence_lines(lines: Sequence[EvidenceLine]) -> Iterator[str]:
     for line in lines:
         if not line.comparison:
             yield from wrapped(f"{line.fact}: {line.value}", indent=5)
@@ -240,12 +216,12 @@ def _evidence(lines: Sequence[EvidenceLine]) -> Iterator[str]:
         yield compared + visible(line.subject, max(WIDTH - len(compared), VALUE_LIMIT))
 
 
-def _help(remedy: RemedyCard, paint: Paint, told: bool) -> Iterator[str]:
-    """A remedy, and what to copy; ``told``: what it recovered stands above already."""
+def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool) -> Iterator[str]:
+    """A remedy, and what to copy; ``stands_above``: its measured gain is printed already."""
     said = [f"help: {remedy.title}: {remedy.changes}"]
     said += [f"for {remedy.concerns}"] if remedy.concerns else []
     said += [f"now {', '.join(remedy.now)}"] if remedy.now else []
-    said += [f"measured {remedy.measured}"] if remedy.measured and not told else []
+    said += [f"measured {remedy.measured}"] if remedy.measured and not stands_above else []
     said += [f"took integer kernels from {remedy.left_integer}"] if remedy.left_integer else []
     said += [f"predicted {remedy.predicted}"] if remedy.predicted else []
     said += [f"costs {remedy.cost}"]
@@ -258,10 +234,10 @@ def _help(remedy: RemedyCard, paint: Paint, told: bool) -> Iterator[str]:
         if block.preferred and not remedy.no_option:
             if not block.own:
                 yield f"         with {block.toolchain}:"
-            yield from _snippet(block.examples[0].code)
+            yield from _snippet_lines(block.examples[0].code)
 
 
-def _snippet(code: str) -> Iterator[str]:
+def _snippet_lines(code: str) -> Iterator[str]:
     """A snippet whole or not at all: one that was cut would be copied and fail."""
     lines = code.splitlines()
     if max(map(len, lines), default=0) > SNIPPET_LIMIT:
@@ -273,7 +249,7 @@ def _snippet(code: str) -> Iterator[str]:
     yield from (f"         {visible(line)}" for line in lines)
 
 
-def _compared(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[str]:
+def _comparison_table(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[str]:
     """Framework, device and stages in a few columns; a dash where nothing was measured."""
     heads = ("n", "SQNR dB", "difference", "same class", "metric")
     yield paint(f"{'compared':<22} {'against':<22}" + "".join(f" {head:>10}" for head in heads), "bold")
@@ -286,7 +262,7 @@ def _compared(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[str]:
         yield "* departs most from the stage before"
 
 
-def _files(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _import_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint("files of the toolchain", "bold")
     for row in context.imports:
         yield from wrapped(f"{row.file}: {'; '.join(row.tells) or 'nothing that is known'}", indent=2)
@@ -307,30 +283,30 @@ def _files(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterat
         yield f"    {len(context.reported) - len(shown)} more (--verbose)"
 
 
-def _rules(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _rule_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     ignored = f", {len(context.ignored)} ignored" if context.ignored else ""
     total = f"{count(len(context.passed), 'rule')} passed, {len(context.not_judged)} not judged{ignored}"
     yield paint(total, "bold")
     shown = context.not_judged if verbosity == "verbose" else context.not_judged[:NOT_JUDGED_SHOWN]
     for line in shown:
-        yield from _not_judged(line)
+        yield from _missing_fact_lines(line)
     if len(context.not_judged) > len(shown):
         yield f"  {len(context.not_judged) - len(shown)} more (--verbose)"
 
 
-def _not_judged(line: RuleLine) -> Iterator[str]:
+def _missing_fact_lines(line: RuleLine) -> Iterator[str]:
     missing = visible(line.missing[0], NAME_LIMIT) if line.missing else "a fact"
     more = f" and {len(line.missing) - 1} more" if len(line.missing) > 1 else ""
     yield f"  {line.rule} {visible(line.name, NAME_LIMIT):<36} needs {missing}{more}"
     yield from wrapped(line.hint, indent=7)
 
 
-def _layers(table: LayerTable) -> Iterator[str]:
+def _layer_rows(table: LayerTable) -> Iterator[str]:
     if table.weights_only:
-        yield from _weights(table)
+        yield from _weight_rows(table)
         return
     if table.without_data:
-        yield from _parameters(table)
+        yield from _parameter_rows(table)
         return
     yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'rounding':>12} {'accumulated':>14}  findings (SQNR in dB)"
     for row in table.rows:
@@ -340,7 +316,7 @@ def _layers(table: LayerTable) -> Iterator[str]:
         yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
 
 
-def _parameters(table: LayerTable) -> Iterator[str]:
+def _parameter_rows(table: LayerTable) -> Iterator[str]:
     yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'bits':>5} {'weights':<20} {'SQNR':>9}  findings (SQNR in dB)"
     for row in table.rows:
         bits, weight, sqnr = ("-" if cell == NOT_MEASURED else cell for cell in (row.bits, row.weight, row.weight_sqnr))
@@ -348,39 +324,10 @@ def _parameters(table: LayerTable) -> Iterator[str]:
         yield f"{where} {bits:>5} {weight:<20} {sqnr:>9}  {' '.join(row.findings)}".rstrip()
 
 
-def _weights(table: LayerTable) -> Iterator[str]:
+def _weight_rows(table: LayerTable) -> Iterator[str]:
     yield f"{'#':>5}  {'weights':<44} {'SQNR':>9} {'worst channel':>14} {'dead groups':>12}  findings (SQNR in dB)"
     for row in table.rows:
         known = f"{row.weight_sqnr:>9} {row.worst_weight_channel:>14} {row.dead_groups:>12}"
         if row.weight_sqnr == NOT_MEASURED:
             known = "in float".rjust(9)
         yield f"{row.index:>5}  {visible(row.name, 44):<44} {known}  {' '.join(row.findings)}".rstrip()
-
-
-def wrapped(text: str, indent: int = 0, hang: int = 2) -> list[str]:
-    """Text in lines of at most ``WIDTH`` columns."""
-    first, later = " " * indent, " " * (indent + hang)
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=True
-    )
-
-
-def painted(text: str, style: str) -> str:
-    """Text in a colour of the terminal."""
-    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if text and style in STYLES else text
-
-
-def plain(text: str, style: str) -> str:
-    """Text as it is."""
-    return text
-
-
-def _inert(line: str) -> str:
-    """A line that no continuous integration takes for a command of its own."""
-    return WORKFLOW_COMMAND.sub(lambda match: (match[1] or "") + f"\\u{ord(match[0][-1]):04x}", line)
-
-
-def _ascii(text: str) -> str:
-    for char, plain in ASCII.items():
-        text = text.replace(char, plain)
-    return "".join(char if char.isascii() else escape(char) for char in text)

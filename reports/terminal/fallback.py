@@ -1,13 +1,10 @@
-"""The layers that must leave int8 as text: JSON, and lines for the terminal."""
+"""The layers that must leave int8, for the terminal."""
 
-import json
-import textwrap
 from collections.abc import Iterator
 
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Level, Verdict
 from quantmedic.engine.text import literal
-from quantmedic.reports.machines.json import inert_json
-from quantmedic.reports.terminal.console import WIDTH, terminal_text
+from quantmedic.reports.terminal.lines import terminal_text, wrapped
 from quantmedic.reports.text import (
     count,
     decibels,
@@ -21,7 +18,7 @@ from quantmedic.reports.text import (
     visible,
 )
 
-NAMES_TOLD, REVERSALS_TOLD = 3, 3
+NAMES_SHOWN, REVERSALS_SHOWN = 3, 3
 #: The agreement is a share, as top-1 is.
 _AS = {"agreement": "top1"}
 _VERDICTS: dict[Verdict, str] = {
@@ -33,33 +30,27 @@ _VERDICTS: dict[Verdict, str] = {
 }
 
 
-def render_json(record: FallbackRecord) -> str:
-    """The record, its verdict and the nodes to exclude; ASCII, safe inside markup and terminals."""
-    derived = {"verdict": record.verdict, "nodes_to_exclude": record.nodes_to_exclude}
-    return inert_json(json.dumps(record.model_dump(mode="json") | derived, indent=1))
-
-
 def render_fallback(record: FallbackRecord, *, ascii_only: bool = False) -> str:
     """Text for the terminal."""
-    return terminal_text(_lines(record), ascii_only=ascii_only)
+    return terminal_text(_fallback_lines(record), ascii_only=ascii_only)
 
 
-def _lines(record: FallbackRecord) -> Iterator[str]:
-    yield f"FALLBACK  {name(record.quantized_model)}   goal: {_goal(record)}"
-    yield from _wrapped(_summary(record), indent=2)
+def _fallback_lines(record: FallbackRecord) -> Iterator[str]:
+    yield f"FALLBACK  {name(record.quantized_model)}   goal: {_goal_text(record)}"
+    yield from wrapped(_search_summary(record), indent=2)
     if record.layers:
         yield ""
-        yield from _table(record)
+        yield from _layer_table(record)
     if record.check is not None:
         yield ""
-        yield from _check(record)
+        yield from _check_lines(record)
     if record.found:
         yield _VERDICTS[record.verdict]
     if record.verdict == "missed":
-        yield f"help: {_stricter(record)}"
+        yield f"help: {_stricter_goal(record)}"
     yield ""
-    yield from _cost(record)
-    yield from _search(record)
+    yield from _cost_lines(record)
+    yield from _search_lines(record)
     if record.nodes_to_exclude:
         yield ""
         yield "with onnxruntime (the layers, and the nodes that read them, which would quantize their outputs):"
@@ -69,13 +60,13 @@ def _lines(record: FallbackRecord) -> Iterator[str]:
     yield "how the set is found, and how to read this: quantmedic explain fallback"
 
 
-def _goal(record: FallbackRecord) -> str:
+def _goal_text(record: FallbackRecord) -> str:
     if record.goal.kind == "sqnr":
         return f"SQNR of at least {decibels(record.goal.limit)}"
-    return f"{_metric(record)} at most {_change(record, record.goal.limit)} worse"
+    return f"{_goal_metric(record)} at most {_metric_change(record, record.goal.limit)} worse"
 
 
-def _summary(record: FallbackRecord) -> str:
+def _search_summary(record: FallbackRecord) -> str:
     if not record.found:
         said = "interrupted before any set met the goal" if record.interrupted else _VERDICTS["none"]
     else:
@@ -84,7 +75,7 @@ def _summary(record: FallbackRecord) -> str:
     return f"{said}; {count(record.samples, 'sample')} of {name(record.data)} searched, seed {record.seed}"
 
 
-def _table(record: FallbackRecord) -> Iterator[str]:
+def _layer_table(record: FallbackRecord) -> Iterator[str]:
     yield f"    #  {'layer':<44} {'operator':<18} read by"
     for place, layer in enumerate(record.layers, 1):
         shown = ", ".join(visible(reader, 30) for reader in layer.readers[:1])
@@ -92,35 +83,37 @@ def _table(record: FallbackRecord) -> Iterator[str]:
         yield f"{place:>5}  {visible(layer.name, 44):<44} {visible(layer.op_type, 18):<18} {shown}{more}".rstrip()
 
 
-def _check(record: FallbackRecord) -> Iterator[str]:
+def _check_lines(record: FallbackRecord) -> Iterator[str]:
     check = record.check
     assert check is not None
     samples = count(check.samples, "sample")
     where = "the same samples as the search, for there are few" if check.shared else "not those of the search"
     yield f"measured on the quantized model itself, {samples}, {where}"
     labelled = check.before.drop is not None
-    head = f" {_metric(record):>10}  drop [95 %]" if labelled else ""
+    head = f" {_goal_metric(record):>10}  drop [95 %]" if labelled else ""
     yield f"  {'':<14} {'SQNR dB [95 %]':<22}{head}"
-    yield _level(record, "as it is", check.before)
+    yield _level_line(record, "as it is", check.before)
     if check.after is not None:
-        yield _level(record, "with fallback", check.after)
+        yield _level_line(record, "with fallback", check.after)
     if check.failed is not None:
-        yield from _wrapped(f"warning: the set could not be tried on the model: {visible(check.failed, 300)}", indent=2)
+        yield from wrapped(f"warning: the set could not be tried on the model: {visible(check.failed, 300)}", indent=2)
     if check.unedited:
-        more = f" and {len(check.unedited) - NAMES_TOLD} more" if len(check.unedited) > NAMES_TOLD else ""
-        yield from _wrapped(f"not carried out: {'; '.join(map(name, check.unedited[:NAMES_TOLD]))}{more}", indent=2)
+        more = f" and {len(check.unedited) - NAMES_SHOWN} more" if len(check.unedited) > NAMES_SHOWN else ""
+        yield from wrapped(f"not carried out: {'; '.join(map(name, check.unedited[:NAMES_SHOWN]))}{more}", indent=2)
 
 
-def _level(record: FallbackRecord, title: str, found: Level) -> str:
+def _level_line(record: FallbackRecord, title: str, found: Level) -> str:
     sqnr = f"{level(found.sqnr_db)} [{level(found.sqnr_low)}, {level(found.sqnr_high)}]"
     line = f"  {title:<14} {sqnr:<22}"
     if found.drop is None or found.drop_low is None or found.drop_high is None:
         return line.rstrip()
-    ends = ", ".join(_change(record, end).removesuffix(" points") for end in (found.drop_low, found.drop_high))
-    return f"{line} {metric_value(found.metric, _kind(record)):>10}  {_change(record, found.drop)} [{ends}]"
+    ends = ", ".join(_metric_change(record, end).removesuffix(" points") for end in (found.drop_low, found.drop_high))
+    return (
+        f"{line} {metric_value(found.metric, _metric_kind(record)):>10}  {_metric_change(record, found.drop)} [{ends}]"
+    )
 
 
-def _stricter(record: FallbackRecord) -> str:
+def _stricter_goal(record: FallbackRecord) -> str:
     """A goal for the search that leaves room for what the check lost."""
     assert record.check is not None
     after = record.check.after or record.check.before
@@ -129,68 +122,65 @@ def _stricter(record: FallbackRecord) -> str:
     return "search again with more --samples, or with a smaller --max-drop"
 
 
-def _cost(record: FallbackRecord) -> Iterator[str]:
+def _cost_lines(record: FallbackRecord) -> Iterator[str]:
     cost = record.cost
     if cost is None or not record.layers:
         return
-    parts = [f"weights take {_bytes(cost.bytes)} more"]
+    parts = [f"weights take {_bytes_text(cost.bytes)} more"]
     if cost.operations is not None and cost.operations_all:
         share = percent(cost.operations / cost.operations_all, 1)
-        parts.append(f"{_short(cost.operations)} of {_short(cost.operations_all)} multiply-adds leave int8 ({share})")
+        parts.append(
+            f"{_si_amount(cost.operations)} of {_si_amount(cost.operations_all)} multiply-adds leave int8 ({share})"
+        )
     elif cost.operations is not None:
-        parts.append(f"{_short(cost.operations)} multiply-adds leave int8")
+        parts.append(f"{_si_amount(cost.operations)} multiply-adds leave int8")
     else:
         parts.append("multiply-adds not known: shapes depend on the data, or layers are recurrent")
     dragged = f"{count(cost.readers, 'layer')} beside them run{'s' if cost.readers == 1 else ''} in float too"
-    yield from _wrapped(f"cost: {dragged}, for what they read is float; {'; '.join(parts)}")
+    yield from wrapped(f"cost: {dragged}, for what they read is float; {'; '.join(parts)}")
 
 
-def _search(record: FallbackRecord) -> Iterator[str]:
+def _search_lines(record: FallbackRecord) -> Iterator[str]:
     usual = f"one layer at a time takes {record.one_at_a_time}"
     yield f"search: {count(record.evaluations, 'evaluation')}, the ranking included; {usual}"
-    for fewer, more in record.reversals[:REVERSALS_TOLD]:
+    for fewer, more in record.reversals[:REVERSALS_SHOWN]:
         a, b = record.steps[fewer], record.steps[more]
         added = [record.units[i] for i in b.layers if i not in a.layers]
-        names = ", ".join(visible(each, 40) for each in added[:NAMES_TOLD])
-        rest = f" and {len(added) - NAMES_TOLD} more" if len(added) > NAMES_TOLD else ""
-        sizes = f"{len(a.layers)} layers in float: {_value(record, a.value)}"
-        yield from _wrapped(
-            f"not monotone: {sizes}; with {names}{rest} in float too: {_value(record, b.value)}, and more noise"
+        names = ", ".join(visible(each, 40) for each in added[:NAMES_SHOWN])
+        rest = f" and {len(added) - NAMES_SHOWN} more" if len(added) > NAMES_SHOWN else ""
+        sizes = f"{len(a.layers)} layers in float: {_goal_value(record, a.value)}"
+        yield from wrapped(
+            f"not monotone: {sizes}; with {names}{rest} in float too: {_goal_value(record, b.value)}, and more noise"
         )
-    if len(record.reversals) > REVERSALS_TOLD:
-        yield f"  {len(record.reversals) - REVERSALS_TOLD} more such pairs: --format json"
+    if len(record.reversals) > REVERSALS_SHOWN:
+        yield f"  {len(record.reversals) - REVERSALS_SHOWN} more such pairs: --format json"
     if record.unsimulated:
-        names = ", ".join(map(name, record.unsimulated[:NAMES_TOLD]))
-        yield from _wrapped(f"warning: not searched, for these quantizers cannot be simulated: {names}", indent=2)
+        names = ", ".join(map(name, record.unsimulated[:NAMES_SHOWN]))
+        yield from wrapped(f"warning: not searched, for these quantizers cannot be simulated: {names}", indent=2)
 
 
-def _wrapped(text: str, indent: int = 0) -> list[str]:
-    first, later = " " * indent, " " * (indent + 2)
-    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
-
-
-def _metric(record: FallbackRecord) -> str:
+def _goal_metric(record: FallbackRecord) -> str:
     return metric_label(record.goal.metric)
 
 
-def _kind(record: FallbackRecord) -> str | None:
+def _metric_kind(record: FallbackRecord) -> str | None:
     return _AS.get(record.goal.metric or "", record.goal.metric)
 
 
-def _change(record: FallbackRecord, value: float) -> str:
-    return metric_change(value, _kind(record))
+def _metric_change(record: FallbackRecord, value: float) -> str:
+    return metric_change(value, _metric_kind(record))
 
 
-def _value(record: FallbackRecord, value: float) -> str:
-    return decibels(value) if record.goal.kind == "sqnr" else f"drop {_change(record, value)}"
+def _goal_value(record: FallbackRecord, value: float) -> str:
+    return decibels(value) if record.goal.kind == "sqnr" else f"drop {_metric_change(record, value)}"
 
 
-def _short(value: int) -> str:
+def _si_amount(value: int) -> str:
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{number(value / size)} {unit}"
     return str(value)
 
 
-def _bytes(value: int) -> str:
-    return f"{_short(value)}B" if value >= 1000 else f"{value} bytes"
+def _bytes_text(value: int) -> str:
+    return f"{_si_amount(value)}B" if value >= 1000 else f"{value} bytes"

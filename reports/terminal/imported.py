@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from quantmedic.engine.case.records import CaseRecord
 from quantmedic.reports.sections.imports import import_rows, lacking
-from quantmedic.reports.terminal.console import wrapped
+from quantmedic.reports.terminal.lines import wrapped
 from quantmedic.reports.text import visible
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from builders.comparisons import compared, facts, judged, layer, pair, table
 
-from quantmedic.reports.terminal.compare import comparison_files
+from quantmedic.reports.files import comparison_files
 
 pytestmark = pytest.mark.thorough
 

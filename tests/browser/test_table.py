@@ -13,7 +13,7 @@ import pytest
 
 import quantmedic
 from quantmedic.engine.case.records import Case
-from quantmedic.reports.terminal.show import layer_table
+from quantmedic.reports.sections.selection import select_layers
 
 pytestmark = pytest.mark.thorough
 
@@ -62,7 +62,7 @@ def count(page: Any) -> str:
 
 def test_values_are_those_of_the_case(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo)
-    opened = layer_table(facts_of(demo), table="all")
+    opened = select_layers(facts_of(demo), table="all")
     keys = page.evaluate("[...layers.columns.keys()]")
     assert keys == [column.key for column in opened.columns]
     for column in opened.columns:
@@ -86,7 +86,7 @@ def test_a_click_on_a_heading_sorts_and_the_third_restores(table: Callable[..., 
     assert before == sorted(before)
     for order, direction in (("", "ascending"), (":desc", "descending")):
         head(page, SQNR).click()
-        expected = layer_table(facts_of(demo), sort=SQNR + order).rows
+        expected = select_layers(facts_of(demo), sort=SQNR + order).rows
         assert positions(page) == list(expected[: len(positions(page))])
         assert page.locator("th[aria-sort]").get_attribute("aria-sort") == direction
         assert f"sort={SQNR}" in page.url.replace("%3A", ":") and page.url.endswith("desc") == bool(order)
@@ -257,7 +257,7 @@ def saved(page: Any, button: str) -> list[list[str]]:
 
 def test_csv_holds_the_filtered_rows(table: Callable[..., Any], demo: Path) -> None:
     page = table(demo, f"#columns=name,{SQNR},weight.std,findings&sort={SQNR}&filter=conv")
-    expected = layer_table(facts_of(demo), columns=["name", SQNR, "weight.std"], sort=SQNR, text="conv")
+    expected = select_layers(facts_of(demo), columns=["name", SQNR, "weight.std"], sort=SQNR, text="conv")
     keys, *lines = saved(page, "save as CSV")
     assert keys == ["name", SQNR, "weight.std", "findings"]
     names, levels, deviations = (column.values for column in expected.columns)

@@ -9,7 +9,7 @@ from builders.gates import regression
 
 import quantmedic
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
-from quantmedic.reports.terminal.trend import trend_files
+from quantmedic.reports.files import trend_files
 from quantmedic.reports.write import write_report
 
 pytestmark = pytest.mark.thorough

@@ -10,7 +10,7 @@ import pytest
 
 import quantmedic
 from quantmedic.engine.formulas.debugger import DebuggerLayer, DebuggerRecord
-from quantmedic.reports.terminal.debugger import render_csv
+from quantmedic.reports.machines.spreadsheets import debugger_csv
 
 DATA = Path(__file__).parent / "data" / "debugger"
 PAIR = (DATA / "float.tflite", DATA / "int8.tflite")
@@ -50,7 +50,7 @@ def recorded() -> list[dict[str, str]]:
 
 
 def test_columns_and_rows_are_the_recorded_ones(record: DebuggerRecord) -> None:
-    assert render_csv(record).splitlines()[0] == (DATA / "layers.csv").read_text().splitlines()[0]
+    assert debugger_csv(record).splitlines()[0] == (DATA / "layers.csv").read_text().splitlines()[0]
     rows = recorded()
     assert [layer.tensor_name for layer in record.layers] == [row["tensor_name"] for row in rows]
     assert [layer.op_name for layer in record.layers] == [row["op_name"] for row in rows]

@@ -21,7 +21,8 @@ from quantmedic.api.debugging import write_layers
 from quantmedic.cli.main import main
 from quantmedic.engine.errors import DataError, ModelError, OutputError
 from quantmedic.engine.formulas.debugger import METRICS, DebuggerLayer, DebuggerRecord
-from quantmedic.reports.terminal.debugger import render_csv, render_debugger
+from quantmedic.reports.machines.spreadsheets import debugger_csv
+from quantmedic.reports.terminal.debugger import render_debugger
 
 #: What a user might give, right and wrong.
 METRICS_MODULE = """
@@ -127,7 +128,7 @@ def test_metrics_are_averaged_over_samples_without_nan(pair: tuple[Path, Path]) 
     assert record.samples == 8
     assert {layer.metrics["quiet"] for layer in record.layers} == {3.0}
     assert all(math.isnan(layer.metrics["never"]) for layer in record.layers)
-    assert "nan" in render_csv(record).splitlines()[1].split(",")
+    assert "nan" in debugger_csv(record).splitlines()[1].split(",")
 
 
 def test_functions_get_tensors_codes_and_outputs(pair: tuple[Path, Path]) -> None:
@@ -223,8 +224,8 @@ def test_the_terminal_names_the_worst_the_suspected_and_the_first() -> None:
     assert "denylist" not in text
     assert len(render_debugger(record, verbose=True).splitlines()) > 25
     assert render_debugger(record, ascii_only=True).isascii()
-    assert ",'=cmd\n" in render_csv(record), "no name becomes a formula"
-    assert render_csv(record).splitlines()[-1].split(",")[6] == "nan"
+    assert ",'=cmd\n" in debugger_csv(record), "no name becomes a formula"
+    assert debugger_csv(record).splitlines()[-1].split(",")[6] == "nan"
 
 
 # --- refused -------------------------------------------------------------------------------------------------------
@@ -237,7 +238,7 @@ def test_fused_names_are_short_on_the_terminal_and_whole_in_the_file() -> None:
     )
     text = render_debugger(record)
     assert "\n  net/conv/Relu;…\na denylist takes names whole" in text and "BiasAdd" not in text
-    assert render_csv(record).splitlines()[-1].endswith(fused)
+    assert debugger_csv(record).splitlines()[-1].endswith(fused)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 import quantmedic
 from quantmedic.demo import patient
 from quantmedic.engine.errors import DataError, ModelError
-from quantmedic.reports.terminal.fallback import render_fallback, render_json
+from quantmedic.reports.machines.records import fallback_json
+from quantmedic.reports.terminal.fallback import render_fallback
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_json_holds_record_verdict_and_nodes(pair: tuple[Path, Path], data: Path
     record = quantmedic.fallback(*pair, **options)
     done = run(*pair, "-v", data, "--min-sqnr", 45, "--threads", 1, "--format", "json")
     assert done.returncode == (0 if record.verdict in ("met", "unsure") else 1)
-    assert done.stdout == render_json(record)
+    assert done.stdout == fallback_json(record)
     found = json.loads(done.stdout)
     assert found["verdict"] == record.verdict
     assert found["nodes_to_exclude"] == list(record.nodes_to_exclude)

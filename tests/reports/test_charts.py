@@ -12,18 +12,10 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.decibels import sqnr_of_nmse
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.reports.charts.birth import BORN_NAMES, birth_chart, birth_summary, birth_text, origin
-from quantmedic.reports.charts.geometry import (
-    LIMITS,
-    METRICS,
-    PALETTE,
-    ErrorChart,
-    error_charts,
-    flagged_layers,
-    histogram_charts,
-    spread,
-    svg,
-    ticks,
-)
+from quantmedic.reports.charts.errors import LIMITS, METRICS, ErrorChart, error_charts, flagged_layers
+from quantmedic.reports.charts.frame import PALETTE, spread, ticks
+from quantmedic.reports.charts.histogram import histogram_charts
+from quantmedic.reports.templating import svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

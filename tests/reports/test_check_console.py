@@ -13,7 +13,7 @@ from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.terminal.check import FINDINGS_SHOWN, render_check
-from quantmedic.reports.terminal.console import WIDTH
+from quantmedic.reports.terminal.lines import WIDTH
 
 Golden = Callable[[str, str], None]
 

@@ -17,14 +17,13 @@ from builders.comparisons import compared, facts, judged, layer, pair, table
 import quantmedic
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange
-from quantmedic.reports.charts.comparison import compare_chart, render_chart
-from quantmedic.reports.terminal.compare import (
-    comparison_files,
-    render_html,
-    render_json,
-    render_markdown,
-    render_text,
-)
+from quantmedic.reports.charts.comparison import compare_chart
+from quantmedic.reports.files import comparison_files
+from quantmedic.reports.machines.records import comparison_json
+from quantmedic.reports.markdown import comparison_markdown
+from quantmedic.reports.page.records import comparison_page
+from quantmedic.reports.templating import svg
+from quantmedic.reports.terminal.compare import render_comparison
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (
@@ -108,51 +107,51 @@ every = pytest.mark.parametrize("name", ["record", "hostile", "unchanged", "apar
 
 
 def test_console(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
-    golden("compare.txt", render_text(record))
+    golden("compare.txt", render_comparison(record))
 
 
 def test_markdown(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
-    golden("compare.md", render_markdown(record, picture=True))
+    golden("compare.md", comparison_markdown(record, picture=True))
 
 
 def test_json(record: ComparisonReport, golden: Callable[[str, str], None]) -> None:
-    golden("compare.json", render_json(record))
+    golden("compare.json", comparison_json(record))
 
 
 def test_the_answer_comes_first_and_fits_one_line(record: ComparisonReport) -> None:
-    quiet = render_text(record, verbosity="quiet")
+    quiet = render_comparison(record, verbosity="quiet")
     assert quiet.startswith("BETTER  top-1 75.00 → 85.00 %, +10.00 points (")
     assert "output 15.0 → 21.0 dB; 1 cause new, 1 better and worse, 1 healed" in " ".join(quiet.split())
-    assert render_text(record).startswith(quiet)
+    assert render_comparison(record).startswith(quiet)
 
 
 def test_a_case_against_itself_lists_nothing(unchanged: ComparisonReport) -> None:
-    text = render_text(unchanged)
+    text = render_comparison(unchanged)
     assert text.startswith("UNCHANGED  top-1 75.00 % in both; output 15.0 dB in both; causes as before\n")
     assert "none changed by 0.5 dB or more" in text and "no setting that is measured was changed" in text
     for word in ("notice", "healed", "new", "worse", "W001", "block"):
         assert word not in text
-    assert "W001 weight-spread" in render_text(unchanged, verbosity="verbose")
+    assert "W001 weight-spread" in render_comparison(unchanged, verbosity="verbose")
 
 
 def test_what_cannot_be_told_is_said(apart: ComparisonReport) -> None:
-    text = render_text(apart)
+    text = render_comparison(apart)
     assert text.startswith("UNDECIDED  output 30.0 → 30.0 dB on other samples")
     for notice in ("no sample is in both validation sets", "not judged on the same samples", "no layer of one case"):
         assert notice in " ".join(text.split())
-    assert "no layer was measured in both cases" in render_html(apart).lower()
+    assert "no layer was measured in both cases" in comparison_page(apart).lower()
 
 
 def test_colours_only_where_asked(record: ComparisonReport) -> None:
-    assert "\x1b" not in render_text(record)
-    assert render_text(record, color=True).startswith("\x1b[1;32mBETTER\x1b[0m  top-1")
-    assert render_text(record, ascii_only=True).isascii()
+    assert "\x1b" not in render_comparison(record)
+    assert render_comparison(record, color=True).startswith("\x1b[1;32mBETTER\x1b[0m  top-1")
+    assert render_comparison(record, ascii_only=True).isascii()
 
 
 @every
 @pytest.mark.parametrize("verbosity", ["quiet", "normal", "verbose"])
 def test_lines_fit_the_terminal(name: str, verbosity: Any, request: pytest.FixtureRequest) -> None:
-    text = render_text(request.getfixturevalue(name), verbosity=verbosity)
+    text = render_comparison(request.getfixturevalue(name), verbosity=verbosity)
     assert max(map(len, text.splitlines())) <= 100
     assert not re.search(r"^\s*::|##\[", text, re.MULTILINE)
     assert not [char for char in text if not char.isprintable() and char != "\n"]
@@ -160,7 +159,7 @@ def test_lines_fit_the_terminal(name: str, verbosity: Any, request: pytest.Fixtu
 
 @every
 def test_the_page_runs_and_loads_nothing(name: str, request: pytest.FixtureRequest) -> None:
-    html = render_html(request.getfixturevalue(name))
+    html = comparison_page(request.getfixturevalue(name))
     page = Page(html)
     assert not {"script", "iframe", "object", "embed", "link", "img", "form", "base"} & set(page.tags)
     assert not [key for key, _ in page.attributes if key.startswith("on") or key in ("src", "srcset", "action")]
@@ -177,7 +176,7 @@ def test_the_page_runs_and_loads_nothing(name: str, request: pytest.FixtureReque
 
 @every
 def test_markdown_has_no_markup_of_others(name: str, request: pytest.FixtureRequest) -> None:
-    text = render_markdown(request.getfixturevalue(name), picture=True)
+    text = comparison_markdown(request.getfixturevalue(name), picture=True)
     tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
     inline = [child for token in tokens for child in token.children or ()]
     assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline", "link_open")]
@@ -190,10 +189,10 @@ def test_markdown_has_no_markup_of_others(name: str, request: pytest.FixtureRequ
 
 
 def test_names_stay_text(hostile: ComparisonReport) -> None:
-    html = render_html(hostile)
+    html = comparison_page(hostile)
     assert "<script" not in html.lower() and "</script" not in html.lower()
     assert "{{7*7}}" in html and "49" not in re.findall(r"<h1>.*?</h1>", html)[0]
-    text = render_json(hostile)
+    text = comparison_json(hostile)
     assert text.isascii() and not set("<>&") & set(text)
     assert json.loads(text)["layers"][0]["name"] == "</script>"
 
@@ -201,8 +200,8 @@ def test_names_stay_text(hostile: ComparisonReport) -> None:
 @every
 def test_every_number_of_the_answer_equals_json(name: str, request: pytest.FixtureRequest) -> None:
     record = request.getfixturevalue(name)
-    found = json.loads(render_json(record))
-    pages = (render_text(record), render_markdown(record), "".join(Page(render_html(record)).text))
+    found = json.loads(comparison_json(record))
+    pages = (render_comparison(record), comparison_markdown(record), "".join(Page(comparison_page(record)).text))
     for text in pages:
         assert found["word"].upper().replace("-", " ") in text.upper()
         for output in found["outputs"]:
@@ -221,7 +220,7 @@ def test_costs_stand_in_units_that_people_read(record: ComparisonReport) -> None
         FactChange(fact="integer_operations_share", unit="share", before=1.0, after=0.5),
         FactChange(fact="bytes_float", unit="bytes", before=None, after=2_500_000),
     )
-    lines = render_text(record.model_copy(update={"costs": costs})).splitlines()
+    lines = render_comparison(record.model_copy(update={"costs": costs})).splitlines()
     for expected in (
         ["latency", "4 ms", "3 ms", "× 0.75"],
         ["multiply-adds", "12.4 million", "12.4 million"],
@@ -254,13 +253,13 @@ def test_the_graph_is_readable_at_any_size(size: int) -> None:
     assert all(b.at - a.at >= 10.9 for a, b in pairwise(chart.names))
     assert all(chart.left <= name.at <= chart.right for name in chart.names)
     assert len(chart.names) <= 40
-    etree.fromstring(render_chart(record))
-    assert len(render_html(record)) < 60_000 + 120 * size
+    etree.fromstring(svg(compare_chart(record)))
+    assert len(comparison_page(record)) < 60_000 + 120 * size
 
 
 @every
 def test_the_graph_is_sound_and_speaks(name: str, request: pytest.FixtureRequest) -> None:
-    root = etree.fromstring(render_chart(request.getfixturevalue(name)))
+    root = etree.fromstring(svg(compare_chart(request.getfixturevalue(name))))
     title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None and desc is not None and desc.text and root.get("aria-label") == title.text
     assert not {tag.tag for tag in root.iter()} & {f"{SVG}script", f"{SVG}image", f"{SVG}a", f"{SVG}foreignObject"}
@@ -270,7 +269,7 @@ def test_layers_without_error_are_drawn_at_the_foot() -> None:
     exact = judged(facts([layer("a", math.inf), layer("b", 30.0), layer("c", 10.0)]))
     noisy = judged(facts([layer("a", 20.0), layer("b", math.inf), layer("c", 10.0)]))
     chart = compare_chart(compared(exact, noisy))
-    text = render_chart(compared(exact, noisy))
+    text = svg(compare_chart(compared(exact, noisy)))
     assert [stem.look for stem in chart.stems] == ["worse", "better", "same"]
     assert chart.stems[0].start == chart.stems[1].end == chart.bottom
     assert "nan" not in text and "inf" not in text
@@ -285,7 +284,7 @@ def test_files_are_whole_or_not_there(record: ComparisonReport, tmp_path: Path) 
     assert names == {"compare.html", "compare.md", "compare.svg", "compare.json"}
     assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == names
     assert all(file.size == file.path.stat().st_size for file in written)
-    assert comparison_files(record, ["json"])["compare.json"].decode() == render_json(record)
+    assert comparison_files(record, ["json"])["compare.json"].decode() == comparison_json(record)
     with pytest.raises(QuantmedicError, match="unknown format 'pdf'"):
         comparison_files(record, ["pdf"])
     (tmp_path / "file").write_text("")

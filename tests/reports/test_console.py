@@ -9,7 +9,8 @@ import pytest
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.terminal.console import WIDTH, render_console, warning_lines
+from quantmedic.reports.terminal.console import render_console, warning_lines
+from quantmedic.reports.terminal.lines import WIDTH
 
 Golden = Callable[[str, str], None]
 

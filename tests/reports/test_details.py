@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from quantmedic.engine.diagnosis.inspection import LayerDetail
 from quantmedic.engine.formulas.spreads import CHANNELS, SPREAD_BINS, Channels, Spread
-from quantmedic.reports.machines.json import inert_json
 from quantmedic.reports.page.data import dump
 from quantmedic.reports.page.details import GRANTS, _detail, _grant, _spread
 from quantmedic.reports.page.packing import BASE, DIGITS, pack_counts, pack_levels, pack_places, pack_reals
+from quantmedic.reports.text import inert_json
 
 
 def codes(text: str, width: int) -> list[int]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 import quantmedic
 from quantmedic.engine.case.records import Case
-from quantmedic.reports.page.png import fewer_colours, png
+from quantmedic.reports.charts.png import fewer_colours, png
 from quantmedic.reports.sections.samples import BUDGET, samples_of
 
 

@@ -13,15 +13,14 @@ import markdown_it
 import pytest
 
 from quantmedic.engine.diagnosis.sensitivity import MODES, Outcome, SensitivityRecord, SensitivityUnit
-from quantmedic.reports.charts.geometry import PALETTE
-from quantmedic.reports.charts.sensitivity import render_svg, sensitivity_chart
-from quantmedic.reports.terminal.sensitivity import (
-    render_csv,
-    render_json,
-    render_markdown,
-    render_sensitivity,
-    sensitivity_files,
-)
+from quantmedic.reports.charts.frame import PALETTE
+from quantmedic.reports.charts.sensitivity import sensitivity_chart
+from quantmedic.reports.files import sensitivity_files
+from quantmedic.reports.machines.records import sensitivity_json
+from quantmedic.reports.machines.spreadsheets import sensitivity_csv
+from quantmedic.reports.markdown import sensitivity_markdown
+from quantmedic.reports.templating import svg
+from quantmedic.reports.terminal.sensitivity import render_sensitivity
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = (
@@ -94,11 +93,11 @@ def hostile() -> SensitivityRecord:
 
 
 def test_graph(record: SensitivityRecord, golden: Callable[[str, str], None]) -> None:
-    golden("sensitivity.svg", render_svg(record))
+    golden("sensitivity.svg", svg(sensitivity_chart(record)))
 
 
 def test_markdown(record: SensitivityRecord, golden: Callable[[str, str], None]) -> None:
-    golden("sensitivity.md", render_markdown(record))
+    golden("sensitivity.md", sensitivity_markdown(record))
 
 
 def test_console(record: SensitivityRecord, golden: Callable[[str, str], None]) -> None:
@@ -106,7 +105,7 @@ def test_console(record: SensitivityRecord, golden: Callable[[str, str], None]) 
 
 
 def test_the_same_record_gives_the_same_bytes_also_when_it_was_stored(record: SensitivityRecord) -> None:
-    again = SensitivityRecord.model_validate_json(render_json(record))
+    again = SensitivityRecord.model_validate_json(sensitivity_json(record))
     assert again == record
     assert sensitivity_files(again) == sensitivity_files(record)
 
@@ -123,7 +122,7 @@ def test_the_graph_is_readable_at_any_size(size: int) -> None:
     assert red and {label.x for label in chart.names if label.flagged} == red
     for panel in chart.panels:
         assert all(panel.top <= mark.y <= panel.bottom for mark in panel.marks)
-    assert len(render_svg(made(layers(size)))) < 200_000
+    assert len(svg(sensitivity_chart(made(layers(size))))) < 200_000
 
 
 def test_worse_is_up_and_bars_of_absent_layers_hang_from_the_line(record: SensitivityRecord) -> None:
@@ -136,7 +135,7 @@ def test_worse_is_up_and_bars_of_absent_layers_hang_from_the_line(record: Sensit
 
 
 def test_the_graph_speaks_to_those_who_cannot_see_it(record: SensitivityRecord) -> None:
-    root = etree.fromstring(render_svg(record))
+    root = etree.fromstring(svg(sensitivity_chart(record)))
     title, desc = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None and desc is not None and root.get("role") == "img"
     assert root.get("aria-label") == title.text
@@ -148,7 +147,7 @@ def test_a_network_without_noise_and_layers_without_effect_are_drawn() -> None:
     record = made(layers(3)).model_copy(update={"simulated": silent, "deployed": silent, "runs": ()})
     for mode, unit in record.planned:
         record = record.add_run(mode, unit, silent)
-    text = render_svg(record)
+    text = svg(sensitivity_chart(record))
     assert "nan" not in text and ">inf" not in text
     assert all(panel.full is None for panel in sensitivity_chart(record).panels)
     assert "not measured" in render_sensitivity(record) and "∞" in render_sensitivity(record)
@@ -157,9 +156,9 @@ def test_a_network_without_noise_and_layers_without_effect_are_drawn() -> None:
 def test_an_interrupted_record_says_so(record: SensitivityRecord) -> None:
     for count in (0, 7):
         part = record.model_copy(update={"runs": record.runs[:count]})
-        for text in (render_sensitivity(part), render_markdown(part)):
+        for text in (render_sensitivity(part), sensitivity_markdown(part)):
             assert f"interrupted after {count} of 36 runs" in text
-        etree.fromstring(render_svg(part))
+        etree.fromstring(svg(sensitivity_chart(part)))
 
 
 def test_a_simulation_that_is_not_the_model_is_told(record: SensitivityRecord) -> None:
@@ -181,11 +180,11 @@ def test_the_leading_layers_are_shown_or_all(record: SensitivityRecord) -> None:
 
 def test_without_labels_no_column_speaks_of_a_metric() -> None:
     record = made(layers(4), metric=None)
-    assert "drop" not in render_csv(record) + render_markdown(record) + render_sensitivity(record)
+    assert "drop" not in sensitivity_csv(record) + sensitivity_markdown(record) + render_sensitivity(record)
 
 
 def test_csv_holds_every_run_with_every_digit(record: SensitivityRecord) -> None:
-    rows = list(csv.DictReader(io.StringIO(render_csv(record))))
+    rows = list(csv.DictReader(io.StringIO(sensitivity_csv(record))))
     assert [(row["mode"], int(row["place"])) for row in rows] == list(record.planned)
     assert [float(row["sqnr_db"]) for row in rows] == [run.sqnr_db for run in record.runs]
     assert [float(row["drop_high"]) for row in rows] == [run.drop_high for run in record.runs]
@@ -193,7 +192,7 @@ def test_csv_holds_every_run_with_every_digit(record: SensitivityRecord) -> None
 
 class TestHostileNames:
     def test_no_cell_is_a_formula(self, hostile: SensitivityRecord) -> None:
-        rows = list(csv.reader(io.StringIO(render_csv(hostile))))
+        rows = list(csv.reader(io.StringIO(sensitivity_csv(hostile))))
         assert len({len(row) for row in rows}) == 1 and len(rows) == 1 + 3 * len(HOSTILE)
         for row in rows[1:]:
             name = row[2]
@@ -201,7 +200,7 @@ class TestHostileNames:
         assert rows[1][2] == "'" + HOSTILE[0]
 
     def test_markdown_holds_no_markup(self, hostile: SensitivityRecord) -> None:
-        text = render_markdown(hostile)
+        text = sensitivity_markdown(hostile)
         tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
         inline = [child for token in tokens for child in token.children or ()]
         assert not [t for t in (*tokens, *inline) if t.type in ("html_block", "html_inline")]
@@ -212,19 +211,19 @@ class TestHostileNames:
         assert len(columns) == 1
 
     def test_graph_holds_no_elements_of_theirs(self, hostile: SensitivityRecord) -> None:
-        root = etree.fromstring(render_svg(hostile))
+        root = etree.fromstring(svg(sensitivity_chart(hostile)))
         drawn = {"svg", "style", "rect", "title", "desc", "text", "line", "path", "polyline", "g", "circle"}
         assert {element.tag.removeprefix(SVG) for element in root.iter()} <= drawn
-        assert "\x1b" not in render_svg(hostile) and len(render_svg(hostile)) < 60_000
+        assert "\x1b" not in svg(sensitivity_chart(hostile)) and len(svg(sensitivity_chart(hostile))) < 60_000
 
     def test_terminal_and_json_stay_harmless(self, hostile: SensitivityRecord) -> None:
         text = render_sensitivity(hostile, verbose=True)
         assert "\x1b" not in text and "\u202e" not in text
         assert not re.search(r"^\s*::", text, re.M)
-        stored = render_json(hostile)
+        stored = sensitivity_json(hostile)
         assert "<" not in stored and stored.isascii()
         assert [unit["name"] for unit in json.loads(stored)["units"]] == list(HOSTILE)
 
 
 def test_colours_are_those_of_the_house(record: SensitivityRecord) -> None:
-    assert set(re.findall(r"#[0-9a-f]{6}", render_svg(record))) <= set(PALETTE.values())
+    assert set(re.findall(r"#[0-9a-f]{6}", svg(sensitivity_chart(record)))) <= set(PALETTE.values())

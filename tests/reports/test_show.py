@@ -10,7 +10,9 @@ import quantmedic
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import QuantmedicError
-from quantmedic.reports.terminal.show import data_lines, layer_lines, layer_table, table_csv, table_lines
+from quantmedic.reports.machines.spreadsheets import selection_csv
+from quantmedic.reports.sections.selection import select_layers
+from quantmedic.reports.terminal.show import data_lines, layer_lines, table_lines
 
 SQNR = "output.validation.accumulated.sqnr_db"
 
@@ -27,14 +29,14 @@ def rows(table: Any, key: str) -> list[Any]:
 
 
 def test_activations_come_by_mse_with_their_range(inspection: Inspection) -> None:
-    table = layer_table(inspection, table="activations")
+    table = select_layers(inspection, table="activations")
     errors = rows(table, "output.validation.accumulated.mse")
     assert errors == sorted(errors, reverse=True)
     assert rows(table, "output.validation.values.min") and rows(table, "output.validation.values.max")
 
 
 def test_weights_have_all_moments(inspection: Inspection) -> None:
-    table = layer_table(inspection, table="weights")
+    table = select_layers(inspection, table="weights")
     measured = [value for value in rows(table, "weight.variance") if value is not None]
     deviations = [value for value in rows(table, "weight.std") if value is not None]
     assert measured == [value**2 for value in deviations] and measured
@@ -43,7 +45,7 @@ def test_weights_have_all_moments(inspection: Inspection) -> None:
 
 def test_what_was_not_measured_comes_last_in_both_directions(inspection: Inspection) -> None:
     for sort in ("weight.std", "weight.std:desc"):
-        values = rows(layer_table(inspection, columns=["name", "weight.std"], sort=sort), "weight.std")
+        values = rows(select_layers(inspection, columns=["name", "weight.std"], sort=sort), "weight.std")
         known = [value for value in values if value is not None]
         assert None in values and values == known + [None] * (len(values) - len(known))
         assert known == sorted(known, reverse=sort.endswith("desc"))
@@ -51,7 +53,7 @@ def test_what_was_not_measured_comes_last_in_both_directions(inspection: Inspect
 
 def test_the_end_of_a_key_means_the_judged_set(inspection: Inspection) -> None:
     for asked in (SQNR, "accumulated.sqnr_db", "output.data.accumulated.sqnr_db"):
-        assert [column.key for column in layer_table(inspection, columns=[asked]).columns] == [SQNR]
+        assert [column.key for column in select_layers(inspection, columns=[asked]).columns] == [SQNR]
 
 
 @pytest.mark.parametrize(
@@ -66,41 +68,41 @@ def test_the_end_of_a_key_means_the_judged_set(inspection: Inspection) -> None:
 )
 def test_a_slip_is_named(inspection: Inspection, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(QuantmedicError) as error:
-        layer_table(inspection, **asked)
+        select_layers(inspection, **asked)
     assert said in str(error.value)
 
 
 def test_filters_narrow_the_layers(inspection: Inspection) -> None:
-    everything = layer_table(inspection)
-    sigmoids = layer_table(inspection, text="SIGMOID residual")
+    everything = select_layers(inspection)
+    sigmoids = select_layers(inspection, text="SIGMOID residual")
     assert 0 < len(sigmoids.rows) < len(everything.rows)
     assert all("Sigmoid" in name for name in rows(sigmoids, "name"))
-    found = layer_table(inspection, text="A003")
+    found = select_layers(inspection, text="A003")
     assert rows(found, "findings") and all("A003" in codes for codes in rows(found, "findings"))
-    flagged = layer_table(inspection, flagged=True)
+    flagged = select_layers(inspection, flagged=True)
     degraded = {place for place, layer in enumerate(inspection.facts.layers) if layer.degraded}
     assert degraded <= set(flagged.rows)
 
 
 def test_lines_fit_and_tell_what_is_missing(inspection: Inspection) -> None:
     for table in ("default", "activations", "weights", "errors", "quantizers", "all"):
-        lines = list(table_lines(layer_table(inspection, table=table), limit=5))
+        lines = list(table_lines(select_layers(inspection, table=table), limit=5))
         assert max(map(len, lines)) <= 100
         assert lines[-1] == "22 more (--limit 27, or --csv FILE)"
-    wide = list(table_lines(layer_table(inspection), width=200))
+    wide = list(table_lines(select_layers(inspection), width=200))
     assert max(map(len, wide)) > 100 and len(wide) < 40
 
 
 def test_csv_has_every_row_in_full_and_no_formula(inspection: Inspection) -> None:
-    table = layer_table(inspection, columns=["name", SQNR, "weight.std"])
-    head, *lines = csv.reader(io.StringIO(table_csv(table)))
+    table = select_layers(inspection, columns=["name", SQNR, "weight.std"])
+    head, *lines = csv.reader(io.StringIO(selection_csv(table)))
     assert head == ["name", SQNR, "weight.std"]
     assert [float(line[1]) for line in lines] == rows(table, SQNR)
     assert [line[2] for line in lines] == ["" if v is None else repr(v) for v in rows(table, "weight.std")]
     layer = inspection.facts.layers[0].model_copy(update={"name": "=HYPERLINK(1)"})
     facts = inspection.facts.model_copy(update={"layers": (layer,)})
-    evil = layer_table(Inspection(inspection.case, facts, inspection.base), columns=["name"])
-    assert table_csv(evil).splitlines()[1] == "'=HYPERLINK(1)"
+    evil = select_layers(Inspection(inspection.case, facts, inspection.base), columns=["name"])
+    assert selection_csv(evil).splitlines()[1] == "'=HYPERLINK(1)"
 
 
 def test_a_layer_tells_all_its_facts(inspection: Inspection) -> None:

@@ -16,18 +16,14 @@ from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.gate.history import Series, series_of
-from quantmedic.reports.charts.geometry import svg
-from quantmedic.reports.charts.trend import charted, figure_value, trend_charts
+from quantmedic.reports.charts.trend import figure_value, series_to_draw, trend_charts
+from quantmedic.reports.files import TREND_TEXTS, trend_files
+from quantmedic.reports.machines.records import trend_json
+from quantmedic.reports.markdown import trend_markdown
+from quantmedic.reports.page.records import trend_page
 from quantmedic.reports.sections.history import history_box
-from quantmedic.reports.terminal.trend import (
-    FORMATS,
-    render,
-    render_html,
-    render_json,
-    render_markdown,
-    render_trend,
-    trend_files,
-)
+from quantmedic.reports.templating import svg
+from quantmedic.reports.terminal.trend import render_trend
 from quantmedic.reports.write import write_report
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -119,7 +115,7 @@ def constant(value: float, runs: int = 3, **fields: Any) -> Trend:
 def test_the_terminal_shows_what_the_golden_file_shows(golden: Callable[[str, str], None]) -> None:
     golden("trend.txt", render_trend(nightly()))
     golden("trend-ascii.txt", render_trend(nightly(), width=80, ascii_only=True))
-    golden("trend.md", render_markdown(nightly(), pictures=True))
+    golden("trend.md", trend_markdown(nightly(), pictures=True))
 
 
 @pytest.mark.parametrize("runs", [1, 2, 12, 50, 90, 300])
@@ -196,8 +192,9 @@ def test_a_figure_that_the_last_run_lacks_is_not_measured() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-12, 1e12, math.inf, -math.inf])
 def test_a_flat_line_is_drawn_too(value: float) -> None:
-    for form in FORMATS:
-        assert render(constant(value), form)
+    assert render_trend(constant(value))
+    for render in TREND_TEXTS.values():
+        assert render(constant(value))
     for content in trend_files(constant(value), ["markdown"]).values():
         assert b"nan" not in content and b'inf"' not in content
 
@@ -210,14 +207,14 @@ def test_one_run_and_none() -> None:
     assert history_box(empty) is None and history_box(None) is None
     assert render_trend(empty) == "m: no run\n"
     with pytest.raises(QuantmedicError, match="no run"):
-        render_html(empty)
+        trend_page(empty)
 
 
 def test_graphs_are_of_figures_that_matter() -> None:
     found = series_of(nightly())
-    assert [series.name for series in charted(found, 4)] == ["drop top1", "findings", "sqnr_db", "causes high"]
-    assert [series.name for series in charted(found, 5)][-1] == "latency ratio", "not the one that never changes"
-    assert len(charted(found, 24)) == 6
+    assert [series.name for series in series_to_draw(found, 4)] == ["drop top1", "findings", "sqnr_db", "causes high"]
+    assert [series.name for series in series_to_draw(found, 5)][-1] == "latency ratio", "not the one that never changes"
+    assert len(series_to_draw(found, 24)) == 6
 
 
 def test_values_have_the_digits_of_their_unit() -> None:
@@ -231,7 +228,7 @@ def test_values_have_the_digits_of_their_unit() -> None:
 
 
 def test_json_is_the_record(golden: Callable[[str, str], None]) -> None:
-    text = render_json(nightly())
+    text = trend_json(nightly())
     assert text.isascii()
     found = json.loads(text)
     assert [run["number"] for run in found["runs"]] == list(range(1, 13))
@@ -253,7 +250,7 @@ def test_graphs_are_well_formed_and_told() -> None:
 
 
 def test_every_number_of_the_page_is_in_the_text_for_others() -> None:
-    page, text = render_html(nightly()), render_markdown(nightly())
+    page, text = trend_page(nightly()), trend_markdown(nightly())
     for line in history_box(nightly()).lines:
         for value in (line.first, line.last, line.lowest, line.highest, line.shift):
             assert value in page and value in text
@@ -276,15 +273,15 @@ def test_hostile_names_are_harmless_in_text() -> None:
 
 
 def test_hostile_names_are_harmless_in_markup() -> None:
-    page = render_html(hostile())
+    page = trend_page(hostile())
     assert "<script" not in page and "<img" not in page and "{{7*7}}" in page
     for name, content in trend_files(hostile(), ["markdown"]).items():
         if name.endswith(".svg"):
             assert not list(etree.fromstring(content).iter(f"{SVG}script"))
-    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(render_markdown(hostile()))
+    tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(trend_markdown(hostile()))
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
     assert not kinds & {"html_block", "html_inline", "link_open", "image"}
-    assert render_json(hostile()).isascii() and json.loads(render_json(hostile()))["model"] == HOSTILE[1]
+    assert trend_json(hostile()).isascii() and json.loads(trend_json(hostile()))["model"] == HOSTILE[1]
 
 
 # --- The report -------------------------------------------------------------------------------------------------------

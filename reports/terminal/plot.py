@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from quantmedic.engine.contract.check import Trend
 from quantmedic.engine.gate.history import Series
 from quantmedic.reports.charts.trend import MARKED, extent, figure_value, links, stretches
+from quantmedic.reports.terminal.lines import Paint
 
 #: Dots of one braille character, by column and row.
 BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -17,7 +18,6 @@ AXIS, WIDEST = 9, 8
 ROWS, PLAIN_ROWS = 5, 8
 #: The gravest verdict first: it shows where several runs share a column.
 GRAVITY = ("×", "!", "?", "·")
-Paint = Callable[[str, str], str]
 
 
 @dataclass
@@ -75,7 +75,7 @@ def plot_lines(trend: Trend, series: Series, *, width: int, paint: Paint, ascii_
         if ascii_only or canvas.columns >= 2 * len(trend.runs):
             canvas.texts[cell] = "*" if ascii_only else "•"
             del canvas.dots[cell]
-    return [*_rows(canvas, series, y, paint, ascii_only), _verdicts(trend, canvas, x, paint, ascii_only)]
+    return [*_plot_rows(canvas, series, y, paint, ascii_only), _verdict_row(trend, canvas, x, paint, ascii_only)]
 
 
 def sparkline(series: Series, runs: int, width: int, *, ascii_only: bool) -> str:
@@ -87,7 +87,9 @@ def sparkline(series: Series, runs: int, width: int, *, ascii_only: bool) -> str
     size = math.ceil(runs / width)
     columns = ([values[at] for at in range(start, start + size) if at in values] for start in range(0, runs, size))
     heights = (min(max(worst(column), low), high) if column else None for column in columns)
-    return "".join(" " if at is None else levels[_step((at - low) / (high - low), len(levels))] for at in heights)
+    return "".join(
+        " " if at is None else levels[_block_level((at - low) / (high - low), len(levels))] for at in heights
+    )
 
 
 def mark(verdict: str, *, ascii_only: bool = False) -> str:
@@ -96,7 +98,7 @@ def mark(verdict: str, *, ascii_only: bool = False) -> str:
     return {"×": "x", "·": "."}.get(found, found) if ascii_only else found
 
 
-def _step(share: float, levels: int) -> int:
+def _block_level(share: float, levels: int) -> int:
     return min(int(share * levels), levels - 1)
 
 
@@ -128,7 +130,7 @@ def _draw_intervals(
             canvas.texts[x(place) // canvas.across, row] = "|" if ascii_only else "│"
 
 
-def _rows(canvas: _Canvas, series: Series, y: Callable[[float], int], paint: Paint, ascii_only: bool) -> list[str]:
+def _plot_rows(canvas: _Canvas, series: Series, y: Callable[[float], int], paint: Paint, ascii_only: bool) -> list[str]:
     values = [figure.value for figure in series.figures if math.isfinite(figure.value)]
     limit = series.figures[-1].limit
     marked = [*([min(values), max(values)] if values else []), *([limit] if limit is not None else [])]
@@ -151,7 +153,7 @@ def _cell(canvas: _Canvas, cell: tuple[int, int], paint: Paint) -> str:
     return paint(text, "bad") if cell in canvas.flagged else paint(text, "dim") if text in "╌-│|" else text
 
 
-def _verdicts(trend: Trend, canvas: _Canvas, x: Callable[[float], int], paint: Paint, ascii_only: bool) -> str:
+def _verdict_row(trend: Trend, canvas: _Canvas, x: Callable[[float], int], paint: Paint, ascii_only: bool) -> str:
     found: dict[int, str] = {}
     for place, run in enumerate(trend.runs):
         column, shown = x(place) // canvas.across, mark(run.verdict)

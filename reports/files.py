@@ -1,0 +1,91 @@
+"""Comparisons, trends and sensitivity records as files, and as text of one format."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from quantmedic.engine.contract.check import Trend
+from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.versus.side_by_side import ComparisonReport
+from quantmedic.reports.charts.comparison import compare_chart
+from quantmedic.reports.charts.sensitivity import sensitivity_chart
+from quantmedic.reports.machines.records import comparison_json, sensitivity_json, trend_json
+from quantmedic.reports.machines.spreadsheets import sensitivity_csv
+from quantmedic.reports.markdown import comparison_markdown, sensitivity_markdown, trend_markdown
+from quantmedic.reports.page.records import comparison_page, trend_page
+from quantmedic.reports.sections.history import trend_box
+from quantmedic.reports.templating import svg
+from quantmedic.reports.terminal.compare import render_comparison
+from quantmedic.reports.terminal.trend import render_trend
+
+FORMATS = ("html", "markdown", "json", "text")
+Record = TypeVar("Record")
+#: Files by name of one format of a record.
+Writer = Callable[[Record], dict[str, str]]
+
+COMPARISON_WRITERS: Mapping[str, Writer[ComparisonReport]] = {
+    "html": lambda record: {"compare.html": comparison_page(record)},
+    "markdown": lambda record: {
+        "compare.md": comparison_markdown(record, picture=True),
+        "compare.svg": svg(compare_chart(record)),
+    },
+    "json": lambda record: {"compare.json": comparison_json(record)},
+    "text": lambda record: {"compare.txt": render_comparison(record)},
+}
+TREND_WRITERS: Mapping[str, Writer[Trend]] = {
+    "html": lambda trend: {"trend.html": trend_page(trend)},
+    "markdown": lambda trend: {
+        "trend.md": trend_markdown(trend, pictures=True),
+        **{f"{chart.stem}.svg": svg(chart) for chart in trend_box(trend).charts},
+    },
+    "json": lambda trend: {"trend.json": trend_json(trend)},
+    "text": lambda trend: {"trend.txt": render_trend(trend)},
+}
+#: The formats other than text, which depends on the terminal, as text of their own.
+COMPARISON_TEXTS: Mapping[str, Callable[[ComparisonReport], str]] = {
+    "html": comparison_page,
+    "markdown": comparison_markdown,
+    "json": comparison_json,
+}
+TREND_TEXTS: Mapping[str, Callable[[Trend], str]] = {
+    "html": trend_page,
+    "markdown": trend_markdown,
+    "json": trend_json,
+}
+
+
+def comparison_files(record: ComparisonReport, formats: Iterable[str]) -> dict[str, bytes]:
+    """Files of a comparison by name.
+
+    Raises:
+        QuantmedicError: A format is unknown.
+    """
+    return _files_of(record, formats, COMPARISON_WRITERS)
+
+
+def trend_files(trend: Trend, formats: Iterable[str]) -> dict[str, bytes]:
+    """Files of a trend by name.
+
+    Raises:
+        QuantmedicError: A format is unknown, or there is no run.
+    """
+    return _files_of(trend, formats, TREND_WRITERS)
+
+
+def sensitivity_files(record: SensitivityRecord) -> dict[str, bytes]:
+    """All files of a sensitivity record by name."""
+    return {
+        "sensitivity.json": sensitivity_json(record).encode(),
+        "sensitivity.csv": sensitivity_csv(record).encode(),
+        "sensitivity.md": sensitivity_markdown(record).encode(),
+        "sensitivity.svg": svg(sensitivity_chart(record)).encode(),
+    }
+
+
+def _files_of(record: Record, formats: Iterable[str], writers: Mapping[str, Writer[Record]]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for form in dict.fromkeys(formats):
+        if form not in writers:
+            raise QuantmedicError(f"unknown format {form!r}", help=f"known formats: {', '.join(FORMATS)}")
+        files |= {file: text.encode() for file, text in writers[form](record).items()}
+    return files

@@ -1,0 +1,77 @@
+"""Tables as CSV: full precision, and no name that a spreadsheet would run as a formula."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+
+from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
+from quantmedic.engine.formulas.debugger import LEADING, TRAILING, DebuggerRecord
+from quantmedic.reports.sections.columns import Value
+from quantmedic.reports.sections.selection import Selection
+from quantmedic.reports.text import spreadsheet_text, visible
+
+SENSITIVITY_COLUMNS = ("mode", "place", "layer", "operator", "quantized", "sqnr_db", "share", "agreement")
+METRIC_COLUMNS = ("metric", "drop", "drop_low", "drop_high")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Cell = str | int | float | None
+
+
+def sensitivity_csv(record: SensitivityRecord) -> str:
+    """``sensitivity.csv``: one row per run."""
+    labelled = record.metric is not None
+    rows: list[list[Cell]] = []
+    for run in record.runs:
+        unit = record.units[run.unit]
+        texts = [spreadsheet_text(unit.name), spreadsheet_text(unit.op_type), "+".join(unit.quantized)]
+        metric = [run.metric, run.drop, run.drop_low, run.drop_high] if labelled else []
+        rows.append([run.mode, run.unit, *texts, run.sqnr_db, run.share, run.agreement, *metric])
+    return _csv_text([*SENSITIVITY_COLUMNS, *(METRIC_COLUMNS if labelled else ())], rows)
+
+
+def debugger_csv(record: DebuggerRecord) -> str:
+    """One row per quantized operator, in order of execution; a metric without a number is ``nan``.
+
+    The columns are those of LiteRT's QuantizationDebugger.
+    """
+    rows = (
+        [
+            spreadsheet_text(layer.op_name),
+            layer.tensor_idx,
+            *layer.metrics.values(),
+            layer.scale,
+            layer.zero_point,
+            spreadsheet_text(layer.tensor_name),
+        ]
+        for layer in record.layers
+    )
+    return _csv_text([*LEADING, *record.metrics, *TRAILING], rows)
+
+
+def selection_csv(table: Selection) -> str:
+    """All rows with full precision: one heading line of keys; what was not measured is empty.
+
+    Text that a spreadsheet would run as a formula gets an apostrophe before it.
+    """
+    rows = ([_csv_cell(column.values[place]) for column in table.columns] for place in table.rows)
+    return _csv_text([column.key for column in table.columns], rows)
+
+
+def _csv_text(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _csv_cell(value: Value) -> Cell:
+    """A value for CSV: numbers in full, names visible, formulas disarmed."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return value
+    text = visible(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,334 @@
+"""Two diagnoses side by side as text: the answer in one line, both beside each other, and what changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from quantmedic.engine.case.facts import MetricFacts, Role
+from quantmedic.engine.diagnosis.headline import is_number
+from quantmedic.engine.versus.cause_changes import CauseChange
+from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
+from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange, Side
+from quantmedic.reports.charts.comparison import CompareChart, compare_chart, is_run
+from quantmedic.reports.sections.changes import (
+    COUNTED,
+    TITLES,
+    CauseGroup,
+    ChangeLine,
+    LayerGroup,
+    applied_remedies,
+    cause_groups,
+    fact_label,
+    layer_groups,
+    match_text,
+    setting_changes,
+)
+from quantmedic.reports.sections.proof import signed
+from quantmedic.reports.text import (
+    NOT_MEASURED,
+    SHARE_METRICS,
+    count,
+    decibels,
+    level,
+    measure,
+    metric_change,
+    metric_label,
+    metric_value,
+    name,
+    number,
+    percent,
+    visible,
+)
+
+#: Layers each way and subjects of a cause that documents show.
+SHOWN_IN_DOCUMENTS, SUBJECTS_IN_DOCUMENTS = 20, 50
+#: Verdict of a report whose look a word has.
+WORD_LOOKS = {
+    "healed": "healthy",
+    "better": "healthy",
+    "broken": "degraded",
+    "worse": "degraded",
+    "unchanged": "unchanged",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantity of both cases."""
+
+    label: Annotated[str, "what it is"]
+    before: Annotated[str, "in the first case"]
+    after: Annotated[str, "in the second"]
+    change: Annotated[str, "how it changed, and whether that is proven; empty where nothing can be said"]
+    look: Annotated[str, "good, bad or empty"]
+
+
+@dataclass(frozen=True)
+class CompareContext:
+    """All that a comparison shows."""
+
+    title: Annotated[str, "names of both quantized models"]
+    before_name: Annotated[str, "quantized model of the first case"]
+    after_name: Annotated[str, "quantized model of the second case"]
+    word: Annotated[str, "the answer in one word"]
+    look: Annotated[str, "healthy, degraded, unchanged or not-comparable: how the word is shown"]
+    answer: Annotated[str, "what the word rests on, in one line"]
+    version: Annotated[str, "version of quantmedic"]
+    notices: Annotated[tuple[str, ...], "what limits the comparison"]
+    rows: Annotated[tuple[Row, ...], "both side by side"]
+    groups: Annotated[tuple[CauseGroup, ...], "causes by what became of them"]
+    matched: Annotated[str, "how layers were matched, as a sentence"]
+    measured: Annotated[str, "what was measured of the layers"]
+    layers: Annotated[tuple[LayerGroup, ...], "layers that got worse, then better"]
+    chart: Annotated[CompareChart, "the graph"]
+    changes: Annotated[tuple[ChangeLine, ...], "settings that changed"]
+    tried: Annotated[tuple[str, ...], "remedies of the first diagnosis that were applied since"]
+    run: Annotated[tuple[Row, ...], "files and hashes"]
+
+
+def document_context(record: ComparisonReport) -> CompareContext:
+    """A comparison as text with as much as documents show."""
+    return compare_context(record, SHOWN_IN_DOCUMENTS, SUBJECTS_IN_DOCUMENTS)
+
+
+def compare_context(record: ComparisonReport, most: int | None, subjects: int | None) -> CompareContext:
+    """A comparison as text.
+
+    Args:
+        record: What was compared.
+        most: Layers to show each way; None for all.
+        subjects: Subjects to show of each cause; None for all.
+    """
+    names = [name(side.quantized_model) for side in (record.before, record.after)]
+    return CompareContext(
+        title=f"{names[0]} → {names[1]}",
+        before_name=names[0],
+        after_name=names[1],
+        word=record.word.replace("-", " "),
+        look=WORD_LOOKS.get(record.word, "not-comparable"),
+        answer=_answer(record),
+        version=visible(record.quantmedic_version),
+        notices=tuple(_limits_of_comparison(record)),
+        rows=tuple(_side_rows(record)),
+        groups=cause_groups(record, subjects),
+        matched=match_text(record),
+        measured="accumulated SQNR" if is_run(record) else "SQNR of the weights",
+        layers=layer_groups(record, most),
+        chart=compare_chart(record),
+        changes=tuple(setting_changes(record)),
+        tried=applied_remedies(record),
+        run=tuple(_file_rows(record)),
+    )
+
+
+def _answer(record: ComparisonReport) -> str:
+    parts = [_metric_answer(record)] if record.metric is not None else []
+    parts += [_output_answer(record)] if record.outputs else []
+    parts += [_cause_answer(record.causes)]
+    return "; ".join(part for part in parts if part) or "nothing that both measured"
+
+
+def _metric_answer(record: ComparisonReport) -> str:
+    change = record.metric
+    assert change is not None
+    old, new = (metric_value(side.metric.quantized_value, change.name) for side in (record.before, record.after))
+    label = metric_label(change.name)
+    if change.paired and change.gain == 0 and old == new:
+        return f"{label} {new} in both"
+    unit = " %" if change.name in SHARE_METRICS else ""
+    return f"{label} {old.removesuffix(unit)} → {new}, {metric_gain(change)}"
+
+
+def metric_gain(change: MetricChange) -> str:
+    """The change of the metric with its interval, and whether it is proven."""
+    unit = " points" if change.name in SHARE_METRICS else ""
+    low, high = (metric_change(end, change.name).removesuffix(unit) for end in (change.low, change.high))
+    proven = "" if change.direction != "same" else ", not proven"
+    return f"{signed(change.gain, change.name)} ({low} … {high}){proven}"
+
+
+def _output_answer(record: ComparisonReport) -> str:
+    first = record.outputs[0]
+    if len(record.outputs) == 1 and first.gain_db == 0 and first.direction is not None:
+        return f"output {decibels(first.after)} in both"
+    if len(record.outputs) == 1:
+        return f"output {_level_change(first.before, first.after)}{_sample_doubt(first)}"
+    signs = [output.direction for output in record.outputs]
+    counts = [f"{signs.count(sign)} {word}" for sign, word in _OUTPUT_WORDS if signs.count(sign)]
+    return f"{len(record.outputs)} outputs: {', '.join(counts)}"
+
+
+_OUTPUT_WORDS: tuple[tuple[Direction | None, str], ...] = (
+    ("better", "better"),
+    ("worse", "worse"),
+    ("same", "as before"),
+    (None, "not comparable"),
+)
+
+
+def _level_change(before: float | None, after: float | None) -> str:
+    return f"{level(before)} → {decibels(after)}"
+
+
+def _sample_doubt(change: OutputChange) -> str:
+    if change.direction is None and change.gain_db is not None:
+        return " on other samples"
+    return ""
+
+
+def _cause_answer(causes: Sequence[CauseChange]) -> str:
+    statuses = [cause.status for cause in causes]
+    counts = [(status, statuses.count(status)) for status in TITLES if status in statuses]
+    if not counts:
+        return "no cause in either"
+    if statuses == ["unchanged"] * len(statuses):
+        return "causes as before"
+    (first, size), *rest = counts
+    texts = [f"{count(size, 'cause')} {COUNTED.get(first, first)}"]
+    return ", ".join([*texts, *(f"{number_of} {COUNTED.get(status, status)}" for status, number_of in rest)])
+
+
+def _limits_of_comparison(record: ComparisonReport) -> Iterator[str]:
+    if record.same_float is False:
+        yield "the cases are of different float models: what differs may be due to them, not to quantization"
+    if record.same_float is None:
+        yield "whether both cases are of one float model is not known: a case holds no hash of its file"
+    roles = {True: record.before.samples.keys(), False: record.after.samples.keys()}
+    for role in sorted(roles[True] ^ roles[False]):
+        have, lack = ("first", "second") if role in roles[True] else ("second", "first")
+        yield f"only the {have} case has a {role} set: what takes one is not judged in the {lack}"
+    for shared in record.shared:
+        if shared.share < 1.0:
+            same = "no sample is" if not shared.share else f"{percent(shared.share, 1)} of the samples are"
+            yield f"{same} in both {shared.role} sets"
+    if not record.same_data and record.before.samples and record.after.samples:
+        yield "the cases are not judged on the same samples: levels differ for that too, and no change of theirs counts"
+    known = [side.metric.drop is not None for side in (record.before, record.after)]
+    if any(known) and not all(known):
+        yield f"only the {'first' if known[0] else 'second'} case has a task metric"
+    if all(known) and record.same_metric and record.metric is None:
+        yield "the task metrics are of other samples and not known to be of one float model: their change is not judged"
+    if all(known) and not record.same_metric:
+        labels = [metric_label(side.metric.name) for side in (record.before, record.after)]
+        yield f"the task metrics are not the same: {labels[0]} and {labels[1]}"
+    if not record.layers:
+        yield "no layer of one case was found in the other"
+    if record.thresholds:
+        names = ", ".join(name(threshold.subject) for threshold in record.thresholds)
+        yield f"the cases were judged with different thresholds: {names}"
+
+
+def _side_verdict(side: Side) -> str:
+    verdict = side.verdict.replace("-", " ")
+    return verdict if side.samples else f"{verdict} (no data)"
+
+
+def _side_rows(record: ComparisonReport) -> Iterator[Row]:
+    sides = (record.before, record.after)
+    yield _side_row("verdict", [_side_verdict(side) for side in sides])
+    if any(side.metric.quantized_value is not None for side in sides):
+        yield from _metric_rows(record)
+    for output in record.outputs:
+        label = "output SQNR" if len(record.outputs) == 1 else f"SQNR of {name(output.name)}"
+        change = "" if output.gain_db is None else f"{decibels(output.gain_db, '+')}{_sample_doubt(output)}"
+        yield Row(label, decibels(output.before), decibels(output.after), change, _direction_look(output.direction))
+    if any(side.output_agreement is not None for side in sides):
+        yield _side_row("same class", [_percent_or_missing(side.output_agreement) for side in sides])
+    yield _side_row("causes", [str(side.causes) for side in sides], _cause_answer(record.causes))
+    if any(side.degraded_layers is not None for side in sides):
+        yield _side_row("degraded layers", [_degraded_text(side) for side in sides])
+    for role in dict.fromkeys(role for side in sides for role in side.samples):
+        yield _side_row(role, [_sample_count(side, role) for side in sides], _shared_samples(record, role))
+    for cost in record.costs:
+        values = [_cost_text(value, cost.unit) for value in (cost.before, cost.after)]
+        yield _side_row(fact_label(cost.fact), values, _cost_ratio(cost))
+
+
+def _side_row(label: str, values: Sequence[str], change: str = "", look: str = "") -> Row:
+    before, after = values
+    return Row(label, before, after, change, look)
+
+
+def _metric_rows(record: ComparisonReport) -> Iterator[Row]:
+    metrics = [side.metric for side in (record.before, record.after)]
+    change = record.metric
+    label = metric_label(metrics[1].name or metrics[0].name)
+    how = "" if change is None else f"{metric_gain(change)}, {_pairing(change)}"
+    look = _direction_look(change.direction) if change is not None else ""
+    yield _side_row(label, [metric_value(metric.quantized_value, metric.name) for metric in metrics], how, look)
+    yield _side_row(f"{label} of float", [metric_value(metric.float_value, metric.name) for metric in metrics])
+    yield _side_row("drop, 95 %", [_drop_text(metric) for metric in metrics])
+
+
+def _pairing(change: MetricChange) -> str:
+    if change.paired:
+        return f"paired on {count(change.samples, 'sample')}"
+    return "not paired: the drops on different samples"
+
+
+def _drop_text(metric: MetricFacts) -> str:
+    if metric.drop is None:
+        return NOT_MEASURED
+    unit = " points" if metric.name in SHARE_METRICS else ""
+    drop, low, high = (
+        metric_change(v, metric.name).removesuffix(unit) for v in (metric.drop, metric.drop_low, metric.drop_high)
+    )
+    return f"{drop} ({low} … {high})"
+
+
+def _direction_look(direction: str | None) -> str:
+    return {"better": "good", "worse": "bad"}.get(direction or "", "")
+
+
+def _percent_or_missing(value: float | None) -> str:
+    return NOT_MEASURED if value is None else percent(value)
+
+
+def _degraded_text(side: Side) -> str:
+    return NOT_MEASURED if side.degraded_layers is None else f"{side.degraded_layers} of {side.layers}"
+
+
+def _sample_count(side: Side, role: Role) -> str:
+    return count(side.samples[role], "sample") if role in side.samples else "none"
+
+
+def _shared_samples(record: ComparisonReport, role: Role) -> str:
+    share = next((shared.share for shared in record.shared if shared.role == role), None)
+    return "" if share is None else "the same samples" if share == 1.0 else f"{percent(share, 1)} of them in both"
+
+
+def _cost_text(value: object, unit: str | None) -> str:
+    if value is None:
+        return NOT_MEASURED
+    if unit == "bytes":
+        return _size_text(value)
+    if unit == "share":
+        return percent(value, 1)
+    if unit == "ms":
+        return f"{number(value)} ms"
+    return f"{number(value / 1e6)} million" if isinstance(value, int) and value >= 1e6 else measure(value, unit)
+
+
+def _size_text(value: float) -> str:
+    return f"{value / 1000:.1f} kB" if value < 1e6 else f"{value / 1e6:.1f} MB"
+
+
+def _cost_ratio(cost: FactChange) -> str:
+    if not is_number(cost.before) or not is_number(cost.after) or not cost.before or cost.unit in ("ratio", "share"):
+        return ""
+    ratio = number(cost.after / cost.before)
+    return "" if ratio == "1" else f"× {ratio}"
+
+
+def _file_rows(record: ComparisonReport) -> Iterator[Row]:
+    same = {True: "the same", False: "differs", None: ""}
+    sides = (record.before, record.after)
+    yield _side_row("float model", [name(side.float_model) for side in sides], same[record.same_float])
+    yield _side_row("its sha256", [_hash_text(side.float_sha256) for side in sides])
+    yield _side_row("quantized model", [name(side.quantized_model) for side in sides], same[record.same_quantized])
+    yield _side_row("its sha256", [_hash_text(side.quantized_sha256) for side in sides])
+    yield _side_row("measured by", [f"quantmedic {visible(side.quantmedic_version)}" for side in sides])
+
+
+def _hash_text(value: str | None) -> str:
+    return "not recorded" if value is None else visible(value, 64)

@@ -1,0 +1,71 @@
+"""Lines for the terminal: how wide they are, how they break, which colours they have, what is safe to print."""
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+from quantmedic.engine.text import escape
+
+Verbosity = Literal["quiet", "normal", "verbose"]
+#: Puts a text into the colour of a style.
+Paint = Callable[[str, str], str]
+WIDTH = 100
+ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
+STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "degraded": "1;31",
+    "not-comparable": "1;33",
+    "failed": "1;31",
+    "healthy": "1;32",
+    "high": "31",
+    "medium": "33",
+    "help": "36",
+}
+WORKFLOW_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
+
+
+def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
+    """Lines as printed: harmless to terminals and continuous integration, and without characters that one lacks."""
+    text = "\n".join(_inert_line(line) for line in lines) + "\n"
+    return _to_ascii(text) if ascii_only else text
+
+
+def wrapped(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH) -> list[str]:
+    """Text in lines of at most ``width`` columns; words are cut where one alone is longer."""
+    first, later = " " * indent, " " * (indent + hang)
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
+
+
+def painted(text: str, style: str) -> str:
+    """Text in a colour of the terminal."""
+    return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if text and style in STYLES else text
+
+
+def plain(text: str, style: str) -> str:
+    """Text as it is."""
+    return text
+
+
+def aligned_rows(rows: Sequence[Sequence[str]], to_the_left: Iterable[int]) -> Iterator[str]:
+    """Rows of text in columns; those named stand to the left, all others to the right."""
+    left = set(to_the_left)
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _inert_line(line: str) -> str:
+    """A line that no continuous integration takes for a command of its own."""
+    return WORKFLOW_COMMAND.sub(lambda match: (match[1] or "") + f"\\u{ord(match[0][-1]):04x}", line)
+
+
+def _to_ascii(text: str) -> str:
+    for char, plain in ASCII.items():
+        text = text.replace(char, plain)
+    return "".join(char if char.isascii() else escape(char) for char in text)
