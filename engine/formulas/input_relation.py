@@ -1,6 +1,7 @@
 """The representative inputs against the validation inputs: how one follows from the other."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def _offset(mine: Lattice, other: Lattice) -> float:
     return min(at_low, at_high, key=abs)
 
 
-def _describe_preprocessing(grids: list[Any]) -> str | None:
+def _describe_preprocessing(grids: Sequence[tuple[Lattice, Lattice]]) -> str | None:
     """Both sets' preprocessing in words, where their lattices span all of a pixel's 256 values."""
     if any(span < FULL_SPAN for pair in grids for _, _, span in pair):
         return None
@@ -117,7 +118,7 @@ def _write_numbers(values: list[float]) -> str:
     return texts[0] if len(set(texts)) == 1 else f"[{', '.join(texts)}]"
 
 
-def _lattice_kind(grids: list[Any], slopes: list[float], shift: float) -> str:
+def _lattice_kind(grids: Sequence[tuple[Lattice, Lattice]], slopes: list[float], shift: float) -> str:
     same_scale = all(abs(slope - 1) < 0.01 for slope in slopes)
     if same_scale:
         return "offset" if shift > 0.1 else "same"

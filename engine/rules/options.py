@@ -7,14 +7,15 @@ name. A key that ends in ``()`` is a call whose arguments follow; one that is a 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeGuard
+from typing import Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from quantmedic.engine.text import literal, quote
 
 Language = Literal["python", "yaml", "json"]
-Options = Mapping[Any, Any]
+Options = Mapping[object, object]
+Collection = Options | Sequence[object]
 WIDTH = 100
 #: So many entries that are all alike are written as one comprehension.
 MANY = 3
@@ -38,7 +39,7 @@ class Names(tuple[str, ...]):
     """Names of the model: lists of them are joined where remedies are merged."""
 
 
-def asked_fields(value: Any) -> Iterator[str]:
+def asked_fields(value: object) -> Iterator[str]:
     """Fields that options ask for; numbers are places in a row of values."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
@@ -51,30 +52,34 @@ def asked_fields(value: Any) -> Iterator[str]:
             yield from asked_fields(inner)
 
 
-def fill(value: Any, fields: Mapping[str, Any]) -> Any:
+def fill(options: Options, fields: Mapping[str, object]) -> dict[object, object]:
     """Options with names and values in place of fields; a field that is not given stays."""
+    return {k: v for key, inner in options.items() for k, v in _entries(key, inner, fields)}
+
+
+def _fill_value(value: object, fields: Mapping[str, object]) -> object:
     if isinstance(value, Mapping):
-        return {k: v for key, inner in value.items() for k, v in _entries(key, inner, fields)}
+        return fill(value, fields)
     if isinstance(value, str):
         return _fill_text(value, fields)
     if isinstance(value, Sequence):
-        return [fill(inner, fields) for inner in value]
+        return [_fill_value(inner, fields) for inner in value]
     return value
 
 
-def _entries(key: Any, value: Any, fields: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+def _entries(key: object, value: object, fields: Mapping[str, object]) -> Iterator[tuple[object, object]]:
     field = FIELD.fullmatch(key) if isinstance(key, str) else None
     each = fields.get(field[1]) if field else None
     if isinstance(each, Mapping):
         for name, row in each.items():
-            yield name, fill(value, {**fields, **{str(place): part for place, part in enumerate(row)}})
-    elif each is not None:
-        yield from ((name, fill(value, fields)) for name in each)
+            yield name, _fill_value(value, {**fields, **{str(place): part for place, part in enumerate(row)}})
+    elif isinstance(each, Sequence):
+        yield from ((name, _fill_value(value, fields)) for name in each)
     else:
-        yield key, fill(value, fields)
+        yield key, _fill_value(value, fields)
 
 
-def _fill_text(text: str, fields: Mapping[str, Any]) -> Any:
+def _fill_text(text: str, fields: Mapping[str, object]) -> object:
     alone = FIELD.fullmatch(text)
     if alone and fields.get(alone[1]) is not None:
         value = fields[alone[1]]
@@ -88,21 +93,25 @@ def _fill_text(text: str, fields: Mapping[str, Any]) -> Any:
     return FIELD.sub(replace_field, text) if text.startswith("=") else text
 
 
-def merge(first: Any, second: Any, conflicts: list[str], path: str = "") -> Any:
+def merge(first: Options, second: Options, conflicts: list[str], path: str = "") -> dict[object, object]:
     """Both options as one; where they contradict each other the first stays, and ``conflicts`` gets the place."""
+    both = {k: _merge_values(v, second[k], conflicts, _path(path, k)) if k in second else v for k, v in first.items()}
+    return both | {k: v for k, v in second.items() if k not in first}
+
+
+def _merge_values(first: object, second: object, conflicts: list[str], path: str) -> object:
     if isinstance(first, Mapping) and isinstance(second, Mapping):
-        both = {k: merge(v, second[k], conflicts, _path(path, k)) if k in second else v for k, v in first.items()}
-        return both | {k: v for k, v in second.items() if k not in first}
+        return merge(first, second, conflicts, path)
     if isinstance(first, Names) and isinstance(second, Names):
         return Names(dict.fromkeys((*first, *second)))
     if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
-        return [merge(a, b, conflicts, path) for a, b in zip(first, second, strict=True)]
+        return [_merge_values(a, b, conflicts, path) for a, b in zip(first, second, strict=True)]
     if first != second:
         conflicts.append(path)
     return first
 
 
-def _path(path: str, key: Any) -> str:
+def _path(path: str, key: object) -> str:
     return f"{path} argument {key + 1}" if isinstance(key, int) else f"{path}.{key}" if path else str(key)
 
 
@@ -121,10 +130,10 @@ def write(name: str, form: Form, options: Options) -> str:
 class _Json:
     """How JSON spells what is not a collection, and what stands around collections."""
 
-    def scalar(self, value: Any) -> str:
+    def scalar(self, value: object) -> str:
         return literal(value)
 
-    def parts(self, value: Any) -> tuple[str, list[tuple[str, Any]], str]:
+    def parts(self, value: Collection) -> tuple[str, list[tuple[str, object]], str]:
         """Opening bracket, entries with what leads them, closing bracket."""
         if isinstance(value, Mapping):
             return "{", [(f"{quote(str(key))}: ", inner) for key, inner in value.items()], "}"
@@ -132,22 +141,22 @@ class _Json:
 
 
 class _Python(_Json):
-    def scalar(self, value: Any) -> str:
+    def scalar(self, value: object) -> str:
         if isinstance(value, str) and value.startswith("="):
             return value[1:]
         return str(value) if value is None or isinstance(value, bool) else literal(value)
 
-    def parts(self, value: Any) -> tuple[str, list[tuple[str, Any]], str]:
+    def parts(self, value: Collection) -> tuple[str, list[tuple[str, object]], str]:
         if not isinstance(value, Mapping):
             return super().parts(value)
         call = next(iter(value), None) if len(value) == 1 else None
-        if isinstance(call, str) and call.endswith("()"):
-            given = value[call]
+        given = value[call] if isinstance(call, str) and call.endswith("()") else None
+        if isinstance(call, str) and isinstance(given, Mapping):
             return f"{call[:-1]}", [(f"{k}=" if isinstance(k, str) else "", v) for k, v in given.items()], ")"
         return super().parts(value)
 
 
-def _is_repeated(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+def _is_repeated(value: object) -> TypeGuard[Mapping[object, object]]:
     """Many names with the same setting."""
     if not isinstance(value, Mapping) or len(value) <= MANY:
         return False
@@ -155,7 +164,7 @@ def _is_repeated(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(first, Mapping | list) and all(other == first for other in others)
 
 
-def _flat(value: Any, way: _Json) -> str:
+def _flat(value: object, way: _Json) -> str:
     if not isinstance(value, Mapping | Sequence) or isinstance(value, str):
         return way.scalar(value)
     if isinstance(way, _Python) and _is_repeated(value):
@@ -164,7 +173,7 @@ def _flat(value: Any, way: _Json) -> str:
     return start + ", ".join(lead + _flat(inner, way) for lead, inner in entries) + end
 
 
-def _layout(value: Any, lead: str, tail: str, indent: int, way: _Json) -> list[str]:
+def _layout(value: object, lead: str, tail: str, indent: int, way: _Json) -> list[str]:
     """One line where that fits, else one entry per line."""
     space = " " * indent
     line = f"{space}{lead}{_flat(value, way)}{tail}"
@@ -210,5 +219,5 @@ def _plain_key(text: str) -> str:
     return text if PLAIN.fullmatch(text) and text not in YAML_WORDS else quote(text)
 
 
-def _yaml_scalar(value: Any) -> str:
+def _yaml_scalar(value: object) -> str:
     return _plain_key(value) if isinstance(value, str) else literal(value)
