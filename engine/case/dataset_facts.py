@@ -173,7 +173,7 @@ class DatasetFacts(Facts):
     )
     settings_scale_mismatch: float | None = fact(
         "max(ratio, 1 / ratio) of the lattice's step and settings.input_scale, worst channel; 1 = the samples are "
-        "scaled as the toolchain is told to scale pixels",
+        "scaled as the settings of the toolchain scale pixels",
         "ratio",
     )
     settings_mean_difference: float | None = fact(

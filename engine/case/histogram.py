@@ -36,7 +36,7 @@ ORDER = np.concatenate([np.arange(2048 + NONFINITE - 1, 2047, -1), np.arange(0, 
 
 
 class StoredHistograms(MutableMapping[int, NDArray[np.int64]]):
-    """Count arrays ``[4096]`` of many tensors, kept as their occupied bins: whoever asks for one gets a new array.
+    """Count arrays ``[4096]`` of many tensors, kept as their occupied bins: reading one gives a new array.
 
     An array that is set is kept as it is, so that it can be counted into.
     """
@@ -150,7 +150,7 @@ class BinTable:
 
     @cached_property
     def narrow(self) -> NDArray[np.bool_]:
-        """Bins that hold a single value, as far as can be told."""
+        """Bins whose width is within rounding of 0: they hold a single value."""
         return self.high - self.low <= 1e-7 * np.maximum(np.abs(self.low), np.abs(self.high))
 
     @cached_property
@@ -234,7 +234,7 @@ class Bins(BinTable):
         return cls.of_many([counts], np.array([minimum]), np.array([maximum]))
 
     def part(self, low: float, high: float) -> Self | None:
-        """The bins between two limits, which cut those that they fall into; None where there is no value."""
+        """The bins between two limits; a bin that holds a limit is cut there. None where there is no value."""
         width = self.high - self.low
         ends = np.clip(self.low, low, high), np.clip(self.high, low, high)
         within = (self.low >= low) & (self.high <= high)
@@ -254,7 +254,7 @@ class Bins(BinTable):
         return float(self.quantiles([q])[0, 0])
 
     def repeat(self, times: int) -> BinTable:
-        """A table of so many equal tensors, to ask something different of each."""
+        """A table of ``times`` equal tensors, for a different question about each."""
         low, high, count = (np.tile(column, times) for column in (self.low, self.high, self.count))
         return BinTable(low, high, count, np.arange(times + 1) * len(self.low))
 

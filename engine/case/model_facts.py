@@ -23,7 +23,7 @@ class ModelFacts(Facts):
     )
     toolchain: str | None = fact("producer recorded in the quantized model")
     toolchain_marks: tuple[str, ...] | None = fact(
-        "what tells the tool that quantized: keys of metadata, domains and operators of its own, names of a quantizer"
+        "marks of the tool that quantized: keys of metadata, domains and operators of its own, names of a quantizer"
     )
     opset: int | None = fact("opset of the default domain of the quantized model")
     operators: int | None = fact("operators of the quantized model without quantizers")

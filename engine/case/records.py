@@ -268,7 +268,7 @@ class Case:
     def samples_sha256(self, role: Role) -> str:
         """SHA-256 over the content hashes and labels of a data set's samples, in ascending order.
 
-        It says whether the same samples were read, in whatever order, from whatever file.
+        Two data sets of one hash hold the same samples, whatever their order and their files.
         """
         samples = self.statistics[role].samples
         table = np.zeros(len(samples), [("hash", "<u8"), ("label", "<i4")])

@@ -6,7 +6,7 @@ from quantmedic.engine.case.fact_base import Facts, fact
 
 
 class SearchFacts(Facts):
-    """What the log of a toolchain tells of its mixed-precision or accuracy-driven search."""
+    """The mixed-precision or accuracy-driven search of a toolchain, as its log reports it."""
 
     toolchain: str | None = fact("toolchain whose words were recognised")
     images: int | None = fact("images that the search judges a choice of bit widths by (smallest number named)")
@@ -23,7 +23,7 @@ FLOAT_ALONE = "float"
 
 
 class FailureFacts(Facts):
-    """How a quantization ended that produced no model, as its log tells."""
+    """How a quantization failed that produced no model, by its log."""
 
     toolchain: str | None = fact("toolchain whose words were recognised")
     failed: bool | None = fact("the log ends without a model: one of its lines reports an error")
@@ -36,7 +36,7 @@ class FailureFacts(Facts):
 
 
 class FloatFacts(Facts):
-    """What a float model tells by itself, where no quantized one was made of it."""
+    """The float model by itself, where no quantized model was made of it."""
 
     format: Literal["onnx", "litert", "torch"] | None = fact("format of the float model")
     problem: str | None = fact("why the file cannot be read; None where it can, or where there is none")
@@ -50,7 +50,7 @@ class FloatFacts(Facts):
     first_nonfinite_constant: str | None = fact("name of the first of them")
     repeated_names: int | None = fact("operators whose name another one has too")
     first_repeated_name: str | None = fact("the first such name")
-    matrix_biases: int | None = fact("biases of convolutions and Gemm that are no vector, such as (1, 10)")
+    matrix_biases: int | None = fact("biases of convolutions and Gemm that are not vectors, such as (1, 10)")
     first_matrix_bias: str | None = fact("operator of the first of them")
     unshaped: int | None = fact("tensors whose shape inference finds neither type nor rank")
     first_unshaped: str | None = fact("name of the first of them")
@@ -76,7 +76,7 @@ class CheckpointFacts(Facts):
 
 
 class SettingsFacts(Facts):
-    """What the toolchain was told, where its configuration or its own log was given."""
+    """Settings of the toolchain, where its configuration or its own log was given."""
 
     activation_error_method: str | None = fact("error that activation thresholds are chosen by: MSE, NOCLIPPING, …")
     weights_error_method: str | None = fact("error that weight thresholds are chosen by: MSE, HMSE, …")

@@ -65,7 +65,7 @@ class WeightFacts(Facts):
         "ratio",
     )
     found_as: Literal["same", "transposed", "reordered", "other"] | None = fact(
-        "what the stored weights are, told by cosines over 0.8: the float ones; the float ones with the first two axes "
+        "what the stored weights are, by cosines over 0.8: the float ones; the float ones with the first two axes "
         "swapped; the float ones with the output channels in another order; something else"
     )
     output_axis: int | None = fact("axis of the output channels")

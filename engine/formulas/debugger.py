@@ -42,7 +42,7 @@ class DebuggerRecord(Record):
     """The table, in order of execution, and the metrics of the network's outputs.
 
     ``suspect_steps`` is the √mean_squared_error in steps above which a layer is suspected. ``unmeasured`` names
-    quantized tensors whose operator cannot be told from its neighbours.
+    quantized tensors whose operator cannot be measured apart from its neighbours.
     """
 
     float_model: str
@@ -69,5 +69,5 @@ class DebuggerRecord(Record):
 
     @property
     def suspected(self) -> list[DebuggerLayer]:
-        """Layers whose error is no rounding any more, in order of execution."""
+        """Layers whose error is larger than rounding explains, in order of execution."""
         return [layer for layer in self.layers if layer.rmse_over_scale > self.suspect_steps]

@@ -87,7 +87,7 @@ def _layer_facts(
     writers: Mapping[int, OperatorRecord],
     weight_error: WeightErrorFacts,
 ) -> LayerFacts:
-    """One layer; ``degraded`` tells of every tensor whether its accumulated error is over a threshold."""
+    """One layer; ``degraded`` says for every tensor whether its accumulated error is over a threshold."""
     index = next((i for i in op.outputs if i is not None), None)
     output = tensors[index] if index is not None else TensorFacts()
     here = degraded[index] if index is not None else None
@@ -126,12 +126,12 @@ def _normalized_mse(weight: WeightFacts) -> float | None:
 
     With k = 1 / width(x) - 1 / width(y) it is Var(k·x - e / width(y)) + (mean of u - v)².
     """
-    told = _all_known(weight.min, weight.max, weight.mean, weight.std)
+    floats = _all_known(weight.min, weight.max, weight.mean, weight.std)
     stored = _all_known(weight.stored_min, weight.stored_max, weight.stored_mean, weight.stored_std)
     mse = weight.rounding.mse
-    if told is None or stored is None or mse is None or weight.input_gain_ratio not in (None, 1.0):
+    if floats is None or stored is None or mse is None or weight.input_gain_ratio not in (None, 1.0):
         return None
-    low, high, mean, std = told
+    low, high, mean, std = floats
     stored_low, stored_high, stored_mean, stored_std = stored
     width, stored_width = high - low, stored_high - stored_low
     if not (0 < width < math.inf and 0 < stored_width < math.inf):
@@ -342,7 +342,7 @@ def _facts_of_model(
         **reported_facts(layers, case.record.model),
         **outside_facts(case),
     }
-    if not case.statistics:  # Nothing was run: that no NaN was seen tells nothing.
+    if not case.statistics:  # Nothing was run, so that no NaN could be seen.
         update |= dict.fromkeys(("float_nonfinite", "nonfinite_in", "nonfinite_output", "input_nonfinite"))
     return case.record.model.model_copy(update=update)
 

@@ -44,7 +44,10 @@ def distributions_of(
     seen: Sequence[int],
     shapes: Sequence[Mapping[str, Floats]],
 ) -> list[DistributionFacts]:
-    """Distributions of the tensors that were seen; ``shapes`` is what their histograms tell, some tensors at a time."""
+    """Distributions of the tensors that were seen.
+
+    ``shapes`` holds what is read off their histograms, some tensors at a time.
+    """
     if not shapes:
         return []
     columns, offsets, owner = statistics.columns, statistics.offsets, owner_of_rows(statistics.offsets)
@@ -92,7 +95,7 @@ def knows_extremes(statistics: SetStatistics) -> NDArray[np.bool_]:
 
 
 def shape_of(bins: BinTable) -> dict[str, Floats]:
-    """What the histograms alone tell of a distribution."""
+    """Facts of distributions that follow from the histograms alone."""
     magnitudes = bins.magnitudes()
     top = magnitudes.highest
     quantiles = bins.quantiles(list(_QUANTILES.values()))

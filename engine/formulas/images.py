@@ -1,4 +1,4 @@
-"""Facts of image data sets: how neighbouring pixels relate, and what that tells of resizing, layout and noise."""
+"""Facts of image data sets: how neighbouring pixels relate, which shows resizing, a wrong layout and noise."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ _BOOTSTRAP = 400
 
 
 def image_facts(case: Case, statistics: SetStatistics) -> dict[str, Any]:
-    """What one data set's images show; only ``image`` where samples are no images, or were not measured as such."""
+    """What one data set's images show; only ``image`` where samples are not images, or were not measured as images."""
     total = statistics.spatial.sum(axis=0)
     return {
         "image": case.record.spatial_input,

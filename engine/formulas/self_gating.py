@@ -1,4 +1,4 @@
-"""Products of two functions of one tensor: what rounding on the way costs, told from the tensor's histogram alone.
+"""Products of two functions of one tensor: what rounding on the way costs, from the tensor's histogram alone.
 
 Swish is x·sigmoid(x), GELU x·(1 + erf(x/√2))/2, hard-swish x·clip(x + 3, 0, 6)/6. In one piece they round once, behind
 the product. In pieces every factor is rounded as well, and since all of them are functions of one number, the error is

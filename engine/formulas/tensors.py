@@ -66,7 +66,7 @@ def predicted_sqnr(case: Case, role: Role, pairs: Sequence[tuple[int, Grid]]) ->
 
 
 def _data_facts(case: Case, role: Role) -> tuple[list[TensorDataFacts], dict[int, tuple[float, float | None]]]:
-    """What one data set showed of all tensors, and by index what ``_predictions`` tells of their best range."""
+    """What one data set showed of all tensors, and by index what ``_predictions`` finds about their best range."""
     statistics, records = case.statistics[role], case.record.tensors
     scales = [record.quantizer.scale for record in records]
     rounding, accumulated, operator, step = (

@@ -102,7 +102,7 @@ def evaluate(base: RuleBase, facts: CaseFacts) -> list[RuleResult]:
 
 
 def _without_unknown(result: RuleResult) -> RuleResult:
-    """Without what rules on quantized models lack: where there is no quantized model, nobody can supply it."""
+    """Without the missing facts of rules on quantized models, which cannot be supplied where there is no such model."""
     return result if result.rule.family == "failure" else replace(result, unknown=())
 
 

@@ -1,4 +1,4 @@
-"""Examples of a manual page: facts on which its rule speaks or stays silent. The page is the test of its rule."""
+"""Examples of a manual page: facts on which its rule fires or stays silent. The page is the test of its rule."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -65,7 +65,7 @@ def example_values(example: Example, page: str = "page") -> dict[str, object]:
     """The nested facts of an example as they are written; ``page`` is named in errors.
 
     Raises:
-        RuleError: The block is no YAML mapping; names the line.
+        RuleError: The block is not a YAML mapping; names the line.
     """
     where = f"{page}:{example.line}"
     try:
@@ -73,7 +73,8 @@ def example_values(example: Example, page: str = "page") -> dict[str, object]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = example.line + 1 + (mark.line if mark else 0)
-        raise RuleError(f"an example is no YAML: {getattr(error, 'problem', error)}", where=f"{page}:{line}") from error
+        problem = getattr(error, "problem", error)
+        raise RuleError(f"an example is not valid YAML: {problem}", where=f"{page}:{line}") from error
     if not isinstance(values, dict):
         raise RuleError(f"an example is a mapping of facts, not {values!r}", where=where)
     return values

@@ -55,7 +55,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Domain:
-    """What a fact can still be; ``known`` is None while nothing was asked of it, ``nan`` if it may be no number."""
+    """What a fact can still be; ``known`` is None before the first condition, ``nan`` if it may be NaN."""
 
     known: bool | None = None
     low: float = -math.inf
@@ -97,8 +97,8 @@ class Domain:
 class Claim:
     """A condition as it stands in a branch, negated or not.
 
-    ``place`` counts the conditions of the rule; ``nan`` tells that it holds for what is no number: nothing is above or
-    below NaN, so that only the negation of a comparison is true of it.
+    ``place`` counts the conditions of the rule; ``nan`` means that it holds for NaN: nothing is above or below NaN, so
+    that only the negation of a comparison is true of it.
     """
 
     condition: Condition
@@ -348,7 +348,7 @@ def _harmless(expansion: _Expansion) -> Iterable[Remark]:
 
 
 def _minds_harm(domain: Domain) -> bool:
-    """It asks for harm, or speaks where nobody measured any."""
+    """It asks for harm, or fires only where harm was not measured."""
     return domain.known is False or (domain.known is True and domain.allowed == frozenset([True]))
 
 

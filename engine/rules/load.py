@@ -71,7 +71,7 @@ class _Files:
     rules: dict[str, Rule] = field(default_factory=dict)
 
     def add_file(self, path: Path) -> None:
-        """Add one file, which its name says the kind of; any other name is a rule's."""
+        """Add one file; its name says what it holds, and any other name is that of a rule."""
         match path.name:
             case "thresholds.yaml":
                 self.thresholds |= _read_table(path, Threshold, "name")

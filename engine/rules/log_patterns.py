@@ -36,7 +36,7 @@ class LogPattern(Data):
             groups = re.compile(self.pattern).groupindex
             re.compile(self.within or "")
         except re.error as error:
-            raise ValueError(f"the pattern is no regular expression: {error}") from error
+            raise ValueError(f"the pattern is not a valid regular expression: {error}") from error
         for name in (*groups, *self.sets):
             if name not in known:
                 raise ValueError(f"unknown fact {name!r}{suggest(name, known)}")

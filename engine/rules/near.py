@@ -24,7 +24,7 @@ from quantmedic.engine.rules.rulebase import RuleBase
 NEAR_SHARE = 0.2
 #: A level in dB is a logarithm already: it is close up to this distance.
 NEAR_DB = 1.5
-#: What a rule would have needed where it asks for the opposite.
+#: What a rule would have needed where the condition stands under a negation.
 _OPPOSITE = {"gt": "le", "le": "gt", "ge": "lt", "lt": "ge"}
 Mask = NDArray[np.bool_]
 _fields = cache(fact_paths)
@@ -112,7 +112,7 @@ def near_misses(facts: CaseFacts, base: RuleBase, layers: Sequence[LayerFacts]) 
 
 
 def _ask(rule: Rule, table: _Table, found: list[list[tuple[float, NearMiss]]]) -> None:
-    """Add what one rule nearly says; of several comparisons that would do, the closest."""
+    """Add the near misses of one rule; of several comparisons that would make it fire, the closest."""
     parts = [part for part in (rule.where, rule.when) if part is not None]
     closest: dict[int, tuple[float, NearMiss]] = {}
     for turn in _join(parts, table, decisive=False).rises:

@@ -35,7 +35,7 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
             raise RuleError(f"unknown rule {name!r}{suggest(name, scopes)}", where=place_of_text(path, name))
         if scopes[name] != rule.scope:
             raise RuleError(
-                f"{rule.id} cannot yield to {name}: it speaks of a {scopes[name]}, not of a {rule.scope}",
+                f"{rule.id} cannot yield to {name}: its scope is {scopes[name]}, not {rule.scope}",
                 where=place_of_text(path, name),
             )
     known = fact_paths(rule.scope)
@@ -43,7 +43,8 @@ def check_rule(rule: Rule, base: RuleBase) -> None:
     try:
         formats = message_formats(rule.message)
     except ValueError as error:
-        raise RuleError(f"the message is broken: {error}", where=place_of_keys(path, ["message"])) from error
+        where = place_of_keys(path, ["message"])
+        raise RuleError(f"the message is not a valid format string: {error}", where=where) from error
     for name in [*used, *(name for name, _ in formats), *rule.shows]:
         if name not in known:
             help_ = f"facts of scope {rule.scope} start at {SCOPES[rule.scope].__name__}"
@@ -79,7 +80,7 @@ def check_remedy(remedy: Remedy, base: RuleBase, path: Path) -> None:
     try:
         facts = remedy.facts()
     except ValueError as error:
-        raise RuleError(f"the reason is broken: {error}", where=place("withheld")) from error
+        raise RuleError(f"the reason is not a valid format string: {error}", where=place("withheld")) from error
     for name in facts:
         if name not in known:
             help_ = f"facts of scope {remedy.scope} start at {SCOPES[remedy.scope].__name__}"

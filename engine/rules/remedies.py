@@ -73,7 +73,7 @@ class Snippet(Data):
 
 
 class Cost(Data):
-    """What a remedy costs, each from 0 (none) to 3 (high); None where nobody said."""
+    """What a remedy costs, each from 0 (none) to 3 (high); None where it is not stated."""
 
     latency: Annotated[int, Field(ge=0, le=3)] | None = None
     memory: Annotated[int, Field(ge=0, le=3)] | None = None
@@ -96,7 +96,7 @@ class Withhold(Data):
 class Remedy(Data):
     """What to change, what it costs, when it is useless or unsafe, and how it is predicted and proved.
 
-    Conditions, ``now`` and ``values`` speak of facts of ``scope``. A value is the largest of one fact over the
+    Conditions, ``now`` and ``values`` name facts of ``scope``. A value is the largest of one fact over the
     subjects, or, given as a list of facts, those facts of every subject under its name.
     """
 

@@ -12,7 +12,7 @@ from quantmedic.engine.rules.options import Form
 
 
 class Mark(BaseModel):
-    """What tells a toolchain's models from others."""
+    """A mark by which models of a toolchain are recognised."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class Mark(BaseModel):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"the pattern is no regular expression: {error}") from error
+            raise ValueError(f"the pattern is not a valid regular expression: {error}") from error
         return pattern
 
 
@@ -49,22 +49,21 @@ class Toolchain(BaseModel):
 
 
 class Chosen(BaseModel):
-    """The toolchain that a report speaks for."""
+    """The toolchain that a report is written for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str | None = Field(default=None, description="as in the snippets of remedies; None: not recognised")
     title: str = Field(default="", description="as in reports")
-    how: str = Field(description="what told that it is this one, or that nothing did")
+    how: str = Field(description="how it was recognised, or why not")
     named: bool = Field(default=False, description="the user named it")
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:
     """The toolchain that the user asked for, else the one whose configuration or log was read.
 
-    Else the one that the quantized model carries marks of.
-
-    Where quantization failed there is no such model: then the one whose words its log has.
+    Else the one that the quantized model carries marks of. Where quantization failed there is no such model: then the
+    one whose log was recognised.
 
     Raises:
         RuleError: No toolchain has the name that was asked for.
@@ -73,9 +72,9 @@ def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None
     if asked is not None:
         found = find_toolchain(asked, known)
         return Chosen(name=found.name, title=found.title, how="named by the user", named=True)
-    told = next((each for each in known if each.name == model.settings.toolchain), None)
-    if told is not None:
-        return Chosen(name=told.name, title=told.title, how="told by its configuration or log")
+    configured = next((each for each in known if each.name == model.settings.toolchain), None)
+    if configured is not None:
+        return Chosen(name=configured.name, title=configured.title, how="recognised by its configuration or log")
     marks = _marks(model)
     for toolchain in known:
         for mark in toolchain.marks:

@@ -103,7 +103,7 @@ def test_silence_for_want_of_a_fact_does_not_pass() -> None:
         ("wieght: {channel_range_ratio: 3}", "did you mean 'weight'?"),
         ("model: {harmd: true}", "did you mean 'model.harmed'?"),
         ("weight: {channel_range_ratio: wide}", "'weight.channel_range_ratio'"),
-        ("weight: [1, 2", "an example is no YAML"),
+        ("weight: [1, 2", "an example is not valid YAML"),
         ("- 3", "an example is a mapping of facts"),
     ],
 )
