@@ -84,7 +84,7 @@ def test_what_is_no_log(tmp_path) -> None:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("- {toolchain: mine, pattern: '(', sets: {}}", "no regular expression"),
+        ("- {toolchain: mine, pattern: '(', sets: {}}", "not a valid regular expression"),
         ("- {toolchain: mine, pattern: '(?P<imges>x)'}", "did you mean 'images'"),
         ("- {toolchain: mine, pattern: x, sets: {unreachible: true}}", "did you mean 'unreachable'"),
         ("pattern: x", "list of patterns"),

@@ -250,7 +250,7 @@ def test_a_rule_whose_findings_name_no_layer_cannot_have_a_remedy_that_only_name
         ("in_force: {fact: opset, ge: $limt}", "unknown threshold 'limt'; did you mean 'limit'?"),
         ("withheld: [{when: {fact: opset, lt: 13}, because: 'opset {opsett}'}]", "unknown fact 'opsett'"),
         ("withheld: [{when: {fact: opset, lt: 13}, because: '{name:.1f}'}]", "name cannot be written with the format"),
-        ("withheld: [{when: {fact: opset, lt: 13}, because: 'opset {'}]", "the reason is broken"),
+        ("withheld: [{when: {fact: opset, lt: 13}, because: 'opset {'}]", "the reason is not a valid format string"),
         ("values: {most: weight.absmax}, scope: layer", "unknown fact 'weight.absmax'"),
         ("snippets: [{toolchain: t, code: '{layer_names}'}]", "unknown field 'layer_names'"),
         ("simulate: more-bits", "unknown kind of change 'more-bits'"),
