@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.measure.kernel_choice import kernels
 from quantmedic.collectors.measure.spatial import is_image, spatial_sums
 from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
 from quantmedic.collectors.measure.thumbnails import with_batch
@@ -23,14 +23,6 @@ from quantmedic.engine.case.statistics import (
     SetStatistics,
     union_lattice,
 )
-
-if os.environ.get("QUANTMEDIC_NO_JIT"):
-    from quantmedic.collectors.measure import statistics_numpy as kernels
-else:
-    try:
-        from quantmedic.collectors.measure import statistics_numba as kernels  # type: ignore[no-redef]
-    except ImportError:  # numba is missing or does not support this machine
-        from quantmedic.collectors.measure import statistics_numpy as kernels
 
 Array = NDArray[Any]
 Float32 = NDArray[np.float32]

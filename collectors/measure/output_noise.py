@@ -75,7 +75,8 @@ class OutputNoise:
     def _energy_of_outputs(self, outputs: Sequence[Float32]) -> Floats:
         """Energy per sample over all outputs, each in shares of its own signal."""
         energies = [self._energy(array, o) / self._totals[o] for o, array in enumerate(outputs)]
-        return np.sum(energies, axis=0)
+        total: Floats = np.sum(energies, axis=0)
+        return total
 
     def _energy(self, array: Float32, output: int) -> Floats:
         """Per sample, or of the whole batch where an output has another first axis."""
@@ -84,7 +85,8 @@ class OutputNoise:
             if self._columns[0] != output:
                 return np.zeros(len(array) if self._by_sample else 1)
             values = np.take(values, self._columns[2], axis=self._columns[1])
-        return (values.reshape(len(array) if self._by_sample else 1, -1) ** 2).sum(axis=1)
+        energy: Floats = (values.reshape(len(array) if self._by_sample else 1, -1) ** 2).sum(axis=1)
+        return energy
 
     def _hidden(self, deployed: Sequence[Sequence[Float32]]) -> tuple[int, int, NDArray[np.int64]] | None:
         """Output, axis and columns in which a clean output hides its noise; None where it does not."""

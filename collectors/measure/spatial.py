@@ -70,4 +70,5 @@ def _neighbours(x: Sums, *, second: bool = True) -> Sums:
 def _mean_square(x: Sums) -> Sums:
     """Mean square of each sample; each is summed by itself, so that batches make no difference."""
     rows = x.reshape(len(x), -1)
-    return np.einsum("ij,ij->i", rows, rows) / rows.shape[1]
+    squares: Sums = np.einsum("ij,ij->i", rows, rows)
+    return squares / rows.shape[1]

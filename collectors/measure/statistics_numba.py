@@ -6,20 +6,24 @@ into float64. The fast loops assume finite values of ordinary magnitude; whether
 they return, and a chunk for which it does not hold is done again, carefully, in float64.
 """
 
-from typing import NamedTuple
-
-import numba
 import numpy as np
-from llvmlite import ir
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from quantmedic.collectors.measure.compiled_cache import compiled
+from quantmedic.collectors.measure.distinct_values import distinct
+from quantmedic.collectors.measure.float_bits import bits_of, float_of
 from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
+from quantmedic.collectors.measure.tensor_columns import Columns, Errors, errors_of
 from quantmedic.engine.case.histogram import BINS, NONFINITE, SHIFT
-from quantmedic.engine.case.statistics import BUCKETS, ERROR_COLUMNS, SHOWN_BUCKETS, TensorStatistics
+from quantmedic.engine.case.statistics import BUCKETS, SHOWN_BUCKETS, TensorStatistics
+
+__all__ = ["distinct", "observe", "observe_error", "sample_moments"]
 
 Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Integers = NDArray[np.int64]
+#: Count, non-finite, Σd, Σd², Σx·d, Σx² and max|d| of a difference d of a chunk x.
+_Difference = tuple[float, float, float, float, float, float, float]
 CHUNK = 1024
 #: Values from which four interleaved histograms are worth setting up.
 MANY = 1 << 14
@@ -43,56 +47,6 @@ _jit = compiled(forceinline=True)
 _sum = compiled(forceinline=True, fastmath={"reassoc", "nsz"})
 
 
-class _Values(NamedTuple):
-    """Columns of one tensor, ``[channels]`` each; the histogram is ``[BINS]``."""
-
-    seen: NDArray[np.int64]
-    nonfinite: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    m2: NDArray[np.float64]
-    min: NDArray[np.float64]
-    max: NDArray[np.float64]
-    histogram: NDArray[np.int64]
-
-
-class _Errors(NamedTuple):
-    """``ERROR_COLUMNS`` of one kind of error, in their order, ``[channels]`` each."""
-
-    seen: NDArray[np.int64]
-    nonfinite: NDArray[np.int64]
-    sum: NDArray[np.float64]
-    square: NDArray[np.float64]
-    cross: NDArray[np.float64]
-    power: NDArray[np.float64]
-    max: NDArray[np.float64]
-
-
-class _Columns(NamedTuple):
-    """Everything that is known of one tensor; extremes of buckets are ``[BUCKETS]``, deployed values ``[BINS]``."""
-
-    values: _Values
-    bucket_min: NDArray[np.float64]
-    bucket_max: NDArray[np.float64]
-    clipped: NDArray[np.int64]
-    clipped_energy: NDArray[np.float64]
-    rounding: _Errors
-    accumulated: _Errors
-    shown: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, into: TensorStatistics) -> "_Columns":
-        return cls(
-            _Values(into.count, into.nonfinite, into.mean, into.m2, into.min, into.max, into.histogram),
-            into.bucket_min,
-            into.bucket_max,
-            into.clipped,
-            into.clipped_energy,
-            _errors(into, "rounding"),
-            _errors(into, "accumulated"),
-            into.quantized_histogram,
-        )
-
-
 def observe(
     x: Float32,
     into: TensorStatistics,
@@ -100,12 +54,12 @@ def observe(
     rounding: Rounding | None = None,
     deployed: Deployed | None = None,
 ) -> NDArray[np.float64]:
-    """See ``reference.observe``; ``x`` and the deployed codes are C-contiguous."""
+    """See ``statistics_numpy.observe``; ``x`` and the deployed codes are C-contiguous."""
     codes, scale, zero = deployed or (_NO_CODES, _NO_CHANNELS, _NO_CHANNELS)
     if deployed is not None and codes.dtype not in _KINDS:
         codes = deployed.values()
     kind = -1 if deployed is None else _KINDS[codes.dtype]
-    columns = into.prepared if isinstance(into.prepared, _Columns) else _Columns.of(into)
+    columns = into.prepared if isinstance(into.prepared, Columns) else Columns.of(into)
     into.prepared = columns
     ends = np.empty((2, len(buckets)))
     shown = (codes.reshape(-1).view(np.uint8), kind, scale, zero)
@@ -114,41 +68,16 @@ def observe(
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
-    """See ``reference.observe_error``; both are C-contiguous."""
-    _compare(x, y, _errors(into, kind))
-
-
-def _errors(into: TensorStatistics, kind: str) -> _Errors:
-    columns = into.errors[kind]
-    return _Errors(*(columns[name] for name in ERROR_COLUMNS))
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _bits(typing_context, value):  # type: ignore[no-untyped-def]
-    """The bits of a float32 as int32: the largest of many floats vectorizes only over their bits."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.bitcast(arguments[0], ir.IntType(32))
-
-    return numba.types.int32(numba.types.float32), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _float(typing_context, bits):  # type: ignore[no-untyped-def]
-    """The float32 of the given bits."""
-
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        return builder.bitcast(arguments[0], ir.FloatType())
-
-    return numba.types.float32(numba.types.int32), generate
+    """See ``statistics_numpy.observe_error``; both are C-contiguous."""
+    _compare(x, y, errors_of(into, kind))
 
 
 @_sum
-def _scan(x):
+def _scan(x: Float32) -> tuple[np.int32, np.int32, np.float32]:
     """Smallest and largest value as ordered integers, and the sum."""
     low, high, total = np.int32(2147483647), np.int32(-2147483648), np.float32(0)
     for i in range(x.size):
-        b = _bits(x[i])
+        b = bits_of(x[i])
         key = np.int32(b ^ np.int32(np.int32(b >> np.int32(31)) & _MAGNITUDE))
         low = min(low, key)
         high = max(high, key)
@@ -157,23 +86,23 @@ def _scan(x):
 
 
 @_jit
-def _bits_of_key(key):
+def _bits_of_key(key: np.int32) -> np.int32:
     return np.int32(key ^ np.int32(np.int32(key >> np.int32(31)) & _MAGNITUDE))
 
 
 @_jit
-def _value(bits):
-    return np.float64(_float(bits))
+def _float_value(bits: np.int32) -> np.float64:
+    return np.float64(float_of(bits))
 
 
 @_jit
-def _is_plain(bits):
+def _is_plain(bits: np.int32) -> bool:
     """Squares of numbers up to this magnitude fit float32; infinities and NaN have larger bits."""
-    return bits == 0 or _SMALLEST <= bits <= _LARGEST
+    return bool(bits == 0 or _SMALLEST <= bits <= _LARGEST)
 
 
 @_jit
-def _survey(x):
+def _survey(x: Float32) -> tuple[np.int32, np.int32, np.float32, bool]:
     """Bits of the smallest and the largest value, a number near the mean, and whether the fast loops will do."""
     low_key, high_key, total = _scan(x)
     low, high = _bits_of_key(low_key), _bits_of_key(high_key)
@@ -181,7 +110,7 @@ def _survey(x):
 
 
 @_sum
-def _deviations(x, shift):
+def _deviations(x: Float32, shift: np.float32) -> tuple[np.float32, np.float32]:
     """Sums of differences from a number near the mean lose no digits."""
     total, square = np.float32(0), np.float32(0)
     for i in range(x.size):
@@ -192,7 +121,7 @@ def _deviations(x, shift):
 
 
 @_jit
-def _moments(x, shift):
+def _moments(x: Float32, shift: np.float32) -> tuple[float, float, float]:
     """Mean, M2 and Σx² of a chunk."""
     total, square = _deviations(x, shift)
     near, d, d2 = np.float64(shift), np.float64(total), np.float64(square)
@@ -200,7 +129,7 @@ def _moments(x, shift):
 
 
 @_jit
-def _careful_moments(x):
+def _careful_moments(x: Float32) -> tuple[int, float, float, float, float, float]:
     """Count, mean, M2, extremes and power of the finite values, in float64."""
     n, total, power, low, high = 0, 0.0, 0.0, np.inf, -np.inf
     for i in range(x.size):
@@ -220,26 +149,28 @@ def _careful_moments(x):
 
 
 @_jit
-def _merged(n, mean, m2, more, its_mean, its_m2):
-    """Count, mean and M2 of two sets together, the second not empty; see ``reference.merge_moments``."""
+def _merge_two(
+    n: float, mean: float, m2: float, more: float, its_mean: float, its_m2: float
+) -> tuple[float, float, float]:
+    """Count, mean and M2 of two sets together, the second not empty; see ``statistics_numpy.merge_moments``."""
     delta, share = its_mean - mean, more / (n + more)
     return n + more, mean + delta * share, m2 + its_m2 + delta * delta * n * share
 
 
 @_sum
-def _differences(x, y):
+def _differences(x: Float32, y: Float32) -> tuple[np.float32, np.float32, np.float32, np.int32]:
     total, square, cross, top = np.float32(0), np.float32(0), np.float32(0), np.int32(0)
     for i in range(x.size):
         e = y[i] - x[i]
         total += e
         square += e * e
         cross += x[i] * e
-        top = max(top, np.int32(_bits(e) & _MAGNITUDE))
+        top = max(top, np.int32(bits_of(e) & _MAGNITUDE))
     return total, square, cross, top
 
 
 @_jit
-def _careful_differences(x, y):
+def _careful_differences(x: Float32, y: Float32) -> _Difference:
     """The same in float64 over finite pairs, with their number and power, and the number of non-finite ``y``."""
     n, bad, total, square, cross, power, top = 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0
     for i in range(x.size):
@@ -257,7 +188,7 @@ def _careful_differences(x, y):
 
 
 @_jit
-def _compared(x, y, plain, power):
+def _difference_of(x: Float32, y: Float32, plain: bool, power: float) -> _Difference:
     """Count, non-finite, Σd, Σd², Σx·d, Σx² and max|d| of ``y - x`` in a chunk.
 
     ``plain`` says that ``x`` suits the fast loop, ``power`` is then its Σx².
@@ -265,12 +196,15 @@ def _compared(x, y, plain, power):
     if plain:
         total, square, cross, top = _differences(x, y)
         if _is_plain(top):
-            return x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _value(top)
-    return _careful_differences(x, y)
+            return x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _float_value(top)
+    careful: _Difference = _careful_differences(x, y)
+    return careful
 
 
 @_sum
-def _round_trip(x, scale, low, high):
+def _round_trip(
+    x: Float32, scale: np.float32, low: np.float32, high: np.float32
+) -> tuple[np.float32, np.float32, np.float32, np.int32, np.float32, np.float32]:
     total, square, cross, top = np.float32(0), np.float32(0), np.float32(0), np.int32(0)
     clipped, energy = np.float32(0), np.float32(0)
     for i in range(x.size):
@@ -281,14 +215,16 @@ def _round_trip(x, scale, low, high):
         total += e
         square += e * e
         cross += x[i] * e
-        top = max(top, np.int32(_bits(e) & _MAGNITUDE))
+        top = max(top, np.int32(bits_of(e) & _MAGNITUDE))
         clipped += outside
         energy += outside * e * e
     return total, square, cross, top, clipped, energy
 
 
 @_jit
-def _careful_round_trip(x, scale, low, high, y):
+def _careful_round_trip(
+    x: Float32, scale: np.float32, low: np.float32, high: np.float32, y: Float32
+) -> tuple[int, float]:
     """Count and energy of the clipped values, with float64 sums; the rounded chunk goes to ``y``."""
     clipped, energy = 0, 0.0
     for i in range(x.size):
@@ -302,13 +238,15 @@ def _careful_round_trip(x, scale, low, high, y):
 
 
 @_jit
-def _dequantize(codes, scale, zero, y):
+def _dequantize(codes: NDArray[np.integer], scale: np.float32, zero: np.float32, y: Float32) -> None:
     for i in range(codes.size):
         y[i] = (np.float32(codes[i]) - zero) * scale
 
 
 @_jit
-def _deployed(codes, kind, start, n, scale, zero, y):
+def _real_values(
+    codes: NDArray[np.uint8], kind: int, start: int, n: int, scale: np.float32, zero: np.float32, y: Float32
+) -> Float32:
     """Real values of ``n`` deployed codes, which are handed over as bytes; floats are not copied."""
     if kind == 0:
         return codes[start * 4 : (start + n) * 4].view(np.float32)
@@ -325,7 +263,7 @@ def _deployed(codes, kind, start, n, scale, zero, y):
 
 
 @_jit
-def _count(x, tables):
+def _count(x: Float32, tables: NDArray[np.int32]) -> None:
     """Four tables keep equal neighbours from waiting for each other."""
     bits = x.view(np.uint32)
     n = bits.size - bits.size % 4
@@ -339,7 +277,7 @@ def _count(x, tables):
 
 
 @_jit
-def _count_finite(x, histogram):
+def _count_finite(x: Float32, histogram: Integers) -> None:
     bits = x.view(np.uint32)
     for i in range(bits.size):
         if np.isfinite(x[i]):
@@ -347,7 +285,15 @@ def _count_finite(x, histogram):
 
 
 @_jit
-def _count_shown(y, start, span, buckets, first, tables, histogram):
+def _count_shown(
+    y: Float32,
+    start: int,
+    span: int,
+    buckets: Integers,
+    first: int,
+    tables: NDArray[np.int32],
+    histogram: Integers,
+) -> None:
     """Values of the samples that are shown; each ``span`` values of a row belong to one bucket, from ``first`` on."""
     begin = 0
     while begin < y.size:
@@ -362,22 +308,30 @@ def _count_shown(y, start, span, buckets, first, tables, histogram):
 
 
 @_jit
-def _described(x):
+def _survey_finite(x: Float32) -> tuple[float, float, float, float, float, float, bool]:
     """Count, mean, M2, extremes and Σx² of the finite values of a chunk, and whether it suits the fast loops."""
     low, high, shift, plain = _survey(x)
     if not plain:
         return *_careful_moments(x), False
     mean, m2, power = _moments(x, shift)
-    return x.size, mean, m2, _value(low), _value(high), power, True
+    return x.size, mean, m2, _float_value(low), _float_value(high), power, True
 
 
 @_jit
-def _rounded(x, plain, power, scale, low, high, scratch):
-    """What ``_compared`` tells of the round trip of a chunk through the codes, and count and energy of the clipped."""
+def _rounding_of(
+    x: Float32,
+    plain: bool,
+    power: float,
+    scale: np.float32,
+    low: np.float32,
+    high: np.float32,
+    scratch: Float32,
+) -> tuple[_Difference, np.int64, float]:
+    """``_difference_of`` of the round trip of a chunk through the codes, and count and energy of the clipped values."""
     if plain:
         total, square, cross, top, outside, energy = _round_trip(x, scale, low, high)
         if _is_plain(top):
-            error = x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _value(top)
+            error = x.size, 0, np.float64(total), np.float64(square), np.float64(cross), power, _float_value(top)
             return error, np.int64(outside), np.float64(energy)
     y = scratch[: x.size]
     outside, energy = _careful_round_trip(x, scale, low, high, y)
@@ -386,7 +340,9 @@ def _rounded(x, plain, power, scale, low, high, scratch):
 
 
 @_jit
-def _extend(bucket_min, bucket_max, bucket, ends, place, low, high):
+def _extend(
+    bucket_min: Float64, bucket_max: Float64, bucket: int, ends: Float64, place: int, low: float, high: float
+) -> None:
     ends[0, place], ends[1, place] = min(ends[0, place], low), max(ends[1, place], high)
     if bucket >= 0:
         bucket_min[bucket] = min(bucket_min[bucket], low)
@@ -394,7 +350,7 @@ def _extend(bucket_min, bucket_max, bucket, ends, place, low, high):
 
 
 @_jit
-def _extend_gathered(bucket_min, bucket_max, buckets, ends, x):
+def _extend_gathered(bucket_min: Float64, bucket_max: Float64, buckets: Integers, ends: Float64, x: Float32) -> None:
     """Gathered rows hold several samples side by side, each with a bucket of its own."""
     groups = len(buckets)
     span = x.size // groups
@@ -402,14 +358,24 @@ def _extend_gathered(bucket_min, bucket_max, buckets, ends, x):
         part = x[g * span : (g + 1) * span]
         low, high, _, plain = _survey(part)
         if plain:
-            _extend(bucket_min, bucket_max, buckets[g], ends, g, _value(low), _value(high))
+            _extend(bucket_min, bucket_max, buckets[g], ends, g, _float_value(low), _float_value(high))
         else:
             _, _, _, smallest, largest, _ = _careful_moments(part)
             _extend(bucket_min, bucket_max, buckets[g], ends, g, smallest, largest)
 
 
 @_jit
-def _add(errors, c, n, nonfinite, total, square, cross, power, top):
+def _add(
+    errors: Errors,
+    c: int,
+    n: float,
+    nonfinite: float,
+    total: float,
+    square: float,
+    cross: float,
+    power: float,
+    top: float,
+) -> None:
     errors.seen[c] += n
     errors.nonfinite[c] += nonfinite
     errors.sum[c] += total
@@ -420,7 +386,14 @@ def _add(errors, c, n, nonfinite, total, square, cross, power, top):
 
 
 @_entry
-def _observe(x, buckets, ends, into, rounding, deployed):
+def _observe(
+    x: Float32,
+    buckets: Integers,
+    ends: Float64,
+    into: Columns,
+    rounding: Rounding,
+    deployed: tuple[NDArray[np.uint8], int, Float32, Float32],
+) -> None:
     outer, channels, inner = x.shape
     ends[0], ends[1] = np.inf, -np.inf
     codes, kind, code_scale, zero = deployed
@@ -438,11 +411,11 @@ def _observe(x, buckets, ends, into, rounding, deployed):
             low, high = np.inf, -np.inf
             for start in range(0, inner, CHUNK):
                 chunk = x[o, c, start : start + CHUNK]
-                n, mean, m2, smallest, largest, power, plain = _described(chunk)
+                n, mean, m2, smallest, largest, power, plain = _survey_finite(chunk)
                 low, high = min(low, smallest), max(high, largest)
                 values.nonfinite[c] += chunk.size - n
                 if n:
-                    values.seen[c], values.mean[c], values.m2[c] = _merged(
+                    values.seen[c], values.mean[c], values.m2[c] = _merge_two(
                         values.seen[c], values.mean[c], values.m2[c], n, mean, m2
                     )
                 if many and plain:
@@ -450,14 +423,16 @@ def _observe(x, buckets, ends, into, rounding, deployed):
                 else:
                     _count_finite(chunk, values.histogram)
                 if rounds:
-                    error, outside, energy = _rounded(chunk, plain, power, scale[c], low_code[c], high_code[c], scratch)
+                    error, outside, energy = _rounding_of(
+                        chunk, plain, power, scale[c], low_code[c], high_code[c], scratch
+                    )
                     _add(rounded, c, *error)
                     clipped[c] += outside
                     clipped_energy[c] += energy
                 if compares:
                     place = (o * channels + c) * inner + start
-                    y = _deployed(codes, kind, place, chunk.size, code_scale[c], zero[c], scratch)
-                    _add(accumulated, c, *_compared(chunk, y, plain, power))
+                    y = _real_values(codes, kind, place, chunk.size, code_scale[c], zero[c], scratch)
+                    _add(accumulated, c, *_difference_of(chunk, y, plain, power))
                     _count_shown(y, start, span, buckets, 0 if gathered else o, shown_tables, shown)
             values.min[c], values.max[c] = min(values.min[c], low), max(values.max[c], high)
             if gathered:
@@ -472,33 +447,35 @@ def _observe(x, buckets, ends, into, rounding, deployed):
 
 
 @_entry
-def _compare(x, y, errors):
+def _compare(x: Float32, y: Float32, errors: Errors) -> None:
     outer, channels, inner = x.shape
     for o in range(outer):
         for c in range(channels):
             for start in range(0, inner, CHUNK):
                 a, b = x[o, c, start : start + CHUNK], y[o, c, start : start + CHUNK]
-                _, _, _, _, _, power, plain = _described(a)
-                _add(errors, c, *_compared(a, b, plain, power))
+                _, _, _, _, _, power, plain = _survey_finite(a)
+                _add(errors, c, *_difference_of(a, b, plain, power))
 
 
 def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
-    """See ``reference.sample_moments``."""
-    return _sample_moments(x, np.empty((3, len(x)), np.float32), np.zeros(len(x), np.int64))
+    """See ``statistics_numpy.sample_moments``."""
+    columns, nonfinite = np.empty((3, len(x)), np.float32), np.zeros(len(x), np.int64)
+    _fill_sample_moments(x, columns, nonfinite)
+    return columns[0], columns[1], columns[2], nonfinite
 
 
 @_entry
-def _sample_moments(x, columns, nonfinite):
+def _fill_sample_moments(x: Float32, columns: Float32, nonfinite: Integers) -> None:
     for i in range(len(x)):
         row = x[i]
         n, mean, m2, top = 0, 0.0, 0.0, -np.inf
         for start in range(0, row.size, CHUNK):
             chunk = row[start : start + CHUNK]
-            size, its_mean, its_m2, _, largest, _, _ = _described(chunk)
+            size, its_mean, its_m2, _, largest, _, _ = _survey_finite(chunk)
             nonfinite[i] += chunk.size - size
             top = max(top, largest)
             if size:
-                n, mean, m2 = _merged(n, mean, m2, size, its_mean, its_m2)
+                n, mean, m2 = _merge_two(n, mean, m2, size, its_mean, its_m2)
         zeros = row.size - n
         if zeros:
             m2 += mean * mean * n * zeros / row.size
@@ -509,37 +486,3 @@ def _sample_moments(x, columns, nonfinite):
         for j in range(row.size):
             at_top += row[j] == top
         columns[2, i] = at_top / row.size
-    return columns[0], columns[1], columns[2], nonfinite
-
-
-#: Slots of the table of distinct values: many more than values, so that nearly all are found at once.
-_SLOTS = 1 << 14
-
-
-def distinct(x: Float32, limit: int) -> Float32:
-    """See ``reference.distinct``; of more values than ``limit`` (under ``_SLOTS``), those that are seen first."""
-    assert limit < _SLOTS
-    table, used = np.empty(_SLOTS, np.float32), np.zeros(_SLOTS, np.bool_)
-    _distinct(x, limit, table, used)
-    return np.sort(table[used])
-
-
-@_entry
-def _distinct(x, limit, table, used):
-    """Open addressing over the bits of a value."""
-    found = 0
-    for i in range(x.size):
-        value = x[i] + np.float32(0)
-        if not np.isfinite(value):
-            continue
-        bits = np.uint32(_bits(value))
-        mixed = np.uint32((bits ^ (bits >> np.uint32(15))) * np.uint32(2246822507))
-        slot = np.uint64(mixed >> np.uint32(18))
-        while used[slot] and table[slot] != value:
-            slot = (slot + np.uint64(1)) & np.uint64(_SLOTS - 1)
-        if used[slot]:
-            continue
-        used[slot], table[slot] = True, value
-        found += 1
-        if found == limit:
-            return

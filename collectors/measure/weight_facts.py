@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.accumulate import as_rows, kernels
+from quantmedic.collectors.measure.accumulate import as_rows
+from quantmedic.collectors.measure.kernel_choice import kernels
 from quantmedic.collectors.measure.weight_errors import channel_errors, grid_predictions, mean_error_steps, resemblance
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
