@@ -14,7 +14,7 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.fallback import Outcome, SearchState, Units, one_at_a_time, smallest_set
+from quantmedic.engine.diagnosis.fallback import Evaluation, SearchState, Units, one_at_a_time, smallest_set
 from quantmedic.engine.diagnosis.fallback_record import (
     Check,
     Cost,
@@ -214,7 +214,7 @@ class FallbackTrial:
         forms = {k: form for k, form in change.weights.items() if k in self._network.weighted}
         return replace(change, weights=forms)
 
-    def evaluate(self, units: Units) -> Outcome:
+    def evaluate(self, units: Units) -> Evaluation:
         """One pass over the samples of the search with a set of groups in float."""
         measured = self._simulate([units] * len(self._batches))
         value = self._value(measured)
@@ -222,7 +222,7 @@ class FallbackTrial:
             tolerable = 10 ** ((value - self.goal.limit) / 10)
         else:
             tolerable = min(max(self.goal.limit, 0.0) / value, ROUGH) if value > 0 else ROUGH
-        return Outcome(self._by_batch(measured.noise), value, self.goal.is_met(value), max(tolerable, 1 / ROUGH**4))
+        return Evaluation(self._by_batch(measured.noise), value, self.goal.is_met(value), max(tolerable, 1 / ROUGH**4))
 
     def probe(self, sets: Sequence[Units]) -> Floats:
         """One pass with another set for every batch: noise by batch."""

@@ -9,10 +9,10 @@ from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRec
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
 from quantmedic.engine.diagnosis.layer_rows import layer_rows
-from quantmedic.engine.diagnosis.outcomes import outcomes_of
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
+from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
 from quantmedic.engine.diagnosis.suspects import Repairs, suspects_of
 from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
@@ -67,7 +67,7 @@ def make_diagnosis(
     """
     results = evaluate(base, facts)
     suspects = suspects_of(results, repairs)
-    outcomes = outcomes_of(suspects, simulation, proof, base)
+    outcomes = remedy_outcomes(suspects, simulation, proof, base)
     size = drop_class(facts.model.metric, base)
     causes = absorb(rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
     past = compare_with_previous(previous, facts, base) if previous is not None else None

@@ -36,7 +36,7 @@ REVERSAL = 0.02
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Evaluation:
     """One evaluation: a pass over all samples with one set in float.
 
     Attributes:
@@ -53,7 +53,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Step:
+class EvaluatedSet:
     """A set that was evaluated; ``share`` is its noise over that with nothing in float, ``tolerated`` what may stay."""
 
     units: Units
@@ -73,7 +73,7 @@ class SearchState:
         interrupted: Ctrl-C came before the end.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[EvaluatedSet] = field(default_factory=list)
     evaluations: int = 0
     interrupted: bool = False
 
@@ -84,7 +84,7 @@ class SearchState:
         return min(met, key=lambda step: (len(step.units), step.share)).units if met else None
 
     @property
-    def reversals(self) -> list[tuple[Step, Step]]:
+    def reversals(self) -> list[tuple[EvaluatedSet, EvaluatedSet]]:
         """Pairs of evaluated sets of which the second holds the first, and yet is noisier."""
         return [
             (a, b) for a in self.steps for b in self.steps if a.units < b.units and b.share > (1 + REVERSAL) * a.share
@@ -103,7 +103,7 @@ def one_at_a_time(units: int) -> int:
 
 def smallest_set(
     units: int,
-    evaluate: Callable[[Units], Outcome],
+    evaluate: Callable[[Units], Evaluation],
     probe: Callable[[Sequence[Units]], Floats],
     *,
     seed: int = 0,
@@ -114,7 +114,7 @@ def smallest_set(
     Args:
         units: Their number.
         evaluate: One pass over all samples with one set in float.
-        probe: One pass with another set for every batch; noise by batch as in ``Outcome.noise``.
+        probe: One pass with another set for every batch; noise by batch as in ``Evaluation.noise``.
         seed: Seed of the random sets.
         progress: Called after every pass.
     """
@@ -130,7 +130,7 @@ class _Search:
     def __init__(
         self,
         units: int,
-        evaluate: Callable[[Units], Outcome],
+        evaluate: Callable[[Units], Evaluation],
         probe: Callable[[Sequence[Units]], Floats],
         seed: int,
         progress: Callable[[SearchState], None],
@@ -157,12 +157,12 @@ class _Search:
         needed = self.found.evaluations + passes
         return next(size for size in range(needed) if allowance(self._units, size) >= needed)
 
-    def _try(self, chosen: Units) -> Step:
+    def _try(self, chosen: Units) -> EvaluatedSet:
         outcome = self._evaluate(chosen)
         if not self.found.steps:
             self._full = outcome.noise
         share = float(outcome.noise.sum() / (self._full.sum() or 1.0))
-        self.found.steps.append(Step(chosen, outcome.value, share, outcome.met, share * outcome.tolerable))
+        self.found.steps.append(EvaluatedSet(chosen, outcome.value, share, outcome.met, share * outcome.tolerable))
         self._model.add([chosen], np.array([share]), np.array([TRUST * len(self._full)]))
         self._count_pass()
         return self.found.steps[-1]

@@ -7,8 +7,8 @@ from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.contract.causes import CauseReport, Explained
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.diagnosis.cause_report import cause_report
-from quantmedic.engine.diagnosis.outcomes import Outcome, with_recoveries
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_recoveries
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
@@ -23,7 +23,7 @@ GLOBAL_WEIGHT, GLOBAL_WEIGHT_LARGE_DROP = 1.2, 1.5
 
 def rank(
     suspects: Iterable[Suspect],
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[str, RemedyOutcomes],
     facts: CaseFacts,
     base: RuleBase,
     size: DropClass | None,
@@ -64,7 +64,7 @@ def rank(
 
 def absorb(
     ranked: list[tuple[CauseReport, Suspect]],
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[str, RemedyOutcomes],
     facts: CaseFacts,
     base: RuleBase,
     size: DropClass | None,

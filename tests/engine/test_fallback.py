@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from quantmedic.engine.diagnosis.fallback import (
-    Outcome,
+    EvaluatedSet,
+    Evaluation,
     SearchState,
-    Step,
     Units,
     allowance,
     one_at_a_time,
@@ -58,10 +58,10 @@ class Network:
         own = ((kept[:, None] @ self.products)[:, 0] * kept).sum(axis=1)
         return own + np.array([self.spoils(units) for units in sets]) * self.full / BATCHES
 
-    def evaluate(self, units: Units) -> Outcome:
+    def evaluate(self, units: Units) -> Evaluation:
         self.passes.append("evaluate")
         noise, share = self.noise([units] * BATCHES), self.share(units)
-        return Outcome(noise, share, share <= self.limit, self.limit / max(share, 1e-9))
+        return Evaluation(noise, share, share <= self.limit, self.limit / max(share, 1e-9))
 
     def probe(self, sets: Sequence[Units]) -> Floats:
         self.passes.append("probe")
@@ -136,7 +136,7 @@ def test_layer_that_must_not_leave_alone_is_told(seed: int) -> None:
 def test_reversals_are_pairs_of_a_set_and_a_noisier_one_that_holds_it() -> None:
     sets = [(), (1,), (1, 2), (3,), (1, 2, 3)]
     shares = [1.0, 0.2, 0.5, 0.6, 0.505]
-    steps = [Step(frozenset(units), 0.0, share, False, 0.1) for units, share in zip(sets, shares, strict=True)]
+    steps = [EvaluatedSet(frozenset(units), 0.0, share, False, 0.1) for units, share in zip(sets, shares, strict=True)]
     found = SearchState(steps, len(steps))
     assert found.reversals == [(steps[1], steps[2]), (steps[1], steps[4])], "a rise of 1 % is not told"
 

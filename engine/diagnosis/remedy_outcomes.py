@@ -14,7 +14,7 @@ from quantmedic.engine.rules.remedy_kinds import BOUNDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
-class Outcome(NamedTuple):
+class RemedyOutcomes(NamedTuple):
     """Simulated and measured results of a suspect's remedies by kind, and those of the repair chosen for it.
 
     ``alone`` and ``last`` are simulated, on the model as it is and after the other causes' repairs; ``trial`` and
@@ -63,9 +63,9 @@ class Outcome(NamedTuple):
         return [found.gain_db for found in best if found is not None and found.gain_db is not None]
 
 
-def outcomes_of(
+def remedy_outcomes(
     suspects: Sequence[Suspect], simulation: SimulationRecord | None, proof: ProofRecord | None, base: RuleBase
-) -> dict[str, Outcome]:
+) -> dict[str, RemedyOutcomes]:
     """The outcome of each suspect, by its cause.
 
     Args:
@@ -77,22 +77,22 @@ def outcomes_of(
     if simulation is not None and not is_faithful(simulation):
         simulation = None
     every = chosen_repairs(suspects, simulation) if simulation is not None else []
-    return {suspect.cause: _outcome_of(suspect, every, simulation, proof, base) for suspect in suspects}
+    return {suspect.cause: _outcomes_of(suspect, every, simulation, proof, base) for suspect in suspects}
 
 
-def _outcome_of(
+def _outcomes_of(
     suspect: Suspect,
     every: Sequence[Repair],
     simulation: SimulationRecord | None,
     proof: ProofRecord | None,
     base: RuleBase,
-) -> Outcome:
+) -> RemedyOutcomes:
     remedies = {r.kind: p for r in suspect.repairs if (p := predict(simulation, r.key)) is not None}
     trials = {r.kind: t for r in suspect.repairs if proof is not None and (t := proof.trial(r.key)) is not None}
     repair = suspect.choose_repair(simulation, proof)
     if repair is None:
-        return Outcome(remedies, trials, repair=None, alone=None, last=None, trial=None, added=None)
-    return Outcome(
+        return RemedyOutcomes(remedies, trials, repair=None, alone=None, last=None, trial=None, added=None)
+    return RemedyOutcomes(
         remedies,
         trials,
         repair,
@@ -103,7 +103,7 @@ def _outcome_of(
     )
 
 
-def with_recoveries(cause: CauseReport, outcome: Outcome, base: RuleBase) -> CauseReport:
+def with_recoveries(cause: CauseReport, outcome: RemedyOutcomes, base: RuleBase) -> CauseReport:
     """A cause with what its remedies recover; one whose repair recovers nothing at the output is of low severity."""
     gain = outcome.gain_db
     if gain is None:
@@ -121,7 +121,7 @@ def with_recoveries(cause: CauseReport, outcome: Outcome, base: RuleBase) -> Cau
     )
 
 
-def _predicted_gains(outcome: Outcome) -> dict[str, float | bool | None]:
+def _predicted_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
     alone = outcome.alone
     if alone is None:
         return {}
@@ -134,7 +134,7 @@ def _predicted_gains(outcome: Outcome) -> dict[str, float | bool | None]:
     }
 
 
-def _measured_gains(outcome: Outcome) -> dict[str, float | bool | None]:
+def _measured_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
     trial = outcome.trial
     if trial is None or trial.failed is not None:
         return {}
@@ -149,7 +149,7 @@ def _measured_gains(outcome: Outcome) -> dict[str, float | bool | None]:
 
 
 def _sort_remedies(
-    cause: CauseReport, outcome: Outcome, base: RuleBase
+    cause: CauseReport, outcome: RemedyOutcomes, base: RuleBase
 ) -> tuple[tuple[Advice, ...], tuple[Withheld, ...]]:
     """Remedies with what they recover, the chosen one first; one that makes the output noisier is held back."""
     kept: list[Advice] = []
