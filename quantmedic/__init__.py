@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from quantmedic.api.sensitivities import load_sensitivity, sensitivity, write_sensitivity
     from quantmedic.api.static import collect_static
     from quantmedic.api.weights import collect_weights, compare_weights
-    from quantmedic.store.histories import load_history, write_trend
+    from quantmedic.store.history_file import load_history, write_trend
 
 __all__ = [
     "__version__",
@@ -74,7 +74,7 @@ _HOMES = {
     "inspect": "api.judging",
     "judge": "api.judging",
     "load_case": "api.cases",
-    "load_history": "store.histories",
+    "load_history": "store.history_file",
     "load_rulebase": "api.rulebase",
     "load_sensitivity": "api.sensitivities",
     "save_case": "api.cases",
@@ -82,7 +82,7 @@ _HOMES = {
     "write_comparison": "api.comparisons",
     "write_report": "api.report",
     "write_sensitivity": "api.sensitivities",
-    "write_trend": "store.histories",
+    "write_trend": "store.history_file",
 }
 
 

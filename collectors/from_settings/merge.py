@@ -342,15 +342,15 @@ def _clash_notices(clashes: Iterable[_Clash]) -> Iterator[str]:
     for clash in clashes:
         groups.setdefault((clash.what, clash.first, clash.second), []).append(clash)
     for (what, first, second), found in groups.items():
-        a, b = (_value_text(value) for value in found[0].values)
+        a, b = (_setting_text(value) for value in found[0].values)
         subject = found[0].subject if what == "setting" else f"{found[0].fact} of {found[0].subject}"
         more = f", and {len(found) - 1} more {what}s differ" if len(found) > 1 else ""
         yield f"{first} and {second} contradict each other: {subject} is {a} there and {b} here{more}; {first} stands"
 
 
-def _value_text(value: object) -> str:
+def _setting_text(value: object) -> str:
     if isinstance(value, tuple):
-        return ", ".join(map(_value_text, value[:SHOWN])) + (", …" if len(value) > SHOWN else "") or "none"
+        return ", ".join(map(_setting_text, value[:SHOWN])) + (", …" if len(value) > SHOWN else "") or "none"
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -380,7 +380,7 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
     thresholds = [*imported.tensors, *imported.inputs]
     # A file that names layers with nothing but their types tells of no errors.
     figures = _figures(imported.layers.values())
-    texts = [f"{name} {_value_text(value)}" for name, value in options.items()]
+    texts = [f"{name} {_setting_text(value)}" for name, value in options.items()]
     parts = [
         (f"settings: {_join_texts(texts)}", bool(options)),
         (f"thresholds of {_match_count(tensors, len(thresholds), 'tensor')}", bool(thresholds)),

@@ -8,11 +8,11 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.data.arrays import Array
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.histogram import BINS, StoredHistograms
@@ -59,9 +59,8 @@ def write_case(case: Case, path: Path) -> None:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as stream:
             temporary = Path(stream.name)
             with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                archive.writestr(
-                    _RECORD, json.dumps(_without_nonfinite(case.record.model_dump(mode="json")), allow_nan=False)
-                )
+                record = _with_infinities_as_words(case.record.model_dump(mode="json"))
+                archive.writestr(_RECORD, json.dumps(record, allow_nan=False))
                 for role, statistics in case.statistics.items():
                     for name, array in _arrays(statistics).items():
                         archive.writestr(f"{role}/{name}.npy", _npy(array))
@@ -103,19 +102,19 @@ def read_case(path: Path) -> Case:
 def _read_archive(path: Path) -> Case:
     with zipfile.ZipFile(path) as archive:
         record = CaseRecord.model_validate(_migrate(json.loads(archive.read(_RECORD)), path))
-        arrays = {n: _array(archive.read(n)) for n in set(archive.namelist()) if n != _RECORD}
+        arrays = {n: _array_of_npy(archive.read(n)) for n in set(archive.namelist()) if n != _RECORD}
     statistics: dict[Role, SetStatistics] = {}
     for role in ROLES:
         own = {n.partition("/")[2].removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(f"{role}/")}
         if own:
-            statistics[role] = _statistics(own)
+            statistics[role] = _statistics_of_arrays(own)
             _check_shapes(statistics[role], record)
     _check_record(record, statistics)
     own = {n.removeprefix(_WEIGHTS).removesuffix(".npy"): a for n, a in arrays.items() if n.startswith(_WEIGHTS)}
-    return Case(record, statistics, _weights(own, len(record.operators)))
+    return Case(record, statistics, _weights_by_operator(own, len(record.operators)))
 
 
-def _array(content: bytes) -> NDArray[Any]:
+def _array_of_npy(content: bytes) -> Array:
     return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
 
 
@@ -141,7 +140,7 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
     columns = {*ROW_COLUMNS, *WEIGHT_COLUMNS, *(f"{kind}.{name}" for kind in ERROR_KINDS for name in ERROR_COLUMNS)}
     if columns != s.columns.keys():
         raise ValueError(f"columns missing or unknown: {', '.join(sorted(columns ^ s.columns.keys()))}")
-    expected: list[tuple[tuple[int, ...], list[NDArray[Any]]]] = [
+    expected: list[tuple[tuple[int, ...], list[Array]]] = [
         ((rows,), list(s.columns.values())),
         ((tensors,), [s.tensor_samples, s.sample_width, s.sample_count]),
         ((tensors, BUCKETS), [s.bucket_min, s.bucket_max]),
@@ -156,7 +155,12 @@ def _check_shapes(s: SetStatistics, record: CaseRecord) -> None:
         raise ValueError("a histogram belongs to no tensor")
 
 
-def _migrate(raw: Any, path: Path) -> Any:
+def _migrate(raw: object, path: Path) -> dict[str, object]:
+    """The record of an earlier schema as the present one reads it.
+
+    Raises:
+        CaseError: It is of a newer schema.
+    """
     if not isinstance(raw, dict):
         raise ValueError(f"{_RECORD} holds no record")
     version = raw.get("schema_version")
@@ -166,30 +170,30 @@ def _migrate(raw: Any, path: Path) -> Any:
             where=f"{path}: schema {version}, this version reads up to {CASE_SCHEMA}",
             help="pip install --upgrade quantmedic",
         )
-    told = raw.get("run")
-    if version < _FIRST_WITH_STEPS and isinstance(told, dict) and "operator_error" in told:
-        told["step_error"] = False
+    run = raw.get("run")
+    if version < _FIRST_WITH_STEPS and isinstance(run, dict) and "operator_error" in run:
+        run["step_error"] = False
     return raw
 
 
-def _without_nonfinite(value: Any) -> Any:
-    """The record with infinities and NaN as words, for JSON has no numbers for them; reading takes them for numbers."""
+def _with_infinities_as_words(value: object) -> object:
+    """The record with infinities and NaN as words, since JSON has no such numbers; reading makes numbers of them."""
     if isinstance(value, dict):
-        return {key: _without_nonfinite(entry) for key, entry in value.items()}
+        return {key: _with_infinities_as_words(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_without_nonfinite(entry) for entry in value]
+        return [_with_infinities_as_words(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _npy(array: NDArray[Any]) -> bytes:
+def _npy(array: Array) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=False)
     return buffer.getvalue()
 
 
-def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
+def _arrays(s: SetStatistics) -> dict[str, Array]:
     """All arrays of one data set; histograms sparse, ragged lists joined with their lengths."""
-    arrays: dict[str, NDArray[Any]] = {f"columns.{name}": column for name, column in s.columns.items()}
+    arrays: dict[str, Array] = {f"columns.{name}": column for name, column in s.columns.items()}
     return arrays | {
         "channels": s.channels,
         **_sparse("histogram", s.histograms),
@@ -214,7 +218,7 @@ def _arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
     }
 
 
-def _sparse(name: str, histograms: Mapping[int, NDArray[np.int64]]) -> dict[str, NDArray[Any]]:
+def _sparse(name: str, histograms: Mapping[int, NDArray[np.int64]]) -> dict[str, Array]:
     """The occupied bins of histograms."""
     indexes = sorted(histograms)
     dense = np.array([histograms[i] for i in indexes], np.int64).reshape(-1, BINS)
@@ -226,13 +230,13 @@ def _sparse(name: str, histograms: Mapping[int, NDArray[np.int64]]) -> dict[str,
     }
 
 
-def _weight_arrays(weights: Mapping[int, WeightArrays]) -> dict[str, NDArray[Any]]:
+def _weight_arrays(weights: Mapping[int, WeightArrays]) -> dict[str, Array]:
     """Arrays of all operators' weights, joined, with the number of channels of each; none without weights."""
     if not weights:
         return {}
     places = sorted(weights)
     own = [weights[place] for place in places]
-    arrays: dict[str, NDArray[Any]] = {
+    arrays: dict[str, Array] = {
         name: np.concatenate([getattr(w, name) for w in own]).astype(dtype) for name, dtype in _WEIGHT_ROWS.items()
     }
     return arrays | {
@@ -244,7 +248,7 @@ def _weight_arrays(weights: Mapping[int, WeightArrays]) -> dict[str, NDArray[Any
     }
 
 
-def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, WeightArrays]:
+def _weights_by_operator(arrays: Mapping[str, Array], operators: int) -> dict[int, WeightArrays]:
     """Arrays of weights by operator; files of earlier versions have none."""
     if not arrays:
         return {}
@@ -265,7 +269,7 @@ def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, We
     if any(not 0 < length <= WEIGHT_CHANNELS for length in lengths):
         raise ValueError("weights without channels, or with too many")
     rows = {
-        name: _split_rows(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths)
+        name: _split_list(arrays[name].astype(np.int64 if name == "index" else np.float64), lengths)
         for name in _WEIGHT_ROWS
     }
     return {
@@ -280,7 +284,7 @@ def _weights(arrays: Mapping[str, NDArray[Any]], operators: int) -> dict[int, We
     }
 
 
-def _thumbnail_arrays(kept: Thumbnails) -> dict[str, NDArray[Any]]:
+def _thumbnail_arrays(kept: Thumbnails) -> dict[str, Array]:
     return {
         "thumbnails.table": kept.table,
         "thumbnails.shapes": np.array([small.shape for small in kept.pixels], np.int64).reshape(-1, 3),
@@ -288,33 +292,33 @@ def _thumbnail_arrays(kept: Thumbnails) -> dict[str, NDArray[Any]]:
     }
 
 
-def _thumbnails(arrays: Mapping[str, NDArray[Any]]) -> Thumbnails:
+def _thumbnails(arrays: Mapping[str, Array]) -> Thumbnails:
     """Small versions of samples; files of earlier versions have none."""
     if "thumbnails.table" not in arrays:
         return Thumbnails()
     table, shapes, pixels = (arrays[f"thumbnails.{part}"] for part in ("table", "shapes", "pixels"))
     if shapes.shape != (len(table), 3) or pixels.dtype != np.float16 or (shapes < 1).any() or (shapes > SIDE).any():
         raise ValueError("the thumbnails are of another shape")
-    parts = _split_rows(pixels, shapes.prod(axis=1))
+    parts = _split_list(pixels, shapes.prod(axis=1))
     return Thumbnails(
         table.astype(THUMBNAIL_DTYPE), [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
     )
 
 
-def _comparison_arrays(s: SetStatistics) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
+def _comparison_arrays(s: SetStatistics) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
     for key, found in s.comparisons.items():
         arrays |= {f"{_COMPARISON}{key}.table": found.table, f"{_COMPARISON}{key}.votes": found.votes}
         arrays[f"{_COMPARISON}{key}.metric"] = np.array([found.metric])
     return arrays
 
 
-def _comparisons(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Comparison]:
+def _comparisons(arrays: Mapping[str, Array]) -> dict[str, Comparison]:
     """Pairs of outputs; files of earlier versions have none."""
     keys = [n.removeprefix(_COMPARISON).removesuffix(".table") for n in arrays if n.startswith(_COMPARISON)]
     keys = [key for key in keys if f"{_COMPARISON}{key}.table" in arrays]
     found = {}
-    for key in sorted(keys, key=_by_number):
+    for key in sorted(keys, key=_numeric_parts):
         table, votes, metric = (arrays[f"{_COMPARISON}{key}.{part}"] for part in ("table", "votes", "metric"))
         if table.ndim != 2 or table.shape[1] != len(FIELDS) or votes.shape != (len(VOTES),) or metric.shape != (1,):
             raise ValueError(f"the comparison {key} is of another shape")
@@ -322,17 +326,17 @@ def _comparisons(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Comparison]:
     return found
 
 
-def _by_number(key: str) -> tuple[Any, ...]:
-    """Keys in the order of their numbers."""
+def _numeric_parts(key: str) -> tuple[tuple[int, ...], str]:
+    """Sorts keys such as ``0.10`` by their numbers."""
     return tuple(int(part) if part.isdigit() else -1 for part in key.split(".")), key
 
 
-def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
+def _statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
     shapes = arrays["codes.shapes"]
-    codes = _split_rows(arrays["codes.used"], shapes.prod(axis=1))
+    codes = _split_list(arrays["codes.used"], shapes.prod(axis=1))
     rows = int(arrays["channels"].sum())
     # Cases of earlier versions do not have them: nothing was counted.
-    unfilled: dict[str, NDArray[Any]] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
+    unfilled: dict[str, Array] = {name: np.zeros(rows, dtype) for name, dtype in WEIGHT_COLUMNS.items()}
     unfilled |= {f"step.{name}": np.zeros(rows, dtype) for name, dtype in ERROR_COLUMNS.items()}
     return SetStatistics(
         channels=arrays["channels"],
@@ -341,7 +345,7 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
         bucket_min=arrays["bucket_min"],
         bucket_max=arrays["bucket_max"],
         samples=arrays["samples"].astype(SAMPLE_DTYPE),
-        lattice=_split_rows(arrays["lattice.values"], arrays["lattice.lengths"]),
+        lattice=_split_list(arrays["lattice.values"], arrays["lattice.lengths"]),
         feature_count=int(arrays["feature_count"][0]),
         feature_sum=arrays["feature_sum"],
         feature_outer=arrays["feature_outer"],
@@ -361,13 +365,13 @@ def _statistics(arrays: Mapping[str, NDArray[Any]]) -> SetStatistics:
     )
 
 
-def _quantized_histograms(arrays: Mapping[str, NDArray[Any]]) -> MutableMapping[int, NDArray[np.int64]]:
+def _quantized_histograms(arrays: Mapping[str, Array]) -> MutableMapping[int, NDArray[np.int64]]:
     """Distributions of deployed values; files of earlier versions have none."""
     name = "quantized_histogram"
     return _histograms(name, arrays) if any(n.startswith(f"{name}.") for n in arrays) else {}
 
 
-def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> StoredHistograms:
+def _histograms(name: str, arrays: Mapping[str, Array]) -> StoredHistograms:
     tensors, bins, counts = (arrays[f"{name}.{part}"] for part in ("tensor", "bin", "count"))
     if any(a.ndim != 1 or a.dtype.kind not in "iu" or len(a) != len(tensors) for a in (tensors, bins, counts)):
         raise ValueError(f"the arrays of {name} are of another shape or type")
@@ -376,7 +380,7 @@ def _histograms(name: str, arrays: Mapping[str, NDArray[Any]]) -> StoredHistogra
     return StoredHistograms(tensors, bins, counts.astype(np.int64))
 
 
-def _split_rows(joined: NDArray[Any], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+def _split_list(joined: Array, lengths: NDArray[np.int64]) -> list[Array]:
     """The pieces of a ragged list."""
     if lengths.sum() != len(joined):
         raise ValueError(f"{len(joined)} values for lists of {lengths.sum()}")

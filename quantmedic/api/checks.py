@@ -21,7 +21,7 @@ from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.write import place
-from quantmedic.store.policies import apply_policy, find_policy, load_policy, policy_folders
+from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
 
 #: What annotations point at where there is no policy file.
 NO_POLICY = "quantmedic.toml"

@@ -41,8 +41,8 @@ from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
 from quantmedic.reports.machines.sarif import render_sarif
 from quantmedic.reports.terminal.check import render_check
-from quantmedic.store.histories import record as record_check
-from quantmedic.store.histories import require_history
+from quantmedic.store.history_file import record as record_check
+from quantmedic.store.history_file import require_history
 
 FORMATS = ("html", "markdown", "json", "png", "sarif", "junit")
 DEFAULT_FORMATS = tuple(name for name in FORMATS if name != "png")

@@ -14,7 +14,7 @@ from quantmedic.engine.gate.history import select_figures
 from quantmedic.reports.files import TREND_TEXTS
 from quantmedic.reports.terminal.lines import WIDTH
 from quantmedic.reports.terminal.trend import render_trend
-from quantmedic.store.histories import FORMATS, load_history, write_trend
+from quantmedic.store.history_file import FORMATS, load_history, write_trend
 
 
 @click.command(context_settings=CONTEXT)

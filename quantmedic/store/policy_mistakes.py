@@ -1,4 +1,4 @@
-"""What is wrong with a policy file, in words that need no knowledge of Python: key, value, line, and what was meant."""
+"""Mistakes in a policy file, in words that need no knowledge of Python: key, value, line, and a suggestion."""
 
 import difflib
 import math
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, TypeGuard, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from quantmedic.collectors.data.functions import FUNCTION
 from quantmedic.collectors.data.metrics import BUILT_IN
@@ -21,7 +22,7 @@ from quantmedic.store.toml_lines import Key
 POLICY_NAME = "quantmedic.toml"
 #: Table of a ``pyproject.toml`` that holds a policy.
 TABLE = ("tool", "quantmedic")
-EXPLAIN = "quantmedic explain check tells every key"
+EXPLAIN = "quantmedic explain check lists every key"
 #: Mistakes that one error lists.
 MOST_LISTED = 20
 #: What each key of a policy takes, in the words of an error; a key of a list of tables is named without its place.
@@ -52,22 +53,22 @@ WANTED: Mapping[str, str] = {
     "ignore": "a list of tables, each under [[ignore]]",
     "ignore.rule": 'a rule such as "A004"',
     "ignore.layers": 'a list of patterns such as ["head/*"]',
-    "ignore.reason": "a text that tells why",
+    "ignore.reason": "a text that says why",
     "ignore.expires": 'a date such as 2026-11-30, or "never"',
 }
 
 
 class Mistake(NamedTuple):
-    """One mistake and the key that it stands at."""
+    """One mistake, and the key at which it is."""
 
     key: Key
     text: str
 
 
 def refusal(file: PolicyFile, mistakes: Iterable[Mistake], help: str = EXPLAIN) -> PolicyError:
-    """One error for all mistakes, in the order of their lines; the rest is not looked for beyond ``MOST_LISTED``."""
+    """One error for all mistakes, in the order of their lines; it stops beyond ``MOST_LISTED`` of them."""
     found = list(islice(mistakes, MOST_LISTED + 1))
-    placed = sorted(((file.line(dotted(key)), text) for key, text in found), key=lambda each: each[0])
+    placed = sorted(((file.line(dotted_name(key)), text) for key, text in found), key=lambda each: each[0])
     path = file.path if file.path is not None else Path(POLICY_NAME)
     if len(placed) == 1:
         ((line, text),) = placed
@@ -91,30 +92,30 @@ def place(path: Path, line: int | None = None) -> str:
     return f"{shown}:{line}" if line else shown
 
 
-def dotted(key: Key) -> str:
+def dotted_name(key: Key) -> str:
     """A key as `PolicyFile.lines` names it."""
     return ".".join(map(str, key))
 
 
-def refused(error: ValidationError) -> Iterator[Mistake]:
-    """What pydantic refused, in our words; of the parts of a union one."""
+def validation_mistakes(error: ValidationError) -> Iterator[Mistake]:
+    """The mistakes that pydantic found, in our words; one of the parts of a union."""
     seen = set()
     for found in error.errors(include_url=False):
-        mistake = _refused(found)
+        mistake = _mistake_of(found)
         if mistake.key not in seen:
             seen.add(mistake.key)
             yield mistake
 
 
-def wrong_thresholds(table: Any) -> Iterator[Mistake]:
-    """Thresholds that are no finite numbers."""
+def wrong_thresholds(table: object) -> Iterator[Mistake]:
+    """Thresholds that are not finite numbers."""
     for name, value in table.items() if isinstance(table, Mapping) else ():
         key = ("thresholds", name)
         # XQuant's thresholds of errors are one table, with a number per metric.
         nested = name == "threshold_quantize_error" and isinstance(value, Mapping)
         for each, number in [((*key, metric), of) for metric, of in value.items()] if nested else [(key, value)]:
-            if not _is_finite(number):
-                yield Mistake(each, f"{_named(each)} must be a finite number, not {_shown(number)}")
+            if not _is_finite_number(number):
+                yield Mistake(each, f"{_key_name(each)} must be a finite number, not {_toml_text(number)}")
 
 
 def wrong_budgets(file: PolicyFile) -> Iterator[Mistake]:
@@ -125,42 +126,42 @@ def wrong_budgets(file: PolicyFile) -> Iterator[Mistake]:
         key = ("check", "budget", number)
         if budget.metric not in metrics and not FUNCTION.fullmatch(budget.metric):
             near = suggestion(budget.metric, metrics) or f"; known: {', '.join(metrics)} and module:function"
-            yield Mistake((*key, "metric"), f"unknown metric {quoted(budget.metric)}{near}")
+            yield Mistake((*key, "metric"), f"unknown metric {in_quotes(budget.metric)}{near}")
         if budget.unit == "points" and budget.metric in set(BUILT_IN) - set(SHARES):
             yield Mistake((*key, "unit"), f"{budget.metric} has no points: write percent or absolute")
         if (twin := first.setdefault((budget.metric, budget.output), number)) != number:
             line = file.line(f"check.budget.{twin}")
-            yield Mistake(key, f"{_figure(budget)} has a budget already, on line {line}")
+            yield Mistake(key, f"{_budget_name(budget)} has a budget already, on line {line}")
 
 
 def unknown_rule(selector: str, base: RuleBase) -> str:
     """A selector that matches no rule."""
     names = [name for rule in base.rules for name in (rule.id, rule.name, rule.cause, rule.family)]
-    return f"no rule matches {quoted(selector)}{suggestion(selector, names)}"
+    return f"no rule matches {in_quotes(selector)}{suggestion(selector, names)}"
 
 
-def quoted(text: str) -> str:
+def in_quotes(text: str) -> str:
     """A text of the policy inside of a message."""
     return f'"{visible(text, 60)}"'
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The nearest known name, whatever case and hyphens it was written with; nothing where none is near."""
-    by_plain = {_folded(each): each for each in known}
-    near = difflib.get_close_matches(_folded(name[:100]), by_plain, n=1)
+    by_plain = {_plain_name(each): each for each in known}
+    near = difflib.get_close_matches(_plain_name(name[:100]), by_plain, n=1)
     return f'; did you mean "{by_plain[near[0]]}"?' if near else ""
 
 
-def _folded(name: str) -> str:
+def _plain_name(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-def _refused(found: Any) -> Mistake:
+def _mistake_of(found: ErrorDetails) -> Mistake:
     kind, loc, value = found["type"], found["loc"], found["input"]
     if kind == "extra_forbidden":
         return _unknown_key(loc)
     key, annotation = _field_at(loc)
-    name = _named(key)
+    name = _key_name(key)
     if kind == "value_error":
         return Mistake(key, visible(found["msg"].removeprefix("Value error, "), 200))
     if kind == "missing":
@@ -168,23 +169,23 @@ def _refused(found: Any) -> Mistake:
     if isinstance(key[-1], int):
         wanted = "a table" if name in ("check.budget", "ignore") else "text that is not empty"
         near = "; rules are left out by ignore under [rules]" if name == "ignore" else ""
-        return Mistake(key, f"each of {name} must be {wanted}, not {_shown(value)}{near}")
+        return Mistake(key, f"each of {name} must be {wanted}, not {_toml_text(value)}{near}")
     near = suggestion(value, _choices(annotation)) if isinstance(value, str) else ""
-    return Mistake(key, f"{name} must be {WANTED[name]}, not {_shown(value)}{near}")
+    return Mistake(key, f"{name} must be {WANTED[name]}, not {_toml_text(value)}{near}")
 
 
 def _unknown_key(key: Key) -> Mistake:
     *above, last = key
-    table, name = _named(tuple(above)), str(last)
+    table, name = _key_name(tuple(above)), str(last)
     homes = [known.rpartition(".")[0] for known in WANTED if known.rpartition(".")[2] == name]
     siblings = [known.rpartition(".")[2] for known in WANTED if known.rpartition(".")[0] == table]
     if key == TABLE[:1]:
-        near = f": a {POLICY_NAME} has its tables without [{dotted(TABLE)}]"
+        near = f": a {POLICY_NAME} has its tables without [{dotted_name(TABLE)}]"
     elif homes:
         near = f"; it belongs in {_header(homes[0])}"
     else:
         near = suggestion(name, siblings)
-    return Mistake(key, f"unknown key {quoted(name)} in {_header(table)}{near}")
+    return Mistake(key, f"unknown key {in_quotes(name)} in {_header(table)}{near}")
 
 
 def _header(table: str) -> str:
@@ -194,11 +195,11 @@ def _header(table: str) -> str:
     return f"[[{table}]]" if f"[[{table}]]" in WANTED[table] else f"[{table}]"
 
 
-def _field_at(loc: Iterable[str | int]) -> tuple[Key, Any]:
-    """Key and annotation of the field that pydantic speaks of, whose places go on into the parts of a union."""
+def _field_at(loc: Iterable[str | int]) -> tuple[Key, object]:
+    """Key and annotation of the field at a place of pydantic, which goes on into the parts of a union."""
     model: type[BaseModel] | None = Policy
     key: Key = ()
-    annotation: Any = Policy
+    annotation: object = Policy
     for part in loc:
         if isinstance(part, str):
             if model is None or part not in model.model_fields:
@@ -209,43 +210,43 @@ def _field_at(loc: Iterable[str | int]) -> tuple[Key, Any]:
     return key, annotation
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
+def _parts(annotation: object) -> Iterator[object]:
     yield annotation
     for part in get_args(annotation):
         yield from _parts(part)
 
 
-def _is_model(annotation: Any) -> bool:
+def _is_model(annotation: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _choices(annotation: Any) -> list[str]:
+def _choices(annotation: object) -> list[str]:
     return [part for part in _parts(annotation) if isinstance(part, str)]
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite_number(value: object) -> bool:
     try:
         return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
     except OverflowError:
         return False
 
 
-def _figure(budget: Budget) -> str:
-    of = f" of output {quoted(budget.output)}" if budget.output is not None else ""
-    return f"{quoted(budget.metric)}{of}"
+def _budget_name(budget: Budget) -> str:
+    of = f" of output {in_quotes(budget.output)}" if budget.output is not None else ""
+    return f"{in_quotes(budget.metric)}{of}"
 
 
-def _named(key: Key) -> str:
+def _key_name(key: Key) -> str:
     """A key as `WANTED` and messages name it: without places in lists."""
     return visible(".".join(part for part in key if isinstance(part, str)), 120)
 
 
-def _shown(value: Any) -> str:
+def _toml_text(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case str():
-            return quoted(value)
+            return in_quotes(value)
         case dict():
             return "a table"
         case list() | tuple():

@@ -1,4 +1,4 @@
-"""Where the keys of a TOML document stand, which tomllib does not tell."""
+"""The lines of the keys of a TOML document, which tomllib does not give."""
 
 import re
 import tomllib
@@ -36,7 +36,7 @@ def key_lines(text: str) -> dict[Key, int]:
     Args:
         text: A document that tomllib accepts.
     """
-    return _Reader(list(_tokens(text))).read()
+    return _Reader(list(_tokens(text))).lines_by_key()
 
 
 def too_deep(text: str) -> int | None:
@@ -71,7 +71,7 @@ class _Reader:
     _sizes: dict[Key, int] = field(default_factory=dict)
     _at: int = 0
 
-    def read(self) -> dict[Key, int]:
+    def lines_by_key(self) -> dict[Key, int]:
         table: Key = ()
         while self._next.text:
             if self._take("\n") or self._take("]"):

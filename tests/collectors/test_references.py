@@ -174,7 +174,7 @@ def test_expected_metric(paths, scores) -> None:
     assert "S006" not in fired(measured(paths, validation=wrong, expected_float_metric=0.0))
     with pytest.raises(DataError, match="none is measured"):
         measured(paths, expected_float_metric=0.9)
-    with pytest.raises(DataError, match="is no top1"):
+    with pytest.raises(DataError, match="is not a valid top1"):
         measured(paths, validation=data, expected_float_metric=760)
 
 

@@ -21,8 +21,8 @@ from quantmedic.cli.main import cli
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
 from quantmedic.engine.gate.history import figures_of
-from quantmedic.store import histories
-from quantmedic.store.histories import SHOWN, load_history, models_in, record
+from quantmedic.store import history_file
+from quantmedic.store.history_file import SHOWN, load_history, models_in, record
 
 TIME = "2026-11-06T03:00:00Z"
 HOSTILE = (
@@ -39,7 +39,7 @@ HOSTILE = (
 )
 WRITER = """
 import pickle, sys
-from quantmedic.store.histories import record
+from quantmedic.store.history_file import record
 diagnosis = pickle.load(open(sys.argv[1], "rb"))
 for place in range(int(sys.argv[4])):
     record(sys.argv[2], diagnosis, time="2026-11-06T03:00:00Z", label=f"{sys.argv[3]}-{place}")
@@ -160,14 +160,14 @@ def test_a_run_that_was_cut_short_leaves_no_trace(path: Path, diagnosis: Diagnos
     # The page cache is so small that the half-done run is in the file when the process dies.
     dying = """
 import os, pickle, sys
-from quantmedic.store import histories
+from quantmedic.store import history_file
 def die(connection, *rest):
     connection.execute("PRAGMA cache_spill = 1"), connection.execute("PRAGMA cache_size = 1")
     insert(connection, *rest)
     connection.execute("INSERT INTO run (model, time, label, verdict) VALUES ('m', 't', ?, 'v')", ("x" * 10**6,))
     os._exit(9)
-insert, histories._insert = histories._insert, die
-histories.record(sys.argv[2], pickle.load(open(sys.argv[1], "rb")), time="2026-11-06T03:00:00Z", label="half")
+insert, history_file._insert = history_file._insert, die
+history_file.record(sys.argv[2], pickle.load(open(sys.argv[1], "rb")), time="2026-11-06T03:00:00Z", label="half")
 """
     assert subprocess.run([sys.executable, "-c", dying, str(pickled), str(path)], timeout=60).returncode == 9
     assert path.with_name("history.db-journal").exists(), "the file itself holds half a run"
@@ -218,7 +218,7 @@ def test_the_database_of_another_program_is_refused(path: Path, diagnosis: Diagn
 def test_a_history_of_a_newer_version_is_refused(path: Path, diagnosis: Diagnosis) -> None:
     record(path, diagnosis, time=TIME)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {histories.VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {history_file.VERSION + 1}")
     for error in refused(path, diagnosis):
         assert error.message == "the history was written by a newer quantmedic" and "update" in str(error.help)
 
@@ -228,11 +228,11 @@ def test_a_history_of_an_older_version_is_brought_up_to_date(
 ) -> None:
     record(path, diagnosis, time=TIME)
     added = ("ALTER TABLE run ADD COLUMN note TEXT",)
-    monkeypatch.setattr(histories, "MIGRATIONS", (*histories.MIGRATIONS, added))
-    monkeypatch.setattr(histories, "VERSION", histories.VERSION + 1)
+    monkeypatch.setattr(history_file, "MIGRATIONS", (*history_file.MIGRATIONS, added))
+    monkeypatch.setattr(history_file, "VERSION", history_file.VERSION + 1)
     assert len(record(path, diagnosis, time=TIME).runs) == 2
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (histories.VERSION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (history_file.VERSION,)
         assert connection.execute("SELECT note FROM run").fetchall() == [(None,), (None,)]
 
 
@@ -251,7 +251,7 @@ def test_a_history_that_stays_locked_is_an_error(
     path: Path, diagnosis: Diagnosis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(path, diagnosis, time=TIME)
-    monkeypatch.setattr(histories, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(history_file, "TIMEOUT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
         for use in (lambda: record(path, diagnosis, time=TIME), lambda: load_history(path)):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.errors import PolicyError
 from quantmedic.engine.gate.policy import Policy, PolicyFile
-from quantmedic.store.policies import LARGEST, apply_policy, find_policy, load_policy, policy_folders
+from quantmedic.store.policy_file import LARGEST, apply_policy, find_policy, load_policy, policy_folders
 from quantmedic.store.policy_mistakes import MOST_LISTED, WANTED
 
 BASE = load_rulebase()
@@ -301,12 +301,12 @@ MISTAKES = [
     (
         '[[ignore]]\nrule = "A004"\nexpires = "never"\n',
         1,
-        "ignore.reason is missing: write a text that tells why",
+        "ignore.reason is missing: write a text that says why",
     ),
     (
         '[[ignore]]\nrule = "A004"\nreason = " \\t"\nexpires = "never"\n',
         3,
-        'ignore.reason must be a text that tells why, not " \\u0009"',
+        'ignore.reason must be a text that says why, not " \\u0009"',
     ),
     (
         f"{EXEMPTION}expires = 2026-11-30T00:00:00\n",

@@ -1,4 +1,4 @@
-"""The policy file of ``quantmedic check``: found, read, and applied to the rules."""
+"""The policy file of ``quantmedic check``: how it is found, read, and applied to the rules."""
 
 import os
 import re
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -22,13 +21,13 @@ from quantmedic.store.policy_mistakes import (
     POLICY_NAME,
     TABLE,
     Mistake,
-    dotted,
+    dotted_name,
+    in_quotes,
     place,
-    quoted,
     refusal,
     refuse,
-    refused,
     unknown_rule,
+    validation_mistakes,
     wrong_budgets,
     wrong_thresholds,
 )
@@ -52,7 +51,7 @@ def find_policy(start: Path) -> Path | None:
     """
     folder = Path(os.path.realpath(start))
     for above in (folder, *folder.parents):
-        # A link into the void is found as well: a policy that cannot be read must not be passed over.
+        # A broken link counts, too: a policy that cannot be read must not be ignored.
         if os.path.lexists(above / POLICY_NAME):
             return above / POLICY_NAME
         if os.path.isfile(above / PYPROJECT) and _holds_policy(above / PYPROJECT):
@@ -67,8 +66,8 @@ def load_policy(path: Path) -> PolicyFile:
         PolicyError: It cannot be read, is not TOML, or has keys or values that a policy cannot have; names the line of
             every mistake.
     """
-    text = _text(path)
-    table: Any = _parsed(path, text)
+    text = _policy_text(path)
+    table: object = _parse_toml(path, text)
     inside: Key = TABLE if path.name == PYPROJECT else ()
     for name in inside:
         table = table.get(name) if isinstance(table, Mapping) else None
@@ -76,17 +75,17 @@ def load_policy(path: Path) -> PolicyFile:
         raise PolicyError(
             "there is no policy in this file",
             where=place(path),
-            help=f"add a table [{dotted(TABLE)}], or write a {POLICY_NAME}",
+            help=f"add a table [{dotted_name(TABLE)}], or write a {POLICY_NAME}",
         )
     found = key_lines(text)
-    lines = {dotted(key[len(inside) :]): line for key, line in found.items() if key[: len(inside)] == inside}
+    lines = {dotted_name(key[len(inside) :]): line for key, line in found.items() if key[: len(inside)] == inside}
     file = PolicyFile(path=path, lines=lines)
     if not isinstance(table, Mapping):
-        raise refusal(file, [Mistake((), f"{dotted(TABLE)} must be a table")])
+        raise refusal(file, [Mistake((), f"{dotted_name(TABLE)} must be a table")])
     try:
-        file = PolicyFile(Policy.model_validate(_frozen(table), strict=True), path, lines)
+        file = PolicyFile(Policy.model_validate(_strict_values(table), strict=True), path, lines)
     except ValidationError as error:
-        raise refusal(file, chain(refused(error), wrong_thresholds(table.get("thresholds")))) from error
+        raise refusal(file, chain(validation_mistakes(error), wrong_thresholds(table.get("thresholds")))) from error
     refuse(file, chain(wrong_thresholds(file.policy.thresholds), wrong_budgets(file)))
     return file
 
@@ -100,7 +99,7 @@ def policy_folders(file: PolicyFile) -> list[Path]:
     names = file.policy.rules.folders
     folders = [file.beside(name) for name in names]
     missing = (
-        Mistake(("rules", "folders", number), f"no such rule folder: {quoted(names[number])}")
+        Mistake(("rules", "folders", number), f"no such rule folder: {in_quotes(names[number])}")
         for number, folder in enumerate(folders)
         if not folder.is_dir()
     )
@@ -120,7 +119,7 @@ def apply_policy(base: RuleBase, file: PolicyFile) -> RuleBase:
     refuse(file, unknown, help="list them: quantmedic rules, or quantmedic rules thresholds")
     chosen = base.choose(choice.select, choice.ignore)
     idle = (
-        Mistake(("check", "fail_on", "rules", number), f"{quoted(rule)} is to fail, but [rules] leaves it out")
+        Mistake(("check", "fail_on", "rules", number), f"{in_quotes(rule)} is to fail, but [rules] leaves it out")
         for number, rule in enumerate(file.policy.check.fail_on.rules)
         if not any(matches(each, rule) for each in chosen.rules)
     )
@@ -141,7 +140,7 @@ def _unknown_rules(base: RuleBase, policy: Policy) -> Iterator[Mistake]:
             yield Mistake(key, unknown_rule(selector, base))
 
 
-def _refused_thresholds(base: RuleBase, thresholds: Mapping[str, Any]) -> Iterator[Mistake]:
+def _refused_thresholds(base: RuleBase, thresholds: Mapping[str, object]) -> Iterator[Mistake]:
     for name, value in thresholds.items():
         try:
             base.with_thresholds(translate({name: value}), "")
@@ -150,7 +149,7 @@ def _refused_thresholds(base: RuleBase, thresholds: Mapping[str, Any]) -> Iterat
 
 
 def _holds_policy(path: Path) -> bool:
-    raw = _bytes(path)
+    raw = _policy_bytes(path)
     text = raw.decode("utf-8", errors="replace")
     if "quantmedic" not in text:
         return False
@@ -164,7 +163,7 @@ def _holds_policy(path: Path) -> bool:
     return bool(_MENTION.search(text))
 
 
-def _bytes(path: Path) -> bytes:
+def _policy_bytes(path: Path) -> bytes:
     """The file, or a little more of it than a policy may have."""
     try:
         with path.open("rb") as stream:
@@ -178,8 +177,8 @@ def _bytes(path: Path) -> bytes:
         raise PolicyError("the policy cannot be read", where=f"{place(path)}: {cause}", help=help) from error
 
 
-def _text(path: Path) -> str:
-    raw = _bytes(path)
+def _policy_text(path: Path) -> str:
+    raw = _policy_bytes(path)
     if len(raw) > LARGEST:
         help = f"keep it in a file of its own, {POLICY_NAME}"
         raise PolicyError(f"the policy is larger than {LARGEST >> 20} MiB", where=place(path), help=help)
@@ -190,7 +189,7 @@ def _text(path: Path) -> str:
         raise PolicyError("the policy is not UTF-8 text", where=place(path, line), help="save it as UTF-8") from error
 
 
-def _parsed(path: Path, text: str) -> dict[str, Any]:
+def _parse_toml(path: Path, text: str) -> dict[str, object]:
     if line := too_deep(text):
         raise PolicyError(f"the policy is nested deeper than {DEEPEST} levels", where=place(path, line), help=EXPLAIN)
     try:
@@ -201,10 +200,10 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         line = int(found[1]) if found else text.count("\n") + 1 if at else None
         source = visible(text.split("\n")[line - 1].strip(), 80) if line else ""
         where = f"{place(path, line)}: {source}" if source else place(path, line)
-        raise PolicyError(f"the policy is not TOML: {_plain(what)}", where=where, help=EXPLAIN) from error
+        raise PolicyError(f"the policy is not TOML: {_plain_cause(what)}", where=where, help=EXPLAIN) from error
 
 
-def _plain(what: str) -> str:
+def _plain_cause(what: str) -> str:
     """What tomllib says, without Python's words."""
     if re.match(r"Cannot (declare .* twice|overwrite|mutate)", what):
         return "a table or key is given twice"
@@ -213,9 +212,9 @@ def _plain(what: str) -> str:
     return visible(what[:1].lower() + what[1:], 120)
 
 
-def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
+def _strict_values(table: Mapping[str, object]) -> dict[str, object]:
     """The table as the strict model takes it: lists as tuples, quoted dates as dates."""
-    whole: dict[str, Any] = _with_tuples(table)
+    whole = {name: _with_tuples(value) for name, value in table.items()}
     exemptions = whole.get("ignore")
     for exemption in exemptions if isinstance(exemptions, tuple) else ():
         if isinstance(exemption, dict) and "expires" in exemption:
@@ -223,13 +222,13 @@ def _frozen(table: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _with_tuples(value: Any) -> Any:
+def _with_tuples(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _with_tuples(item) for key, item in value.items()}
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
-def _as_date(value: Any) -> Any:
+def _as_date(value: object) -> object:
     if not isinstance(value, str) or not _ISO_DATE.fullmatch(value):
         return value
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.errors import HistoryError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from quantmedic.reports.write import Written
 
 FORMATS = ("html", "markdown", "json")
-#: Runs that a report shows.
+#: Runs that a report shows at most.
 SHOWN = 50
 #: How long a record waits for others to finish theirs.
 TIMEOUT_S = 60.0
@@ -69,7 +69,7 @@ _ELSEWHERE = "name another file"
 _ADVICE: Mapping[int, tuple[str, str]] = {
     sqlite3.SQLITE_BUSY: (
         f"the history has been in use by another process for {TIMEOUT_S:.0f} s",
-        "try again when it is done, or end what holds the file",
+        "try again when that is done, or end the process that holds the file",
     ),
     sqlite3.SQLITE_NOTADB: ("the file is not a history: it is not a SQLite database", _ELSEWHERE),
     sqlite3.SQLITE_CORRUPT: (
@@ -84,7 +84,7 @@ _ADVICE: Mapping[int, tuple[str, str]] = {
     sqlite3.SQLITE_FULL: ("there is no room for the history", "free some space and try again"),
     sqlite3.SQLITE_IOERR: (
         "the history cannot be read or written",
-        "look at the disk, and keep the file where locks work: some network drives have none",
+        "check the disk, and keep the file where locks work: some network drives have none",
     ),
     sqlite3.SQLITE_PROTOCOL: ("the history cannot be locked", "keep the file where locks work, such as a local disk"),
 }
@@ -100,8 +100,8 @@ def record(
 ) -> Trend:
     """Add a run to a history, which is made if it does not exist.
 
-    The run is there as a whole or not at all, whatever other processes record meanwhile. Neither host nor user nor any
-    path is stored.
+    A run is stored whole or not at all, also while other processes record. Neither host nor user nor any path is
+    stored.
 
     Args:
         path: The history.
@@ -114,7 +114,7 @@ def record(
         The last ``SHOWN`` runs of this model, this one included.
 
     Raises:
-        HistoryError: The file is no history, or of a newer version, or cannot be written. It is as it was before.
+        HistoryError: The file is not a history, or of a newer version, or cannot be written. It is as it was before.
     """
     run = HistoryRun(
         number=0,
@@ -128,7 +128,7 @@ def record(
     with _transaction(path, writing=True) as connection:
         _bring_up_to_date(connection, path)
         _insert(connection, name, run)
-        return Trend(model=name, runs=_runs(connection, name, SHOWN))
+        return Trend(model=name, runs=_last_runs(connection, name, SHOWN))
 
 
 def load_history(path: str | Path, *, model: str | None = None, last: int | None = None) -> Trend:
@@ -140,21 +140,21 @@ def load_history(path: str | Path, *, model: str | None = None, last: int | None
         last: At most so many runs, the latest ones; all by default.
 
     Raises:
-        HistoryError: The file is no history, holds no run of that model, or several models of which none is named.
+        HistoryError: The file is not a history, holds no run of that model, or several models of which none is named.
     """
     if last is not None and last < 1:
         raise HistoryError(f"{last} runs cannot be shown", help="ask for 1 or more")
     with _transaction(path, writing=False) as connection:
         known = _models(connection, path)
-        name = _chosen(_storable(model), known, path)
-        return Trend(model=name, runs=_runs(connection, name, last))
+        name = _choose_model(_storable(model), known, path)
+        return Trend(model=name, runs=_last_runs(connection, name, last))
 
 
 def models_in(path: str | Path) -> dict[str, int]:
     """Models of a history with the number of their runs, the one recorded last first.
 
     Raises:
-        HistoryError: The file is no history.
+        HistoryError: The file is not a history.
     """
     with _transaction(path, writing=False) as connection:
         return _models(connection, path)
@@ -164,7 +164,7 @@ def require_history(path: str | Path) -> None:
     """Refuse a file that `record` could not add to, as far as that is seen without writing.
 
     Raises:
-        HistoryError: The file is no history, or of a newer version, or its folder does not exist.
+        HistoryError: The file is not a history, or of a newer version, or its folder does not exist.
     """
     if os.path.exists(path):
         models_in(path)
@@ -179,6 +179,7 @@ def write_trend(trend: Trend, folder: str | Path, *, formats: Sequence[str] = FO
         OutputError: The folder cannot be written.
         QuantmedicError: A format is unknown.
     """
+    # Recording a run, as every check in CI does, writes no report.
     from quantmedic.reports.files import trend_files
     from quantmedic.reports.write import place
 
@@ -187,8 +188,8 @@ def write_trend(trend: Trend, folder: str | Path, *, formats: Sequence[str] = FO
 
 @contextmanager
 def _transaction(path: str | Path, *, writing: bool) -> Iterator[sqlite3.Connection]:
-    """A connection inside one transaction: kept where the block ends well, as if nothing had been done else."""
-    file = os.path.abspath(path)  # SQLite reads a meaning into some others, such as ":memory:".
+    """A connection inside one transaction, committed where the block ends without an error, else undone."""
+    file = os.path.abspath(path)  # SQLite gives some other names a meaning, such as ":memory:".
     if os.path.isdir(file):
         raise HistoryError("the history is a folder", where=str(path), help=f"{_ELSEWHERE}, such as history.db in it")
     if not writing and not os.path.exists(file):
@@ -200,11 +201,11 @@ def _transaction(path: str | Path, *, writing: bool) -> Iterator[sqlite3.Connect
             yield connection  # Closing a connection undoes what was not committed.
             connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise _told(error, path) from error
+        raise _history_error(error, path) from error
 
 
-def _told(error: sqlite3.Error, path: str | Path) -> HistoryError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # The rest says more than users can act upon.
+def _history_error(error: sqlite3.Error, path: str | Path) -> HistoryError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # The other bits say more than users can act upon.
     message, advice = _ADVICE.get(code, (f"the history cannot be used: {error}", _ELSEWHERE))
     return HistoryError(message, where=(str(path), str(error)), help=advice)
 
@@ -226,9 +227,9 @@ def _version(connection: sqlite3.Connection, path: str | Path) -> int:
     Raises:
         HistoryError: It belongs to another program, or to a newer quantmedic.
     """
-    ours = _number(connection, "PRAGMA application_id") == APPLICATION_ID
-    version = _number(connection, "PRAGMA user_version")
-    if not ours and (version or _number(connection, "SELECT count(*) FROM sqlite_master")):
+    ours = _one_number(connection, "PRAGMA application_id") == APPLICATION_ID
+    version = _one_number(connection, "PRAGMA user_version")
+    if not ours and (version or _one_number(connection, "SELECT count(*) FROM sqlite_master")):
         raise HistoryError("the file is the database of another program", where=str(path), help=_ELSEWHERE)
     if version > VERSION:
         raise HistoryError(
@@ -239,7 +240,7 @@ def _version(connection: sqlite3.Connection, path: str | Path) -> int:
     return version
 
 
-def _number(connection: sqlite3.Connection, query: str) -> int:
+def _one_number(connection: sqlite3.Connection, query: str) -> int:
     return int(connection.execute(query).fetchone()[0])
 
 
@@ -258,7 +259,7 @@ def _insert(connection: sqlite3.Connection, model: str, run: HistoryRun) -> None
     )
 
 
-def _runs(connection: sqlite3.Connection, model: str, last: int | None) -> tuple[HistoryRun, ...]:
+def _last_runs(connection: sqlite3.Connection, model: str, last: int | None) -> tuple[HistoryRun, ...]:
     rows = connection.execute(
         "SELECT number, time, label, verdict, quantized_sha256 FROM run WHERE model = ? ORDER BY number DESC LIMIT ?",
         (model, -1 if last is None else last),
@@ -277,7 +278,7 @@ def _runs(connection: sqlite3.Connection, model: str, last: int | None) -> tuple
 
 
 def _figures(connection: sqlite3.Connection, run: int) -> tuple[Figure, ...]:
-    rows: list[tuple[Any, ...]] = connection.execute(
+    rows = connection.execute(
         "SELECT name, unit, value, low, high, bound, better FROM figure WHERE run = ? ORDER BY place", (run,)
     ).fetchall()
     return tuple(
@@ -293,7 +294,7 @@ def _models(connection: sqlite3.Connection, path: str | Path) -> dict[str, int]:
     return dict(rows)
 
 
-def _chosen(model: str | None, known: Mapping[str, int], path: str | Path) -> str:
+def _choose_model(model: str | None, known: Mapping[str, int], path: str | Path) -> str:
     if not known:
         raise HistoryError(
             "the history holds no run yet", where=str(path), help="quantmedic check --record FILE adds one"
@@ -313,6 +314,6 @@ def _chosen(model: str | None, known: Mapping[str, int], path: str | Path) -> st
     return model
 
 
-def _storable(text: str | None) -> Any:
-    """Text as UTF-8 can hold it: file names may have bytes that are no text."""
+def _storable(text: str | None) -> str | None:
+    """Text as UTF-8 can hold it: names of files may hold other bytes."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode()
