@@ -229,7 +229,7 @@ def collected(arguments: argparse.Namespace, mode: str) -> Any:
 
     import quantmedic
     from quantmedic.collectors.measure import collect as from_onnx  # noqa: F401
-    from quantmedic.collectors.measure.kernel_choice import kernels
+    from quantmedic.collectors.statistics.kernel_choice import kernels
     from quantmedic.engine.case.statistics import SetStatistics
 
     one = np.zeros(1, np.float32)

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "manuals": set(),
 }
 #: What every front end may import: none imports another, but LiteRT runs its translation on that of ONNX.
-_MEASURING = {"data", "pair", "measure"}
+_MEASURING = {"data", "pair", "statistics", "measure"}
 #: Rooms of a folder, and what each may import of the others; the modules beside them are free for all.
 ROOMS = {
     "engine": {
@@ -38,6 +38,7 @@ ROOMS = {
     "collectors": {
         "data": {"data"},
         "pair": {"data", "pair"},
+        "statistics": {"data", "pair", "statistics"},
         "measure": _MEASURING,
         "from_onnx": _MEASURING | {"from_onnx"},
         "from_litert": _MEASURING | {"from_litert", "from_onnx"},

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_fields import FIELDS, Floats, Grid, Integers, Values
-from quantmedic.collectors.measure.compiled_cache import compiled
 from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
+from quantmedic.collectors.statistics.compiled_cache import compiled
 
 Bits = NDArray[np.uint16]
 _FAR, _HALF = np.float32(MISPLACED_STEPS), np.float32(0.5)

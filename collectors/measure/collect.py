@@ -13,7 +13,6 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.measure.accumulate import SetAccumulator, sample_rows
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
 from quantmedic.collectors.measure.models import Models
@@ -24,6 +23,7 @@ from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
 from quantmedic.collectors.pair.weight_effects import fill_weight_errors
+from quantmedic.collectors.statistics.accumulate import SetAccumulator, sample_rows
 from quantmedic.engine.case.facts import Role, SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, WeightArrays, refuse_strangers
 from quantmedic.engine.case.statistics import EXTREME_SAMPLES

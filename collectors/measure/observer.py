@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.measure.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
 from quantmedic.collectors.measure.lanes import Lane
 from quantmedic.collectors.measure.models import Models, View
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import Outputs, output_difference
 from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_channel, settle
-from quantmedic.collectors.measure.spatial import is_image
-from quantmedic.collectors.measure.statistics_numpy import Deployed
 from quantmedic.collectors.pair.graph import Tap
+from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
+from quantmedic.collectors.statistics.numpy_loops import Deployed
+from quantmedic.collectors.statistics.spatial import is_image
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import ModelError
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import aligned_rows, shape_text
-from quantmedic.collectors.measure.accumulate import class_scores
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
+from quantmedic.collectors.statistics.accumulate import class_scores
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
 from quantmedic.engine.errors import DataError
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.models import FileModels, Models
-from quantmedic.collectors.measure.statistics_numpy import Rounding
 from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
+from quantmedic.collectors.statistics.numpy_loops import Rounding
 from quantmedic.engine.errors import ModelError
 
 Array = NDArray[np.generic]

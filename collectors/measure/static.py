@@ -11,7 +11,7 @@ from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.measure.models import FileModels, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan, foresee
 from quantmedic.collectors.measure.record import record_models
-from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS, is_image
+from quantmedic.collectors.statistics.spatial import IMAGE_CHANNELS, is_image
 from quantmedic.engine.case.records import STATIC, Case
 from quantmedic.engine.errors import ModelError
 

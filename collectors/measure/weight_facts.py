@@ -5,8 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.accumulate import as_rows
-from quantmedic.collectors.measure.kernel_choice import kernels
 from quantmedic.collectors.measure.weight_errors import channel_errors, grid_predictions, mean_error_steps, resemblance
 from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import Graph, Operator
@@ -23,6 +21,8 @@ from quantmedic.collectors.pair.weight_grids import (
     power_of,
     rows_along,
 )
+from quantmedic.collectors.statistics.accumulate import as_rows
+from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.engine.case.facts import ErrorFacts, WeightFacts
 from quantmedic.engine.case.records import WeightArrays
 from quantmedic.engine.case.statistics import SetStatistics

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-import quantmedic.collectors.measure.accumulate  # noqa: F401
+import quantmedic.collectors.statistics.accumulate  # noqa: F401
 from quantmedic.collectors.measure.host import has_vnni
 
 _CORE = ("numpy", "numba", "onnx", "onnxruntime", "pydantic", "jinja2", "markdown", "click", "rich")
@@ -48,5 +48,5 @@ def _vnni() -> str:
 
 def _kernels() -> str:
     # Measuring imports the compiled statistics where numba can be used.
-    compiled = "quantmedic.collectors.measure.statistics_numba" in sys.modules
+    compiled = "quantmedic.collectors.statistics.numba_loops" in sys.modules
     return "compiled by numba" if compiled else "numpy (slower): numba cannot be used here"

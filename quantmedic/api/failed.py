@@ -16,7 +16,7 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_settings.toolchain_log import read_log_facts
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.float_model import FloatModel
-from quantmedic.collectors.measure.spatial import IMAGE_CHANNELS
+from quantmedic.collectors.statistics.spatial import IMAGE_CHANNELS
 from quantmedic.engine.case.facts import (
     FLOAT_ALONE,
     FailureFacts,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import quantmedic
-from quantmedic.collectors.measure import statistics_numba as kernels
-from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.statistics import numba_loops as kernels
+from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import (
@@ -32,10 +32,10 @@ F = np.float32
 _COLLECT = """
 import sys
 import quantmedic
-from quantmedic.collectors.measure import accumulate
+from quantmedic.collectors.statistics import accumulate
 from quantmedic.demo import patient
 
-assert accumulate.kernels.__name__.endswith("statistics_numpy")
+assert accumulate.kernels.__name__.endswith("numpy_loops")
 assert not any(name.startswith(("numba", "llvmlite")) for name in sys.modules)
 models, options = patient()
 own = {"samples": 64, "batch_size": 22, "threads": 2, "operator_error": True, "mode": sys.argv[1]}
@@ -313,8 +313,8 @@ def test_every_error_column_is_compared():
 _HASHES = """
 import hashlib
 import numpy as np
-from quantmedic.collectors.measure import statistics_numba as kernels
-from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
+from quantmedic.collectors.statistics import numba_loops as kernels
+from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
 from quantmedic.engine.case.statistics import SetStatistics
 
 x = np.random.default_rng(0).standard_normal((4, 8, 777)).astype(np.float32)

@@ -41,11 +41,11 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 import quantmedic
 from quantmedic.collectors.from_onnx.graph import attributes_of, node_of
-from quantmedic.collectors.measure import accumulate
-from quantmedic.collectors.measure import statistics_numpy as reference
 from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.weight_arrays import weight_arrays
+from quantmedic.collectors.statistics import accumulate
+from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import CaseFacts, ErrorFacts, LayerFacts, TensorFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import WEIGHT_BINS, WEIGHT_CHANNELS, Case, OperatorRecord, WeightArrays

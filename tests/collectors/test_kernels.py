@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure import statistics_numba as kernels
-from quantmedic.collectors.measure import statistics_numpy as reference
-from quantmedic.collectors.measure.accumulate import as_rows
+from quantmedic.collectors.statistics import numba_loops as kernels
+from quantmedic.collectors.statistics import numpy_loops as reference
+from quantmedic.collectors.statistics.accumulate import as_rows
 from quantmedic.engine.case.histogram import BINS, LOW
 from quantmedic.engine.case.statistics import (
     BUCKETS,

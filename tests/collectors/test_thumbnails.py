@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import quantmedic
-from quantmedic.collectors.measure.accumulate import sample_rows
 from quantmedic.collectors.measure.case_file import read_case
-from quantmedic.collectors.measure.thumbnails import shrunk, with_batch
+from quantmedic.collectors.statistics.accumulate import sample_rows
+from quantmedic.collectors.statistics.thumbnails import shrunk, with_batch
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.thumbnails import SIDE, TYPICAL, Thumbnails
 from quantmedic.engine.errors import CaseError

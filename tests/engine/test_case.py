@@ -9,8 +9,8 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.measure import statistics_numba as kernels
-from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.statistics import numba_loops as kernels
+from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, TensorRecord

@@ -9,7 +9,7 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import (
     ClippingFacts,
     DatasetFacts,

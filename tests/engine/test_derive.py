@@ -11,7 +11,7 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import BiasFacts, CaseFacts, ErrorFacts, ModelFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, OutputRecord, TensorRecord
 from quantmedic.engine.case.statistics import BUCKETS, SAMPLE_DTYPE, SetStatistics

@@ -9,9 +9,9 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.measure import statistics_numpy as reference
-from quantmedic.collectors.measure.accumulate import buckets_of, sample_rows
-from quantmedic.collectors.measure.spatial import MEASURED_ROWS, is_image, spatial_sums
+from quantmedic.collectors.statistics import numpy_loops as reference
+from quantmedic.collectors.statistics.accumulate import buckets_of, sample_rows
+from quantmedic.collectors.statistics.spatial import MEASURED_ROWS, is_image, spatial_sums
 from quantmedic.engine.case.facts import ModelFacts, QuantizerFacts
 from quantmedic.engine.case.records import Case, CaseRecord, TensorRecord
 from quantmedic.engine.case.statistics import BUCKETS, SPATIAL, SetStatistics

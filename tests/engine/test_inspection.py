@@ -10,7 +10,7 @@ from builders.properties import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quantmedic.collectors.measure import statistics_numpy as reference
+from quantmedic.collectors.statistics import numpy_loops as reference
 from quantmedic.engine.case.facts import BiasFacts, ModelFacts, QuantizerFacts, WeightFacts
 from quantmedic.engine.case.histogram import BINS, SHIFT
 from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, OperatorRecord, TensorRecord, WeightArrays

@@ -1,4 +1,4 @@
-"""The statistics of one tensor as compiled loops; ``statistics_numpy`` states the same in plain numpy.
+"""The statistics of one tensor as compiled loops; ``numpy_loops`` states the same in plain numpy.
 
 A row is walked in chunks that stay in the first-level cache: each loop does one thing over one chunk, so that it
 vectorizes, and a tensor is fetched from memory once for all of them. Sums run in float32 over one chunk and are added
@@ -9,11 +9,11 @@ they return, and a chunk for which it does not hold is done again, carefully, in
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.compiled_cache import compiled
-from quantmedic.collectors.measure.distinct_values import distinct
-from quantmedic.collectors.measure.float_bits import bits_of, float_of
-from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
-from quantmedic.collectors.measure.tensor_columns import Columns, Errors, errors_of
+from quantmedic.collectors.statistics.compiled_cache import compiled
+from quantmedic.collectors.statistics.distinct_values import distinct
+from quantmedic.collectors.statistics.float_bits import bits_of, float_of
+from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
+from quantmedic.collectors.statistics.tensor_columns import Columns, Errors, errors_of
 from quantmedic.engine.case.histogram import BINS, NONFINITE, SHIFT
 from quantmedic.engine.case.statistics import BUCKETS, SHOWN_BUCKETS, TensorStatistics
 
@@ -54,7 +54,7 @@ def observe(
     rounding: Rounding | None = None,
     deployed: Deployed | None = None,
 ) -> NDArray[np.float64]:
-    """See ``statistics_numpy.observe``; ``x`` and the deployed codes are C-contiguous."""
+    """See ``numpy_loops.observe``; ``x`` and the deployed codes are C-contiguous."""
     codes, scale, zero = deployed or (_NO_CODES, _NO_CHANNELS, _NO_CHANNELS)
     if deployed is not None and codes.dtype not in _KINDS:
         codes = deployed.values()
@@ -68,7 +68,7 @@ def observe(
 
 
 def observe_error(x: Float32, y: Float32, into: TensorStatistics, kind: str) -> None:
-    """See ``statistics_numpy.observe_error``; both are C-contiguous."""
+    """See ``numpy_loops.observe_error``; both are C-contiguous."""
     _compare(x, y, errors_of(into, kind))
 
 
@@ -152,7 +152,7 @@ def _careful_moments(x: Float32) -> tuple[int, float, float, float, float, float
 def _merge_two(
     n: float, mean: float, m2: float, more: float, its_mean: float, its_m2: float
 ) -> tuple[float, float, float]:
-    """Count, mean and M2 of two sets together, the second not empty; see ``statistics_numpy.merge_moments``."""
+    """Count, mean and M2 of two sets together, the second not empty; see ``numpy_loops.merge_moments``."""
     delta, share = its_mean - mean, more / (n + more)
     return n + more, mean + delta * share, m2 + its_m2 + delta * delta * n * share
 
@@ -458,7 +458,7 @@ def _compare(x: Float32, y: Float32, errors: Errors) -> None:
 
 
 def sample_moments(x: Float32) -> tuple[Float32, Float32, Float32, NDArray[np.int64]]:
-    """See ``statistics_numpy.sample_moments``."""
+    """See ``numpy_loops.sample_moments``."""
     columns, nonfinite = np.empty((3, len(x)), np.float32), np.zeros(len(x), np.int64)
     _fill_sample_moments(x, columns, nonfinite)
     return columns[0], columns[1], columns[2], nonfinite

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.measure.compiled_cache import compiled
-from quantmedic.collectors.measure.float_bits import bits_of
+from quantmedic.collectors.statistics.compiled_cache import compiled
+from quantmedic.collectors.statistics.float_bits import bits_of
 
 Float32 = NDArray[np.float32]
 #: Slots of the table of distinct values: many more than values, so that nearly all are found at once.
@@ -12,7 +12,7 @@ _SLOTS = 1 << 14
 
 
 def distinct(x: Float32, limit: int) -> Float32:
-    """See ``statistics_numpy.distinct``; of more than ``limit`` values, those that are seen first."""
+    """See ``numpy_loops.distinct``; of more than ``limit`` values, those that are seen first."""
     assert limit < _SLOTS
     table, used = np.empty(_SLOTS, np.float32), np.zeros(_SLOTS, np.bool_)
     _fill(x, limit, table, used)

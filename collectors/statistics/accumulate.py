@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.metrics import Metric
-from quantmedic.collectors.measure.kernel_choice import kernels
-from quantmedic.collectors.measure.spatial import is_image, spatial_sums
-from quantmedic.collectors.measure.statistics_numpy import Deployed, Rounding
-from quantmedic.collectors.measure.thumbnails import with_batch
 from quantmedic.collectors.pair.quantizer import Quantizer
+from quantmedic.collectors.statistics.kernel_choice import kernels
+from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
+from quantmedic.collectors.statistics.spatial import is_image, spatial_sums
+from quantmedic.collectors.statistics.thumbnails import with_batch
 from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.statistics import (
     BUCKETS,
