@@ -18,7 +18,7 @@ from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
-from quantmedic.reports.sections.proof import ProofBox, gain_text, proof_box, signed
+from quantmedic.reports.sections.proof import ProofBox, gain_text, proof_box, signed_gain
 from quantmedic.reports.sections.samples import Samples
 from quantmedic.reports.sections.tables import (
     ComparisonLine,
@@ -208,7 +208,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         samples: Thumbnails of the case behind it, where that is at hand.
     """
     causes = cause_cards(diagnosis, manuals)
-    advice = _pages([f"{GENERAL}/{stem}" for stem in diagnosis.advice], manuals)
+    advice = _manual_pages([f"{GENERAL}/{stem}" for stem in diagnosis.advice], manuals)
     return ReportContext(
         title=name(diagnosis.model.name),
         model_text=_model_text(diagnosis),
@@ -217,13 +217,13 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         verdict=diagnosis.verdict,
         verdict_text=_verdict_text(diagnosis),
         judged_alone=judged_alone(diagnosis),
-        failure=_failure(diagnosis),
+        failure=_failure_box(diagnosis),
         gate=gate_box(diagnosis),
-        drop=_drop(diagnosis.metrics),
+        drop=_metric_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
         drop_text=_drop_text(diagnosis),
-        first=_first(diagnosis, causes, advice),
-        counts=_counts(diagnosis),
+        first=_first_step(diagnosis, causes, advice),
+        counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
         previous=previous_box(diagnosis.previous),
         causes=causes,
@@ -252,7 +252,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         thresholds=threshold_lines(diagnosis.thresholds),
         model=fact_lines(diagnosis.model),
         run=run_lines(diagnosis.run),
-        pages=_pages(_fired(diagnosis), manuals) + advice,
+        pages=_manual_pages(_codes_that_fired(diagnosis), manuals) + advice,
     )
 
 
@@ -267,7 +267,7 @@ def anchor(code: str) -> str:
     return f"manual-{code.replace('/', '-')}"
 
 
-def _pages(codes: Iterable[str], manuals: Mapping[str, str]) -> tuple[Page, ...]:
+def _manual_pages(codes: Iterable[str], manuals: Mapping[str, str]) -> tuple[Page, ...]:
     return tuple(
         Page(code, anchor(code), page_title(code, manuals[code]), manuals[code])
         for code in dict.fromkeys(codes)
@@ -275,7 +275,7 @@ def _pages(codes: Iterable[str], manuals: Mapping[str, str]) -> tuple[Page, ...]
     )
 
 
-def _fired(diagnosis: Diagnosis) -> list[str]:
+def _codes_that_fired(diagnosis: Diagnosis) -> list[str]:
     """Codes of all rules that fired, absorbed ones included, in the order of the causes."""
     return [code for cause in diagnosis.causes for code in (*cause.rules, *(found.rule for found in cause.absorbs))]
 
@@ -337,7 +337,7 @@ def _float_alone(diagnosis: Diagnosis) -> bool:
     return diagnosis.model.framework == FLOAT_ALONE
 
 
-def _failure(diagnosis: Diagnosis) -> FailureBox | None:
+def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
     if not _float_alone(diagnosis):
         return None
     failure = diagnosis.model.failure
@@ -384,13 +384,13 @@ def _samples_text(diagnosis: Diagnosis) -> str:
         return "no data"
     parts = [
         f"{dataset.role} {number(dataset.samples)}{' labelled' if dataset.labelled else ''}"
-        + _slices(diagnosis, dataset)
+        + _samples_per_layer(diagnosis, dataset)
         for dataset in diagnosis.datasets
     ]
     return ", ".join(parts) or f"data sets {NOT_MEASURED}"
 
 
-def _slices(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
+def _samples_per_layer(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
     """How many samples each layer was measured on, where that is not all of them."""
     if dataset.role is None:
         return ""
@@ -398,7 +398,7 @@ def _slices(diagnosis: Diagnosis, dataset: DatasetFacts) -> str:
     return f" (layers on {number(min(counts))} or more of them)" if counts else ""
 
 
-def _drop(metrics: MetricFacts) -> Drop | None:
+def _metric_drop(metrics: MetricFacts) -> Drop | None:
     if metrics.drop is None:
         return None
     low, high = (metric_change(value, metrics.name) for value in (metrics.drop_low, metrics.drop_high))
@@ -432,7 +432,7 @@ def _drop_text(diagnosis: Diagnosis) -> str:
     return ""
 
 
-def _first(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
+def _first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
@@ -470,11 +470,11 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
     if gain is None or gain.kind != "measured" or measured is None or drop is None:
         return gain
     unit = " points" if diagnosis.metrics.name in SHARE_METRICS else ""
-    back = signed(measured, diagnosis.metrics.name).removesuffix(unit)
+    back = signed_gain(measured, diagnosis.metrics.name).removesuffix(unit)
     return replace(gain, text=f"{back} of {metric_change(drop, diagnosis.metrics.name)}")
 
 
-def _counts(diagnosis: Diagnosis) -> tuple[str, ...]:
+def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:
     if _float_alone(diagnosis):
         return (count(len(diagnosis.causes), "cause"), count(len(diagnosis.warnings), "warning"))
     known = [row.degraded for row in diagnosis.layers if row.degraded is not None]

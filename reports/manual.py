@@ -35,7 +35,7 @@ def to_html(text: str, *, anchor: str = "", demote: int = 0, link: Callable[[str
         extensions=[*EXTENSIONS, safety],
         output_format="html",
     )
-    html = converter.convert(EXAMPLE_FENCE.sub(_name_example, printable(text)))
+    html: str = converter.convert(EXAMPLE_FENCE.sub(_name_example, printable(text)))
     # A block that scrolls must be within reach of the keyboard. Text of the page holds no "<" that is not escaped.
     return html.replace("<pre>", '<pre tabindex="0">')
 
@@ -82,7 +82,7 @@ def _name_example(fence: re.Match[str]) -> str:
     return f"\n*{EXAMPLES.get(kind, kind)}*\n\n{fence['fence']}{fence['lang']}"
 
 
-class _Safety(Extension):
+class _Safety(Extension):  # type: ignore[misc]  # python-markdown has no types
     """Shows raw HTML as text and cleans what the parser built."""
 
     def __init__(self, anchor: str, demote: int, link: Callable[[str], str]):
@@ -95,7 +95,7 @@ class _Safety(Extension):
         md.treeprocessors.register(_Clean(md, *self.cleaner), "clean", -10)
 
 
-class _Clean(Treeprocessor):
+class _Clean(Treeprocessor):  # type: ignore[misc]  # python-markdown has no types
     """Runs last, on the finished tree: ids, heading levels, links and images."""
 
     def __init__(self, md: markdown.Markdown, anchor: str, demote: int, link: Callable[[str], str]):

@@ -55,13 +55,13 @@ def printable(text: str) -> str:
     return "\n".join(visible(line.expandtabs(4)) for line in text.splitlines())
 
 
-def unlinked(text: str) -> str:
+def without_links(text: str) -> str:
     """Markdown for a place where the files beside it are missing: relative links become plain text, pictures go."""
-    lines = (line if code else RELATIVE_LINK.sub(_unlinked, line) for line, code in fenced(text))
+    lines = (line if code else RELATIVE_LINK.sub(_link_text, line) for line, code in lines_with_fences(text))
     return "".join(lines)
 
 
-def fenced(text: str) -> Iterator[tuple[str, bool]]:
+def lines_with_fences(text: str) -> Iterator[tuple[str, bool]]:
     """Lines of Markdown with their ends, and whether each belongs to a block of code between fences."""
     fence = ""
     for line in text.splitlines(keepends=True):
@@ -73,7 +73,7 @@ def fenced(text: str) -> Iterator[tuple[str, bool]]:
             fence = ""
 
 
-def _unlinked(match: re.Match[str]) -> str:
+def _link_text(match: re.Match[str]) -> str:
     if match["code"] is not None:
         return match[0]
     return "" if match["picture"] else match["text"]
@@ -131,12 +131,12 @@ def decibels(value: float | None, sign: str = "") -> str:
 
 def percent(value: float | None, decimals: int = 2) -> str:
     """A share as percent."""
-    return _scaled(value, decimals, "%")
+    return _hundredfold(value, decimals, "%")
 
 
 def points(value: float | None) -> str:
     """A difference of shares as percent points."""
-    return _scaled(value, 2, "points")
+    return _hundredfold(value, 2, "points")
 
 
 def metric_value(value: float | None, metric: str | None) -> str:
@@ -207,7 +207,7 @@ def fact_info(path: str) -> FactInfo:
     return glossary().get(path, FactInfo("", None))
 
 
-def _scaled(value: float | None, decimals: int, unit: str) -> str:
+def _hundredfold(value: float | None, decimals: int, unit: str) -> str:
     if value is None or not math.isfinite(value):
         return number(value)
     return f"{round(100 * value, decimals) + 0.0:.{decimals}f} {unit}"

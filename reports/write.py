@@ -16,6 +16,13 @@ from quantmedic.engine.errors import OutputError, QuantmedicError, RuleError
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.machines.comment import render_comment
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.machines.junit import render_junit
+from quantmedic.reports.machines.sarif import render_sarif
+from quantmedic.reports.manual import glossary_page
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.page.html import render_index, render_manual_page
 from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.reports.sections.samples import samples_of
 from quantmedic.reports.templating import svg
@@ -68,9 +75,9 @@ def write_report(
             package that is not installed.
     """
     wanted = list(dict.fromkeys(formats))
-    files = dict(_files(diagnosis, manuals, wanted, inspection))
-    with _into(folder):
-        written = _place(files, folder)
+    files = dict(_report_files(diagnosis, manuals, wanted, inspection))
+    with _output_folder(folder):
+        written = _move_into_place(files, folder)
         _remove_stale_graphs(folder / "graphs", files)
         for name in {*FILES.values(), *CHECK_FILES.values()} - files.keys():  # of an earlier report
             (folder / name).unlink(missing_ok=True)
@@ -83,13 +90,13 @@ def place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
     Raises:
         OutputError: The folder cannot be written; nothing is left half-written.
     """
-    with _into(folder):
-        written = _place(files, folder)
+    with _output_folder(folder):
+        written = _move_into_place(files, folder)
     return written
 
 
 @contextmanager
-def _into(folder: Path) -> Iterator[None]:
+def _output_folder(folder: Path) -> Iterator[None]:
     """The folder exists inside, and what goes wrong is told."""
     made = not folder.exists()
     try:
@@ -102,16 +109,11 @@ def _into(folder: Path) -> Iterator[None]:
         raise OutputError("cannot write the report", where=where, help="choose another folder with --output") from error
 
 
-def _files(
+def _report_files(
     diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str], inspection: Inspection | None
 ) -> Iterator[tuple[str, bytes]]:
     """Path and content of every file, reports first."""
-    from quantmedic.reports.machines.comment import render_comment
-    from quantmedic.reports.machines.json import render_json
-    from quantmedic.reports.markdown import render_markdown
-    from quantmedic.reports.page.html import render_index
-
-    _check(formats, manuals, diagnosis)
+    _check_request(formats, manuals, diagnosis)
     samples = samples_of(inspection.case) if inspection is not None else None
     context = build_context(diagnosis, manuals, samples)
     if "html" in formats:
@@ -122,27 +124,24 @@ def _files(
             yield CHECK_FILES["markdown"], render_comment(diagnosis).encode()
     if "json" in formats:
         yield "report.json", render_json(diagnosis).encode()
-    yield from _checked(diagnosis, manuals, formats)
+    yield from _gate_files(diagnosis, manuals, formats)
     if set(formats) - {"png"}:
         yield from prescription_files(diagnosis)
     if samples is not None and "markdown" in formats:
         yield from samples.files()
-    yield from _graphs(context, formats)
-    yield from _manual(manuals, INDEX if "html" in formats else None)
+    yield from _graph_files(context, formats)
+    yield from _manual_files(manuals, INDEX if "html" in formats else None)
 
 
-def _checked(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
+def _gate_files(diagnosis: Diagnosis, manuals: Mapping[str, str], formats: list[str]) -> Iterator[tuple[str, bytes]]:
     """The verdict of a gate, where one was asked for."""
-    from quantmedic.reports.machines.junit import render_junit
-    from quantmedic.reports.machines.sarif import render_sarif
-
     if "sarif" in formats:
         yield CHECK_FILES["sarif"], render_sarif(diagnosis, manuals).encode()
     if "junit" in formats:
         yield CHECK_FILES["junit"], render_junit(diagnosis).encode()
 
 
-def _check(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis) -> None:
+def _check_request(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis) -> None:
     for unknown in set(formats) - set(FORMATS):
         raise QuantmedicError(f"unknown report format {unknown!r}", help=f"known formats: {', '.join(FORMATS)}")
     if diagnosis.check is None and (wanted := [form for form in formats if form in ("sarif", "junit")]):
@@ -155,7 +154,7 @@ def _check(formats: list[str], manuals: Mapping[str, str], diagnosis: Diagnosis)
             raise RuleError(f"manual page {code!r} cannot be a file name", help="use letters, digits and hyphens")
 
 
-def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
+def _graph_files(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, bytes]]:
     trend = context.history.charts if context.history is not None else ()
     charts: tuple[Drawing, ...] = (context.birth, *context.charts, *context.histograms, *trend)
     for chart in charts:
@@ -169,7 +168,7 @@ def _graphs(context: ReportContext, formats: list[str]) -> Iterator[tuple[str, b
 
 def _png(chart: Drawing) -> bytes:
     try:
-        import resvg_py
+        import resvg_py  # optional: quantmedic[png]
     except ImportError as error:
         raise QuantmedicError(
             "PNG graphs need a package that is not installed", help="pip install 'quantmedic[png]'"
@@ -177,16 +176,13 @@ def _png(chart: Drawing) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=svg(chart), zoom=2))
 
 
-def _manual(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
-    from quantmedic.reports.manual import glossary_page
-    from quantmedic.reports.page.html import render_manual_page
-
+def _manual_files(manuals: Mapping[str, str], report: str | None) -> Iterator[tuple[str, bytes]]:
     for code, text in sorted({**manuals, "glossary": glossary_page()}.items()):
         yield f"manual/{code}.html", render_manual_page(code, text, report).encode()
         yield f"manual/{code}.md", text.encode()
 
 
-def _place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
+def _move_into_place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
     """Write to a temporary folder on the same disk, then move file by file."""
     temporary = Path(tempfile.mkdtemp(prefix=".quantmedic-", dir=folder))
     try:

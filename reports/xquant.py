@@ -102,11 +102,11 @@ class Judgement:
 
 def similarity(diagnosis: Diagnosis, role: Role) -> Similarity:
     """XQuant's measures on one data set; NaN where one was not measured, nothing where the set was not given."""
-    rows = [row for row in diagnosis.layers if _measured(row)]
+    rows = [row for row in diagnosis.layers if _has_errors(row)]
     if not any(getattr(row, role).accumulated.mse is not None for row in rows):
         return Similarity({}, {})
     layers = {layer_name(row): _measures(getattr(row, role).accumulated) for row in rows}
-    return Similarity(_measures(_worst(diagnosis.outputs, role)), layers)
+    return Similarity(_measures(_worst_output_errors(diagnosis.outputs, role)), layers)
 
 
 def layer_name(row: LayerRow) -> str:
@@ -114,11 +114,11 @@ def layer_name(row: LayerRow) -> str:
     return row.quantized_name or row.name
 
 
-def _measured(row: LayerRow) -> bool:
+def _has_errors(row: LayerRow) -> bool:
     return any(getattr(row, role).accumulated.mse is not None for role in SETS.values())
 
 
-def _worst(outputs: Sequence[OutputFacts], role: Role) -> ErrorFacts:
+def _worst_output_errors(outputs: Sequence[OutputFacts], role: Role) -> ErrorFacts:
     """The errors of the output with the most noise for its signal."""
     found = [getattr(output.tensor, role).accumulated for output in outputs]
     known = [errors for errors in found if errors.nmse is not None]
@@ -255,9 +255,9 @@ def judgements(
         if cause.severity not in SERIOUS:
             continue
         known, subjects = _in_xquants_words(cause, diagnosis)
-        listed = tuple(_listed(known, subjects, diagnosis, facts, images))
+        listed = tuple(_xquant_entries(known, subjects, diagnosis, facts, images))
         head = (HEADS[known],) if known and known not in [judgement.cause for judgement in found] else ()
-        details = _details(known, subjects, listed, diagnosis, types)
+        details = _xquant_details(known, subjects, listed, diagnosis, types)
         found.append(Judgement(known, (*head, *details, own_line(cause, report)), listed))
     return tuple(found)
 
@@ -281,7 +281,7 @@ def own_line(cause: CauseReport, report: str) -> str:
     return f"{rule} {cause.cause} ({where}{more}): {visible(cause.message, 300)}; see {report}/{cause.manual}.html"
 
 
-def _listed(
+def _xquant_entries(
     known: str, subjects: Sequence[str], diagnosis: Diagnosis, facts: CaseFacts, images: Mapping[str, str]
 ) -> Iterator[tuple[str, ...] | str]:
     """What XQuant lists of a cause that it knows."""
@@ -297,7 +297,7 @@ def _listed(
             yield from (layer_name(row) for row in diagnosis.layers if row.name in subjects)
 
 
-def _details(
+def _xquant_details(
     known: str, subjects: Sequence[str], listed: Sequence[Any], diagnosis: Diagnosis, types: Mapping[str, str]
 ) -> Iterator[str]:
     """The lines that follow the head of one of XQuant's judgements."""
@@ -319,7 +319,7 @@ def _details(
 
 def _scalings(subjects: Sequence[str], facts: CaseFacts) -> Iterator[tuple[str, str, str]]:
     """Narrow and widest operand of each concatenation, and the factor that makes them equally wide."""
-    makers = _makers(facts.tensors)
+    makers = _producers(facts.tensors)
     joined: dict[str | None, list[OperandFacts]] = {}
     for operand in facts.operands:
         joined.setdefault(operand.layer, []).append(operand)
@@ -331,7 +331,7 @@ def _scalings(subjects: Sequence[str], facts: CaseFacts) -> Iterator[tuple[str, 
                 yield first, second, f"first layer * {operand.range_ratio}"
 
 
-def _makers(tensors: Iterable[TensorFacts]) -> dict[str | None, str]:
+def _producers(tensors: Iterable[TensorFacts]) -> dict[str | None, str]:
     """The layer that produces a tensor, by the tensor's name in the float model."""
     return {tensor.float_name: tensor.producer_name for tensor in tensors if tensor.producer_name}
 
@@ -365,7 +365,7 @@ def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Drawing]]:
     """File name without suffix and histogram, by layer, of the tensors with outliers."""
     names = {row.name: layer_name(row) for row in diagnosis.layers}
     found: dict[str, tuple[str, Drawing]] = {}
-    for histogram, chart in _charts(diagnosis.histograms):
+    for histogram, chart in _chart_each(diagnosis.histograms):
         stem = (
             re.sub(r"[^\w.-]", "_", names.get(histogram.layer, histogram.layer), flags=re.ASCII)[:NAME_LIMIT].lstrip(
                 "."
@@ -378,7 +378,7 @@ def outlier_graphs(diagnosis: Diagnosis) -> dict[str, tuple[str, Drawing]]:
     return found
 
 
-def _charts(histograms: Sequence[Histogram]) -> Iterator[tuple[Histogram, Any]]:
+def _chart_each(histograms: Sequence[Histogram]) -> Iterator[tuple[Histogram, Any]]:
     """Histograms one by one: all are drawn, however many."""
     yield from ((histogram, histogram_charts([histogram])[0]) for histogram in histograms)
 
@@ -387,7 +387,7 @@ def picture(chart: Drawing) -> tuple[str, bytes]:
     """Suffix and content of a graph: PNG, or SVG where the package that draws it is not installed."""
     drawing = svg(chart)
     try:
-        import resvg_py
+        import resvg_py  # optional: quantmedic[png]
     except ImportError:
         return "svg", drawing.encode()
     return "png", bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=2))
@@ -395,12 +395,12 @@ def picture(chart: Drawing) -> tuple[str, bytes]:
 
 def as_json(values: Mapping[str, Any]) -> str:
     """A result as a file; what was not measured becomes null, an exact layer keeps the infinity of its SQNR."""
-    return json.dumps(_nulled(values), indent=4)
+    return json.dumps(_without_nan(values), indent=4)
 
 
-def _nulled(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _nulled(inner) for key, inner in value.items()}
+        return {key: _without_nan(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_nulled(inner) for inner in value]
+        return [_without_nan(inner) for inner in value]
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -67,7 +67,7 @@ def _file(pixels: Pixels, colour: int, table: bytes = b"") -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
     plain = np.insert(pixels.reshape(height, -1), 0, 0, axis=1)
     hard = 9 if pixels.size < _LARGE else 4
-    data = min((zlib.compress(rows.tobytes(), hard) for rows in (plain, _filtered(pixels))), key=len)
+    data = min((zlib.compress(rows.tobytes(), hard) for rows in (plain, _filter_rows(pixels))), key=len)
     return _SIGNATURE + _chunk(b"IHDR", header) + table + _chunk(b"IDAT", data) + _chunk(b"IEND", b"")
 
 
@@ -75,7 +75,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _filtered(pixels: Pixels) -> Pixels:
+def _filter_rows(pixels: Pixels) -> Pixels:
     """Rows as differences from what lies left, above, or around, whichever leaves the least; the filter comes first."""
     x = pixels.astype(np.int16)
     padded = np.pad(x, ((1, 0), (1, 0), (0, 0)))

@@ -122,12 +122,12 @@ def location(check: CheckReport) -> str:
 
 def finding_text(finding: CheckedFinding, check: CheckReport) -> str:
     """``features.1.conv: weight.channel_range_ratio 148 > 16, worse, baseline 22``."""
-    parts = [f"{name(finding.subject)}: {_figure(finding)}"]
+    parts = [f"{name(finding.subject)}: {_headline_figure(finding)}"]
     parts += [before_text(finding)] if check.baseline is not None else []
     return ", ".join(parts)
 
 
-def _figure(finding: CheckedFinding) -> str:
+def _headline_figure(finding: CheckedFinding) -> str:
     if finding.fact is None or finding.value is None:
         return visible(finding.message.strip() or finding.name, MESSAGE_LIMIT)
     text = f"{name(finding.fact)} {measure(finding.value, finding.unit)}"

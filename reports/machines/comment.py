@@ -27,13 +27,13 @@ def render_comment(diagnosis: Diagnosis) -> str:
         QuantmedicError: No gate was asked for.
     """
     context, box = build_context(diagnosis, {}), gate_of(diagnosis)
-    found = _found(box)
+    found = _findings_to_look_at(box)
     variables = template_variables(context) | {
         "marker": Safe(quote(box.model, safe=MARKER_SAFE)),
         "heading": "New and worse findings" if box.baseline is not None else "Findings that count",
         "found": found,
         "care": [row for row in box.exemptions if row.care],
-        "snippet": _snippet(context),
+        "snippet": _first_snippet(context),
         "versions": list(_versions(context, box)),
     }
     template = markdown_environment().get_template("comment.md")
@@ -41,7 +41,7 @@ def render_comment(diagnosis: Diagnosis) -> str:
     return next(text for text in texts if len(text) <= LENGTH_LIMIT)
 
 
-def _found(box: GateBox) -> list[FoundRow]:
+def _findings_to_look_at(box: GateBox) -> list[FoundRow]:
     """Findings to look at: against a baseline the new and worse ones, those that count first; else those that count."""
     if box.baseline is None:
         return list(box.counted)
@@ -49,7 +49,7 @@ def _found(box: GateBox) -> list[FoundRow]:
     return [*box.counted, *changed]
 
 
-def _snippet(context: ReportContext) -> str:
+def _first_snippet(context: ReportContext) -> str:
     """What to copy for the first step, in the toolchain that the report speaks for; empty where that is long."""
     code = context.first.code if context.first is not None else ""
     card: CauseCard | None = next((card for card in context.causes if code and card.code == code), None)

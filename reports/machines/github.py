@@ -22,7 +22,7 @@ from quantmedic.reports.machines.alarms import (
     location,
 )
 from quantmedic.reports.sections.gate import check_of
-from quantmedic.reports.text import count, fenced, name, sentence, unlinked, visible
+from quantmedic.reports.text import count, lines_with_fences, name, sentence, visible, without_links
 
 Command = Literal["error", "warning", "notice"]
 COMMANDS: dict[Level, Command] = {"error": "error", "warning": "warning", "note": "notice"}
@@ -57,8 +57,8 @@ def annotations(diagnosis: Diagnosis) -> list[str]:
             _Annotation(COMMANDS[gate_level(gate, check)], gate.line, name(gate.name), sentence(gate_text(gate)))
             for gate in check.failed
         ),
-        *(_cause(alarm, check) for alarm in alarms if not alarm.is_exempted),
-        *_exemptions(check.exemptions),
+        *(_cause_annotation(alarm, check) for alarm in alarms if not alarm.is_exempted),
+        *_exemption_annotations(check.exemptions),
     ]
     totals = Counter(note.command for note in found)
     places: Counter[Command] = Counter()
@@ -67,23 +67,23 @@ def annotations(diagnosis: Diagnosis) -> list[str]:
         places[note.command] += 1
         if places[note.command] <= ANNOTATIONS_SHOWN:
             more = totals[note.command] - ANNOTATIONS_SHOWN if places[note.command] == ANNOTATIONS_SHOWN else 0
-            commands.append(_written(note, location(check), more))
+            commands.append(_workflow_command(note, location(check), more))
     return commands
 
 
-def _cause(alarm: Alarm, check: CheckReport) -> _Annotation:
+def _cause_annotation(alarm: Alarm, check: CheckReport) -> _Annotation:
     lines = [sentence(alarm.message), *alarm_lines(alarm, check, FINDINGS_NAMED)]
     command = "notice" if alarm.is_known and not alarm.is_gated else COMMANDS[alarm.level]
     return _Annotation(command, findings_line(check), f"{alarm.rule} {alarm.name}", "\n".join(lines))
 
 
-def _exemptions(uses: Iterable[ExemptionUse]) -> Iterator[_Annotation]:
+def _exemption_annotations(uses: Iterable[ExemptionUse]) -> Iterator[_Annotation]:
     for use in uses:
-        if (state := _state(use)) is not None:
+        if (state := _exemption_state(use)) is not None:
             yield _Annotation("warning", use.line, f"exemption of {name(use.rule)}", f"{state}: {exemption_text(use)}")
 
 
-def _state(use: ExemptionUse) -> str | None:
+def _exemption_state(use: ExemptionUse) -> str | None:
     """What somebody should do about an exemption; None where nothing is the matter."""
     match use.status:
         case "expires-soon":
@@ -96,19 +96,19 @@ def _state(use: ExemptionUse) -> str | None:
     return None
 
 
-def _written(note: _Annotation, file: str, more: int) -> str:
+def _workflow_command(note: _Annotation, file: str, more: int) -> str:
     """The command; its data and properties are escaped as the runner undoes it."""
     text = f"{note.text}\n{more} more of this kind: see the job summary" if more > 0 else note.text
-    properties = f"file={_property(file)},line={max(note.line, 1)},title={_property(note.title)}"
-    return f"::{note.command} {properties}::{_data(text)}"
+    properties = f"file={_escape_property(file)},line={max(note.line, 1)},title={_escape_property(note.title)}"
+    return f"::{note.command} {properties}::{_escape_data(text)}"
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(visible(text)).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(visible(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 def job_summary(markdown: str) -> str:
@@ -116,15 +116,15 @@ def job_summary(markdown: str) -> str:
 
     What is too much is left out by whole sections from the end, and the last line says which.
     """
-    head, *sections = _sections(unlinked(markdown))
-    if _size("".join([head, *sections])) <= SUMMARY_BYTES:
+    head, *sections = _sections(without_links(markdown))
+    if _utf8_size("".join([head, *sections])) <= SUMMARY_BYTES:
         return "".join([head, *sections])
     titles = [section.partition("\n")[0].removeprefix(SECTION).strip() for section in sections]
     kept = len(sections)
-    while kept and _size("".join([head, *sections[:kept], _left_out(titles[kept:])])) > SUMMARY_BYTES:
+    while kept and _utf8_size("".join([head, *sections[:kept], _left_out(titles[kept:])])) > SUMMARY_BYTES:
         kept -= 1
     note = _left_out(titles[kept:])
-    return _lines_within("".join([head, *sections[:kept]]), SUMMARY_BYTES - _size(note)) + note
+    return _lines_within("".join([head, *sections[:kept]]), SUMMARY_BYTES - _utf8_size(note)) + note
 
 
 def append_summary(path: Path, text: str) -> None:
@@ -147,7 +147,7 @@ def append_summary(path: Path, text: str) -> None:
 def _sections(markdown: str) -> list[str]:
     """What stands before the first heading of the second level, and each such section; headings in code are none."""
     parts: list[list[str]] = [[]]
-    for line, is_code in fenced(markdown):
+    for line, is_code in lines_with_fences(markdown):
         if line.startswith(SECTION) and not is_code:
             parts.append([])
         parts[-1].append(line)
@@ -166,5 +166,5 @@ def _lines_within(text: str, size: int) -> str:
     return text if len(data) <= size else data[: data.rfind(b"\n", 0, size) + 1].decode()
 
 
-def _size(text: str) -> int:
+def _utf8_size(text: str) -> int:
     return len(text.encode())

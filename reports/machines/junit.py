@@ -77,14 +77,14 @@ def _element(case: _Case, title: str) -> etree.Element:
 
 
 def _cases(diagnosis: Diagnosis, check: CheckReport) -> Iterator[_Case]:
-    yield from (_gate(gate, check) for gate in check.gates)
-    yield from (_cause(alarm, check) for alarm in alarms_of(diagnosis))
+    yield from (_gate_case(gate, check) for gate in check.gates)
+    yield from (_cause_case(alarm, check) for alarm in alarms_of(diagnosis))
     yield from (_Case(_family(note), _title(note)) for note in diagnosis.passed)
-    yield from (_not_judged(note) for note in diagnosis.not_judged)
+    yield from (_unjudged_case(note) for note in diagnosis.not_judged)
     yield from (_Case(_family(n), _title(n), "skipped", "left out by the policy") for n in diagnosis.ignored)
 
 
-def _gate(gate: GateLine, check: CheckReport) -> _Case:
+def _gate_case(gate: GateLine, check: CheckReport) -> _Case:
     message, title = gate_text(gate), name(gate.name)
     if gate.status == "pass":
         return _Case("gate", title, "passed", message)
@@ -95,10 +95,10 @@ def _gate(gate: GateLine, check: CheckReport) -> _Case:
     return _Case("gate", title, "failure", f"{gate.status}: {message}")
 
 
-def _cause(alarm: Alarm, check: CheckReport) -> _Case:
+def _cause_case(alarm: Alarm, check: CheckReport) -> _Case:
     title = f"{alarm.rule} {alarm.name}"
     if alarm.is_exempted:
-        return _Case(alarm.family, title, "skipped", f"exempted: {'; '.join(_exemptions(alarm, check))}")
+        return _Case(alarm.family, title, "skipped", f"exempted: {'; '.join(_exemption_texts(alarm, check))}")
     lines = (
         f"severity {alarm.cause.severity}, confidence {100 * alarm.cause.confidence:.0f} %",
         *alarm_lines(alarm, check),
@@ -107,12 +107,12 @@ def _cause(alarm: Alarm, check: CheckReport) -> _Case:
     return _Case(alarm.family, title, "failure" if alarm.is_gated else "passed", alarm.message, lines)
 
 
-def _exemptions(alarm: Alarm, check: CheckReport) -> Iterable[str]:
+def _exemption_texts(alarm: Alarm, check: CheckReport) -> Iterable[str]:
     used = dict.fromkeys(finding.exemption for finding in alarm.exempted if finding.exemption is not None)
     return [exemption_text(check.exemptions[place]) for place in used][:FINDINGS_SHOWN]
 
 
-def _not_judged(note: RuleNote) -> _Case:
+def _unjudged_case(note: RuleNote) -> _Case:
     missing = ", ".join(name(fact) for fact in note.missing[:FINDINGS_SHOWN]) or "a fact"
     hint = (visible(note.hint, MESSAGE_LIMIT),) if note.hint else ()
     return _Case(_family(note), _title(note), "skipped", f"not judged: {missing} was not measured", hint)

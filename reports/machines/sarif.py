@@ -28,9 +28,8 @@ from quantmedic.reports.machines.alarms import (
     location,
     remedy_text,
 )
-from quantmedic.reports.machines.json import inert_json
 from quantmedic.reports.sections.gate import check_of
-from quantmedic.reports.text import capital, name, printable, sentence, unlinked, visible
+from quantmedic.reports.text import capital, inert_json, name, printable, sentence, visible, without_links
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: Results that GitHub shows, and characters of a description that it takes.
@@ -133,7 +132,7 @@ def _cause_rule(alarm: Alarm, manuals: Mapping[str, str]) -> dict[str, Any]:
     short = sentence(alarm.name.replace("-", " "))
     help_ = {"text": f"{_remedies(alarm)}\nquantmedic explain {alarm.rule} prints the page of the manual."}
     if page.strip():
-        help_["markdown"] = unlinked(printable(page))
+        help_["markdown"] = without_links(printable(page))
     rule = _rule(alarm.rule, alarm.name, short, _first_paragraph(page) or short, help_, alarm.level, alarm.family)
     if len(alarm.cause.rules) == 1:  # Where several rules speak, the confidence is that of the surest, not of this one.
         likely = alarm.cause.confidence
@@ -150,7 +149,7 @@ def _gate_rule(gate: GateLine, check: CheckReport, manuals: Mapping[str, str]) -
     asks, todo = GATES[gate.kind]
     help_ = {"text": todo}
     if page := manuals.get("general/check", "").strip():
-        help_["markdown"] = f"{todo}\n\n{unlinked(printable(page))}"
+        help_["markdown"] = f"{todo}\n\n{without_links(printable(page))}"
     short = f"The gate of {gate.kind} did not pass."
     return _rule(_gate_id(gate), f"gate of {gate.kind}", short, asks, help_, gate_level(gate, check), "gate")
 
@@ -178,7 +177,7 @@ def _first_paragraph(page: str) -> str:
     for block in page.split("\n\n"):
         lines = [line for line in block.strip().splitlines() if not line.startswith("#")]
         if lines and not lines[0].startswith(("|", "```", "- ", "* ")):
-            return visible(unlinked(" ".join(line.strip() for line in lines)).replace("`", ""))
+            return visible(without_links(" ".join(line.strip() for line in lines)).replace("`", ""))
     return ""
 
 

@@ -34,7 +34,7 @@ def debugger_csv(record: DebuggerRecord) -> str:
 
     The columns are those of LiteRT's QuantizationDebugger.
     """
-    rows = (
+    rows: Iterable[list[Cell]] = (
         [
             spreadsheet_text(layer.op_name),
             layer.tensor_idx,

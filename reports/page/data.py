@@ -31,10 +31,10 @@ _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str]:
     """JSON text by section: meta, layers, errors, graph, details."""
     sections = {
-        "meta": _meta(diagnosis),
-        "layers": _layers(diagnosis, inspection),
-        "errors": _errors(diagnosis),
-        "graph": _graph(inspection),
+        "meta": _meta_section(diagnosis),
+        "layers": _layers_section(diagnosis, inspection),
+        "errors": _errors_section(diagnosis),
+        "graph": _graph_section(inspection),
         "details": layer_details(diagnosis, inspection),
     }
     return {name: inert_json(dump(content)).strip() for name, content in sections.items()}
@@ -42,31 +42,31 @@ def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str
 
 def dump(content: Any) -> str:
     """Compact JSON with short numbers."""
-    return json.dumps(_short(content), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return json.dumps(_shorten(content), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """Numbers to ``DIGITS`` significant digits, names visible, NaN as text."""
     match value:
         case bool() | int() | None:
             return value
         case float():
-            return _rounded(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
+            return _shorten_number(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
         case str():
             return visible(value)
         case Mapping():
-            return {str(key): _short(item) for key, item in value.items()}
+            return {str(key): _shorten(item) for key, item in value.items()}
         case Iterable():
-            return [_short(item) for item in value]
+            return [_shorten(item) for item in value]
     return visible(str(value))
 
 
-def _rounded(value: float) -> float | int:
+def _shorten_number(value: float) -> float | int:
     short = float(f"{value:.{DIGITS}g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def _meta(diagnosis: Diagnosis) -> dict[str, Any]:
+def _meta_section(diagnosis: Diagnosis) -> dict[str, Any]:
     places = _places(diagnosis)
     return {
         "role": judged_role(diagnosis),
@@ -94,7 +94,7 @@ def _places(diagnosis: Diagnosis) -> dict[str, list[int]]:
     return places
 
 
-def _layers(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+def _layers_section(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
     columns = layer_columns(inspection.facts.layers, [row.findings for row in diagnosis.layers])
     count = len(inspection.facts.layers)
     return {
@@ -104,7 +104,7 @@ def _layers(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _errors(diagnosis: Diagnosis) -> dict[str, Any]:
+def _errors_section(diagnosis: Diagnosis) -> dict[str, Any]:
     """Everything that the error graphs draw; SQNR is -10 · log10(nmse) and therefore left out."""
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     rows, judged = diagnosis.layers, judged_role(diagnosis)
@@ -143,7 +143,7 @@ def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, Any] | None:
     }
 
 
-def _graph(inspection: Inspection) -> dict[str, Any]:
+def _graph_section(inspection: Inspection) -> dict[str, Any]:
     """Edges as pairs of positions in one list, -1 where an input of the network is read; names, attributes."""
     record = inspection.case.record
     names = [tensor.float_name or tensor.name for tensor in record.tensors if tensor.is_input]

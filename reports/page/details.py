@@ -31,8 +31,8 @@ _LEAST_DETAIL = 300
 def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
     """The section ``details`` of the page."""
     budget = min(max(LEAST_BYTES, LAYER_BYTES * len(diagnosis.layers)), MOST_BYTES)
-    inputs = _inputs(inspection)
-    findings = _findings(diagnosis, inspection)
+    inputs = _inputs_by_layer(inspection)
+    findings = _findings_by_layer(diagnosis, inspection)
     explained = {(f.rule, f.subject): _code(cause) for cause in diagnosis.causes for f in cause.absorbs}
     rows: dict[int, dict[str, Any]] = {}
     for place, found in enumerate(findings):
@@ -41,7 +41,7 @@ def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any
             row["findings"] = [[f.rule.id, f.message, explained.get((f.rule.id, f.subject))] for f in found]
         rows[place] = row
         budget -= 16 + 5 * len(row.get("inputs", ())) + sum(30 + len(f.message) for f in found)
-    order = _order(diagnosis)[: max(budget // _LEAST_DETAIL, 0)]
+    order = _places_by_interest(diagnosis)[: max(budget // _LEAST_DETAIL, 0)]
     details = dict(zip(order, inspection.details(order), strict=True))
     facts: dict[str, int] = {}
     granted = _grant(details, budget)
@@ -50,19 +50,19 @@ def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any
     near = [miss for place in granted for miss in details[place].near]
     return {
         "shown": len(granted),
-        "rules": _rules(diagnosis, findings, near),
+        "rules": _named_rules(diagnosis, findings, near),
         "facts": list(facts),
         "layers": {place: row for place, row in rows.items() if row},
     }
 
 
-def _findings(diagnosis: Diagnosis, inspection: Inspection) -> list[list[Finding]]:
+def _findings_by_layer(diagnosis: Diagnosis, inspection: Inspection) -> list[list[Finding]]:
     """Findings of each layer, of the rules that its row names."""
     known = inspection.findings({rule for row in diagnosis.layers for rule in row.findings})
     return [[f for f in known.get(row.name, ()) if f.rule.id in row.findings] for row in diagnosis.layers]
 
 
-def _order(diagnosis: Diagnosis) -> list[int]:
+def _places_by_interest(diagnosis: Diagnosis) -> list[int]:
     """Layers by how much they are worth looking at."""
 
     def key(place: int) -> tuple[Any, ...]:
@@ -84,7 +84,7 @@ def _grant(details: Mapping[int, LayerDetail], budget: int) -> dict[int, tuple[i
     spent: dict[int, int] = {}
     for grant in GRANTS:
         for place, detail in details.items():
-            cost = _cost(detail, *grant)
+            cost = _detail_bytes(detail, *grant)
             extra = cost - spent.get(place, 0)
             if extra > budget or (place not in granted and grant != GRANTS[0]):
                 continue
@@ -93,7 +93,7 @@ def _grant(details: Mapping[int, LayerDetail], budget: int) -> dict[int, tuple[i
     return granted
 
 
-def _cost(detail: LayerDetail, bins: int, channels: int) -> int:
+def _detail_bytes(detail: LayerDetail, bins: int, channels: int) -> int:
     """About the bytes that a layer takes."""
     spreads = [*detail.spreads.values(), *([detail.weight_spread] if detail.weight_spread else [])]
     drawn = sum(_AROUND + _BIN * bins * (1 if spread.quantized is None else 2) for spread in spreads)
@@ -145,7 +145,7 @@ def _channels(channels: Channels | None, limit: int) -> list[Any] | None:
     ]
 
 
-def _rules(
+def _named_rules(
     diagnosis: Diagnosis, findings: Sequence[Sequence[Finding]], near: Sequence[NearMiss]
 ) -> dict[str, list[str | None]]:
     """Name, severity, cause and the code of the cause's card, None where it has none, of every rule that is named."""
@@ -163,7 +163,7 @@ def _code(cause: CauseReport) -> str:
     return cause.rules[0] if cause.rules else ""
 
 
-def _inputs(inspection: Inspection) -> dict[int, list[int]]:
+def _inputs_by_layer(inspection: Inspection) -> dict[int, list[int]]:
     """Layers that each layer reads; -1 for an input of the network."""
     inputs: dict[int, list[int]] = {}
     for writer, reader in inspection.edges:

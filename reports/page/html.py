@@ -53,7 +53,7 @@ def render_index(context: ReportContext, diagnosis: Diagnosis, inspection: Inspe
         inspection: The case behind the diagnosis.
     """
     embedded = {page.code: page.anchor for page in context.pages}
-    articles = {page.code: Markup(_embed(page, embedded)) for page in context.pages}
+    articles = {page.code: Markup(_article_of(page, embedded)) for page in context.pages}
     template = html_environment().get_template("report.html")
     theme, program = program_of(THEME), program_of(SCRIPTS)
     return template.render(
@@ -115,7 +115,7 @@ def render_manual_page(code: str, text: str, report: str | None) -> str:
     )
 
 
-def _embed(page: Page, embedded: Mapping[str, str]) -> str:
+def _article_of(page: Page, embedded: Mapping[str, str]) -> str:
     def link(target: str) -> str:
         path, _, fragment = target.partition("#")
         code = posixpath.normpath(posixpath.join(posixpath.dirname(page.code), path.removesuffix(".md")))

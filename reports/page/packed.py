@@ -37,25 +37,25 @@ def pack_columns(columns: Sequence[Column], role: Role, count: int) -> dict[str,
         count: Layers.
     """
     budget = min(BYTES + BYTES_PER_LAYER * count, MOST_BYTES)
-    packed = _packed(columns, FULL)
-    if _size(packed) > budget:
-        packed = _packed(columns, SHORT)
+    packed = _pack_all(columns, FULL)
+    if _table_bytes(packed) > budget:
+        packed = _pack_all(columns, SHORT)
     left_out = []
     needed = {data["same"] for data in packed.values() if "same" in data}
-    excess = _size(packed) - budget
+    excess = _table_bytes(packed) - budget
     for key in least_wanted(columns, role):
         if excess <= 0:
             break
         if key in needed:
             continue
-        excess -= _size({key: packed.pop(key)})
+        excess -= _table_bytes({key: packed.pop(key)})
         left_out.append(key)
     kept = [column for column in columns if column.key in packed]
     texts = {text: place for place, text in enumerate(dict.fromkeys(column.description for column in kept))}
     return {
         "alphabet": ALPHABET,
         "texts": list(texts),
-        "groups": _groups(kept, packed, texts),
+        "groups": _column_groups(kept, packed, texts),
         "presets": [
             {"name": preset.name, "columns": preset.columns if preset.name != ALL else None, "sort": preset.sort}
             for preset in presets(kept, role).values()
@@ -64,7 +64,7 @@ def pack_columns(columns: Sequence[Column], role: Role, count: int) -> dict[str,
     }
 
 
-def _groups(
+def _column_groups(
     columns: Sequence[Column], packed: Mapping[str, Mapping[str, Any]], texts: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Neighbours of one group under the part of the key that they share, with the places of their descriptions."""
@@ -82,22 +82,22 @@ def _groups(
     return groups
 
 
-def _packed(columns: Sequence[Column], width: int) -> dict[str, dict[str, Any]]:
+def _pack_all(columns: Sequence[Column], width: int) -> dict[str, dict[str, Any]]:
     """The values of each column by key; a column that equals an earlier one only names it."""
     seen: dict[tuple[Any, ...], str] = {}
     packed: dict[str, dict[str, Any]] = {}
     for column in columns:
         # A count is no measure even where the numbers are equal, but reads the same; flags must stay flags.
-        same = seen.setdefault((_kind(column), column.unit == "dB", *column.values), column.key)
-        packed[column.key] = {"same": same} if same != column.key else _values(column, width)
+        same = seen.setdefault((_value_type(column), column.unit == "dB", *column.values), column.key)
+        packed[column.key] = {"same": same} if same != column.key else _pack_shortest(column, width)
     return packed
 
 
-def _kind(column: Column) -> type:
+def _value_type(column: Column) -> type:
     return type(next((value for value in column.values if value is not None), None))
 
 
-def _values(column: Column, width: int) -> dict[str, Any]:
+def _pack_shortest(column: Column, width: int) -> dict[str, Any]:
     """One column in the shortest way."""
     distinct = list(dict.fromkeys(column.values))
     if len(distinct) < 2:  # None where there are no layers.
@@ -106,7 +106,7 @@ def _values(column: Column, width: int) -> dict[str, Any]:
     if len(distinct) < max(len(column.values) / 2, 2):
         forms.append(_dictionary(distinct, column.values))
     if column.numeric:
-        forms.append(_numbers(column, width))
+        forms.append(_pack_numbers(column, width))
     return min(forms, key=_length)
 
 
@@ -118,10 +118,10 @@ def _length(form: Mapping[str, Any]) -> int:
 def _dictionary(distinct: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
     codes = {value: code for code, value in enumerate(distinct)}
     width = _width(len(distinct))
-    return {"of": distinct, "at": _text(np.array([codes[v] for v in values]), width)}
+    return {"of": distinct, "at": _code_text(np.array([codes[v] for v in values]), width)}
 
 
-def _numbers(column: Column, width: int) -> dict[str, Any]:
+def _pack_numbers(column: Column, width: int) -> dict[str, Any]:
     """Numbers packed: counts exactly, levels with a fixed number of decimals, all others with significant digits."""
     known = column.known
     numbers = np.array([np.nan if value is None else value for value in column.values], dtype=np.float64)
@@ -131,15 +131,15 @@ def _numbers(column: Column, width: int) -> dict[str, Any]:
     codes[np.isposinf(numbers)], codes[np.isneginf(numbers)] = 2, 3
     finite = np.isfinite(numbers)
     if all(isinstance(value, int) for value in known):
-        return _counts(column.values, codes, numbers, finite)
-    packed = (_levels if column.unit == "dB" else _measures)(numbers[finite], width)
+        return _pack_counts(column.values, codes, numbers, finite)
+    packed = (_level_codes if column.unit == "dB" else _measure_codes)(numbers[finite], width)
     if packed is None:
         return {"list": column.values}
     codes[finite] = packed + RESERVED
-    return {"at": _text(codes, width)}
+    return {"at": _code_text(codes, width)}
 
 
-def _counts(
+def _pack_counts(
     values: Sequence[Any], codes: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64], finite: npt.NDArray[np.bool_]
 ) -> dict[str, Any]:
     low, high = int(numbers[finite].min()), int(numbers[finite].max())
@@ -147,15 +147,16 @@ def _counts(
     if width > FULL:
         return {"list": values}
     codes[finite] = numbers[finite].astype(np.int64) - low + RESERVED
-    return {"low": low, "at": _text(codes, width)}
+    return {"low": low, "at": _code_text(codes, width)}
 
 
-def _levels(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64] | None:
+def _level_codes(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64] | None:
     """Thousandths or hundredths, counted from the middle of what the characters hold."""
-    middle = BASE**width // 2
+    middle = int(BASE**width) // 2
 
     def rises(place: int) -> bool:
-        return round(float(values[place]), 1) > values[place]
+        level = float(values[place])
+        return round(level, 1) > level
 
     steps = _beside_the_middle(values * 10 ** DECIMALS[width], 10 ** (DECIMALS[width] - 1), rises)
     if np.abs(steps).max(initial=0) >= middle - RESERVED:
@@ -163,7 +164,7 @@ def _levels(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64
     return steps + middle
 
 
-def _measures(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64] | None:
+def _measure_codes(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int64] | None:
     """0, or 1 + (mantissa - its smallest + (sign + 2 · (exponent + half the exponents)) · number of mantissas)."""
     digits = DIGITS[width]
     smallest = 10 ** (digits - 1)
@@ -176,7 +177,8 @@ def _measures(values: npt.NDArray[np.float64], width: int) -> npt.NDArray[np.int
     exponents = np.floor(np.log10(np.where(zero, 1.0, sizes))).astype(np.int64)
 
     def rises(place: int) -> bool:
-        return float(f"{sizes[place]:.2e}") > sizes[place]
+        size = float(sizes[place])
+        return float(f"{size:.2e}") > size
 
     mantissa = _beside_the_middle(sizes / 10.0 ** (exponents - digits + 1), 10 ** (digits - 3), rises)
     over, under = mantissa >= 10 * smallest, mantissa < smallest
@@ -215,11 +217,12 @@ def _width(codes: int) -> int:
     return width
 
 
-def _text(codes: npt.NDArray[np.int64], width: int) -> str:
+def _code_text(codes: npt.NDArray[np.int64], width: int) -> str:
     powers = BASE ** np.arange(width - 1, -1, -1)
-    return _BYTES[codes[:, None] // powers % BASE].tobytes().decode("ascii")
+    text: bytes = _BYTES[codes[:, None] // powers % BASE].tobytes()
+    return text.decode("ascii")
 
 
-def _size(packed: Mapping[str, Mapping[str, Any]]) -> int:
+def _table_bytes(packed: Mapping[str, Mapping[str, Any]]) -> int:
     """Bytes of columns: their values, and about 60 for the rest."""
     return sum(_length(data) + 60 for data in packed.values())

@@ -25,7 +25,7 @@ _PAIRS = np.stack([np.repeat(_DIGITS, BASE), np.tile(_DIGITS, BASE)], axis=1)
 def pack_counts(counts: ArrayLike) -> str:
     """Counts, two characters each."""
     values = np.asarray(counts, np.float64)
-    return _text(np.where(values > 0, 1 + np.round(np.log2(np.maximum(values, 1)) * COUNT_STEPS), 0), 2)
+    return _digits_text(np.where(values > 0, 1 + np.round(np.log2(np.maximum(values, 1)) * COUNT_STEPS), 0), 2)
 
 
 def pack_reals(values: ArrayLike) -> str:
@@ -36,7 +36,7 @@ def pack_reals(values: ArrayLike) -> str:
     steps = np.round((2 * mantissa - 1) * REAL_STEPS) + (exponent - 1 - LOWEST) * REAL_STEPS
     steps = np.minimum(steps, EXPONENTS * REAL_STEPS - 1)
     half = EXPONENTS * REAL_STEPS
-    return _text(np.where((numbers == 0) | (steps < 0), 0, 1 + steps + np.where(numbers < 0, half, 0)), 3)
+    return _digits_text(np.where((numbers == 0) | (steps < 0), 0, 1 + steps + np.where(numbers < 0, half, 0)), 3)
 
 
 def pack_levels(levels: Sequence[float | None]) -> str:
@@ -46,15 +46,15 @@ def pack_levels(levels: Sequence[float | None]) -> str:
     known = np.where(np.isfinite(values), values, 0.0)
     codes = np.clip(np.round((known - LOWEST_DB) * LEVEL_STEPS), 0, top)
     codes = np.where(values == np.inf, top + 1, np.where(np.isnan(values), top + 2, codes))
-    return _text(np.where(values == -np.inf, 0, codes), 2)
+    return _digits_text(np.where(values == -np.inf, 0, codes), 2)
 
 
 def pack_places(places: ArrayLike) -> str:
     """Numbers of channels, three characters each."""
-    return _text(np.asarray(places), 3)
+    return _digits_text(np.asarray(places), 3)
 
 
-def _text(codes: NDArray[np.generic], width: int) -> str:
+def _digits_text(codes: NDArray[np.generic], width: int) -> str:
     """Codes of two digits, or of three."""
     rest = codes.astype(np.int64)
     if width == 2:

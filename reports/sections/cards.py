@@ -16,7 +16,7 @@ from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
-from quantmedic.reports.sections.proof import gain_text, integer_text, judged_text, metric_text, signed, trial_text
+from quantmedic.reports.sections.proof import gain_text, integer_text, judged_text, metric_text, signed_gain, trial_text
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
 
 SUBJECTS_SHOWN = 3
@@ -135,11 +135,11 @@ class CauseCard:
 def cause_cards(diagnosis: Diagnosis, pages: Iterable[str]) -> tuple[CauseCard, ...]:
     """One card per cause in the order of the diagnosis; ``pages`` names the manual pages at hand."""
     known = set(pages)
-    return tuple(_card(rank, cause, diagnosis, known) for rank, cause in enumerate(diagnosis.causes, 1))
+    return tuple(_cause_card(rank, cause, diagnosis, known) for rank, cause in enumerate(diagnosis.causes, 1))
 
 
-def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) -> CauseCard:
-    first, rest = _split(cause)
+def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) -> CauseCard:
+    first, rest = _split_evidence(cause)
     code = cause.rules[0] if cause.rules else cause.manual.rpartition("/")[2]
     exempted = exempted_of(cause, diagnosis.check)
     return CauseCard(
@@ -149,16 +149,16 @@ def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) 
         cause=name(cause.cause),
         severity=cause.severity,
         confidence=f"{100 * cause.confidence:.0f} %",
-        scope=_scope(cause),
+        scope=_scope_text(cause),
         message=visible(cause.message.strip(), 600),
-        gains=_gains(cause, diagnosis),
+        gains=_cause_gains(cause, diagnosis),
         layers=tuple(name(layer.float_name or layer.quantized_name) for layer in cause.layers),
-        evidence=_evidence(first),
-        more_evidence=_evidence(rest),
+        evidence=_evidence_lines(first),
+        more_evidence=_evidence_lines(rest),
         more_subjects=len({row.subject for row in rest}),
-        remedies=tuple(_remedy(remedy, cause, diagnosis.toolchain) for remedy in cause.remedies),
-        withheld=tuple(_withheld(held) for held in cause.withheld),
-        explains=tuple(_explained(found) for found in cause.absorbs),
+        remedies=tuple(_remedy_card(remedy, cause, diagnosis.toolchain) for remedy in cause.remedies),
+        withheld=tuple(_withheld_line(held) for held in cause.withheld),
+        explains=tuple(_explained_line(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
         tried=tried_text(cause.tried),
         exempted=exempted.text if exempted is not None else "",
@@ -167,13 +167,13 @@ def _card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[str]) 
     )
 
 
-def _scope(cause: CauseReport) -> str:
+def _scope_text(cause: CauseReport) -> str:
     if cause.layers:
         return count(len(cause.layers), "layer")
     return ", ".join(name(subject) for subject in cause.subjects[:SUBJECTS_SHOWN])
 
 
-def _split(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
+def _split_evidence(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
     """Evidence of the worst subjects, each with its rows together, and that of the others."""
     by_subject: dict[str, list[EvidenceRow]] = {}
     for row in cause.evidence:
@@ -182,7 +182,7 @@ def _split(cause: CauseReport) -> tuple[list[EvidenceRow], list[EvidenceRow]]:
     return list(chain.from_iterable(rows[:SUBJECTS_SHOWN])), list(chain.from_iterable(rows[SUBJECTS_SHOWN:]))
 
 
-def _evidence(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
+def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
     """Rows as text; a description that stands above is not repeated."""
     lines: list[EvidenceLine] = []
     described: set[str] = set()
@@ -205,7 +205,7 @@ def _evidence(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
     return tuple(lines)
 
 
-def _gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
+def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
     measured = []
     if cause.measured_gain_db is not None:
         measured.append(gain_text(cause.measured_gain_db, cause.measured_low_db, cause.measured_high_db))
@@ -213,7 +213,7 @@ def _gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         trial = _trial_of(cause)
         known = trial is not None and trial.metric is not None and trial.metric.gain == cause.measured_gain_metric
         text = metric_text(trial.metric) if trial is not None and known else ""
-        measured.append(text or signed(cause.measured_gain_metric, diagnosis.metrics.name))
+        measured.append(text or signed_gain(cause.measured_gain_metric, diagnosis.metrics.name))
     look = "unproven" if cause.proven is False else "measured"
     judged = judged_text(cause, diagnosis.proof)
     gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
@@ -229,7 +229,7 @@ def _trial_of(cause: CauseReport) -> TrialRecord | None:
     return next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
 
 
-def _recovery(predicted: Recovery | None) -> str:
+def _recovery_text(predicted: Recovery | None) -> str:
     if predicted is None:
         return ""
     low, high = decibels(predicted.low_db, "+"), decibels(predicted.high_db, "+")
@@ -237,7 +237,7 @@ def _recovery(predicted: Recovery | None) -> str:
     return f"{most}{decibels(predicted.gain_db, '+')} at the output ({low} … {high})"
 
 
-def _remedy(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
+def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
         examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", MARKS[snippet.mark]))
@@ -252,10 +252,10 @@ def _remedy(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> Rem
     return RemedyCard(
         title=capital(advice.title),
         changes=advice.changes,
-        now=tuple(_now(advice.now)),
-        concerns="" if all_layers <= set(advice.layers) else _listed(advice.layers),
+        now=tuple(_present_values(advice.now)),
+        concerns="" if all_layers <= set(advice.layers) else _first_names(advice.layers),
         unsure=", ".join(advice.unsure),
-        predicted=_recovery(advice.predicted),
+        predicted=_recovery_text(advice.predicted),
         measured=trial_text(advice.measured),
         left_integer=integer_text(advice.measured),
         no_option=f"{name(title)} has no option for it" if title and examples and own not in examples else "",
@@ -265,7 +265,7 @@ def _remedy(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> Rem
     )
 
 
-def _now(present: Iterable[Present]) -> Iterable[str]:
+def _present_values(present: Iterable[Present]) -> Iterable[str]:
     """One text per fact: its values, of many numbers the smallest and the largest; a word speaks for itself."""
     for fact, rows in groupby(present, key=lambda row: row.fact):
         values = [row.value for row in rows]
@@ -277,18 +277,18 @@ def _now(present: Iterable[Present]) -> Iterable[str]:
         yield f"{label}{joined}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     """The first few names and the number of the others."""
     shown = ", ".join(name(each) for each in names[:SUBJECTS_SHOWN])
     more = len(names) - SUBJECTS_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def _withheld(held: Withheld) -> WithheldLine:
-    return WithheldLine(capital(held.title), visible(held.because, 600), _listed(held.layers))
+def _withheld_line(held: Withheld) -> WithheldLine:
+    return WithheldLine(capital(held.title), visible(held.because, 600), _first_names(held.layers))
 
 
-def _explained(found: Explained) -> ExplainedLine:
+def _explained_line(found: Explained) -> ExplainedLine:
     return ExplainedLine(visible(found.rule), name(found.name), name(found.subject), visible(found.message, 600))
 
 

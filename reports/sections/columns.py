@@ -309,7 +309,7 @@ def layer_columns(layers: Sequence[LayerFacts], findings: Sequence[tuple[str, ..
 def presets(columns: Iterable[Column], role: Role) -> dict[str, Preset]:
     """The ready tables of a case by name, default first: with the columns that it has, none with nothing to tell."""
     known = {column.key for column in columns}
-    found = [_filled(preset, known, role) for preset in (_default(known), *PRESETS)]
+    found = [_preset_for(preset, known, role) for preset in (_default(known), *PRESETS)]
     common = {*_TITLE, "findings", "executed_as", "born", "added_nmse"}
     telling = [preset for preset in found if preset.name == DEFAULT.name or set(preset.columns) - common]
     everything = Preset(ALL, tuple(column.key for column in columns))
@@ -338,7 +338,7 @@ def least_wanted(columns: Sequence[Column], role: Role) -> list[str]:
     return sorted(free, key=lambda key: -next(rank for rank, prefix in enumerate(ranks) if key.startswith(prefix)))
 
 
-def _filled(preset: Preset, known: set[str], role: Role) -> Preset:
+def _preset_for(preset: Preset, known: set[str], role: Role) -> Preset:
     """The same for one case: of its data sets, and without the columns that it lacks."""
     other = next(one for one in ROLES if one != role)
     keys = [key.format(role=role, other=other) for key in preset.columns]
@@ -381,7 +381,7 @@ def _places(role: Role) -> tuple[_Place, ...]:
             continue
         prefix, group, short = next(entry for entry in longest if path.startswith(entry[0]))
         info = field_info(field)
-        label = _label(path.removeprefix(prefix), prefix)
+        label = _column_label(path.removeprefix(prefix), prefix)
         found.append((order[prefix], _Place(path, path, False, label, group, short, info)))
         if path in squared:
             wide = FactInfo(f"square of std: {info.description}", "value²")
@@ -390,7 +390,7 @@ def _places(role: Role) -> tuple[_Place, ...]:
     return tuple(place for _, place in sorted(found, key=lambda item: item[0]))
 
 
-def _label(field: str, prefix: str) -> str:
+def _column_label(field: str, prefix: str) -> str:
     if prefix.endswith(_ERROR_GROUPS) and field in _OWN_LABELS:
         return _OWN_LABELS[field]
     return _LABELS.get(field) or field.removesuffix("_db").replace("_", " ")

@@ -23,7 +23,7 @@ from quantmedic.reports.sections.changes import (
     match_text,
     setting_changes,
 )
-from quantmedic.reports.sections.proof import signed
+from quantmedic.reports.sections.proof import signed_gain
 from quantmedic.reports.text import (
     NOT_MEASURED,
     SHARE_METRICS,
@@ -144,7 +144,7 @@ def metric_gain(change: MetricChange) -> str:
     unit = " points" if change.name in SHARE_METRICS else ""
     low, high = (metric_change(end, change.name).removesuffix(unit) for end in (change.low, change.high))
     proven = "" if change.direction != "same" else ", not proven"
-    return f"{signed(change.gain, change.name)} ({low} … {high}){proven}"
+    return f"{signed_gain(change.gain, change.name)} ({low} … {high}){proven}"
 
 
 def _output_answer(record: ComparisonReport) -> str:
@@ -298,8 +298,8 @@ def _shared_samples(record: ComparisonReport, role: Role) -> str:
 
 
 def _cost_text(value: object, unit: str | None) -> str:
-    if value is None:
-        return NOT_MEASURED
+    if not is_number(value):
+        return NOT_MEASURED if value is None else measure(value, unit)
     if unit == "bytes":
         return _size_text(value)
     if unit == "share":

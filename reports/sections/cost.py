@@ -75,11 +75,11 @@ def cost_box(diagnosis: Diagnosis) -> CostBox:
     model = diagnosis.model
     timed = sorted((row for row in diagnosis.layers if row.time_ms), key=lambda row: -(row.time_ms or 0.0))
     return CostBox(
-        summary=_summary(diagnosis),
-        lines=tuple(_lines(diagnosis)),
-        how=_how(model),
+        summary=_ratios_text(diagnosis),
+        lines=tuple(_cost_lines(diagnosis)),
+        how=_latency_method(model),
         kernels=tuple(
-            KernelLine(visible(k.op_type or "?"), number(k.count), _ms(k.time_ms), _share(k.time_share))
+            KernelLine(visible(k.op_type or "?"), number(k.count), _milliseconds(k.time_ms), _share_text(k.time_share))
             for k in model.kernels
         ),
         layers=tuple(
@@ -89,8 +89,8 @@ def cost_box(diagnosis: Diagnosis) -> CostBox:
                 op_type=visible(row.op_type),
                 executed_as=row.executed_as or NOT_MEASURED,
                 operations=_amount(row.operations),
-                time=_ms(row.time_ms),
-                share=_share(row.time_share),
+                time=_milliseconds(row.time_ms),
+                share=_share_text(row.time_share),
             )
             for row in timed[:SLOWEST]
         ),
@@ -98,7 +98,7 @@ def cost_box(diagnosis: Diagnosis) -> CostBox:
     )
 
 
-def _summary(diagnosis: Diagnosis) -> str:
+def _ratios_text(diagnosis: Diagnosis) -> str:
     model = diagnosis.model
     known = [
         ("bytes", model.size_ratio),
@@ -109,30 +109,35 @@ def _summary(diagnosis: Diagnosis) -> str:
     return f"Quantized over float: {', '.join(parts)}." if parts else ""
 
 
-def _lines(diagnosis: Diagnosis) -> Iterator[CostLine]:
+def _cost_lines(diagnosis: Diagnosis) -> Iterator[CostLine]:
     model, metrics = diagnosis.model, diagnosis.metrics
-    yield CostLine("bytes", _bytes(model.bytes_float), _bytes(model.bytes_quantized), _ratio(model.size_ratio))
+    yield CostLine(
+        "bytes",
+        _megabytes_text(model.bytes_float),
+        _megabytes_text(model.bytes_quantized),
+        _ratio_text(model.size_ratio),
+    )
     operations = _amount(model.operations)
     yield CostLine("multiply-adds of one sample", operations, operations, "")
-    yield CostLine("of these in integer kernels", "", _share(model.integer_operations_share), "")
+    yield CostLine("of these in integer kernels", "", _share_text(model.integer_operations_share), "")
     yield CostLine(
         f"median latency, {count(model.latency_batch, 'sample')} a run" if model.latency_batch else "median latency",
-        _latency(model.latency_float_ms, model.latency_float_low_ms, model.latency_float_high_ms),
-        _latency(model.latency_quantized_ms, model.latency_quantized_low_ms, model.latency_quantized_high_ms),
-        _ratio(model.latency_ratio),
+        _latency_text(model.latency_float_ms, model.latency_float_low_ms, model.latency_float_high_ms),
+        _latency_text(model.latency_quantized_ms, model.latency_quantized_low_ms, model.latency_quantized_high_ms),
+        _ratio_text(model.latency_ratio),
     )
     yield CostLine(
         metric_label(metrics.name) if metrics.name else "task metric",
         metric_value(metrics.float_value, metrics.name),
         metric_value(metrics.quantized_value, metrics.name),
-        _ratio(_metric_ratio(diagnosis)),
+        _ratio_text(_metric_ratio(diagnosis)),
     )
     yield CostLine("SQNR of the output", "", decibels(model.output_sqnr_db), "")
     if model.output_agreement is not None:
         yield CostLine("same class as in float", "", percent(model.output_agreement), "")
 
 
-def _how(model: ModelFacts) -> str:
+def _latency_method(model: ModelFacts) -> str:
     if model.latency_runs is None:
         return f"Latency and time of single operators: {ASK}."
     text = (
@@ -147,7 +152,7 @@ def _elsewhere(diagnosis: Diagnosis) -> str:
     if not total:
         return ""
     share = 1.0 - sum(row.time_ms or 0.0 for row in diagnosis.layers) / total
-    return f"{_share(max(share, 0.0))} of the time belongs to no layer, such as changes of the memory layout."
+    return f"{_share_text(max(share, 0.0))} of the time belongs to no layer, such as changes of the memory layout."
 
 
 def _metric_ratio(diagnosis: Diagnosis) -> float | None:
@@ -155,7 +160,7 @@ def _metric_ratio(diagnosis: Diagnosis) -> float | None:
     return after / before if before and after is not None else None
 
 
-def _bytes(size: int | None) -> str:
+def _megabytes_text(size: int | None) -> str:
     if size is None:
         return NOT_MEASURED
     return f"{size / 1e6:.3g} MB" if size >= 1e6 else f"{size / 1e3:.3g} kB"
@@ -171,17 +176,17 @@ def _amount(operations: int | None) -> str:
     return str(operations)
 
 
-def _latency(median: float | None, low: float | None, high: float | None) -> str:
+def _latency_text(median: float | None, low: float | None, high: float | None) -> str:
     return ASK if median is None else f"{number(median)} ms ({number(low)} … {number(high)})"
 
 
-def _ms(time: float | None) -> str:
+def _milliseconds(time: float | None) -> str:
     return number(time)
 
 
-def _share(share: float | None) -> str:
+def _share_text(share: float | None) -> str:
     return percent(share, 1)
 
 
-def _ratio(ratio: float | None) -> str:
+def _ratio_text(ratio: float | None) -> str:
     return number(ratio) if ratio is not None else NOT_MEASURED

@@ -49,13 +49,13 @@ def sets_box(diagnosis: Diagnosis, samples: Samples | None) -> SetsBox:
     given = [dataset for dataset in diagnosis.datasets if dataset.role is not None and dataset.samples is not None]
     notes = [note for note in diagnosis.not_judged if note.scope == "dataset"]
     return SetsBox(
-        sets=tuple(_set(dataset, diagnosis, strips) for dataset in given),
+        sets=tuple(_set_box(dataset, diagnosis, strips) for dataset in given),
         window=samples.window if samples is not None else "",
         not_judged=tuple(f"{visible(note.rule)} {name(note.name)}" for note in notes),
     )
 
 
-def _set(dataset: DatasetFacts, diagnosis: Diagnosis, strips: Mapping[Any, Strip]) -> SetBox:
+def _set_box(dataset: DatasetFacts, diagnosis: Diagnosis, strips: Mapping[Any, Strip]) -> SetBox:
     assert dataset.role is not None and dataset.samples is not None
     data = diagnosis.run.get("data") or {}
     origin = (data.get(dataset.role) or {}).get("origin") if isinstance(data, Mapping) else None
@@ -64,15 +64,15 @@ def _set(dataset: DatasetFacts, diagnosis: Diagnosis, strips: Mapping[Any, Strip
         origin=visible(str(origin), 120) if origin else "",
         size=f"{count(dataset.samples, 'sample')}{', labelled' if dataset.labelled else ''}",
         strip=strips.get(dataset.role),
-        faults=tuple(_faults(diagnosis, dataset.role)),
+        faults=tuple(_set_faults(diagnosis, dataset.role)),
     )
 
 
-def _faults(diagnosis: Diagnosis, role: str) -> Iterator[Fault]:
+def _set_faults(diagnosis: Diagnosis, role: str) -> Iterator[Fault]:
     """Causes and explained findings whose subject is this set."""
     for cause in diagnosis.causes:
         card = visible(cause.rules[0]) if cause.rules else ""
-        if _concerns(cause, role):
+        if _is_about(cause, role):
             yield Fault(card, name(cause.cause), cause.severity, visible(cause.message.strip(), 600), card, "")
         for found in cause.absorbs:
             if found.subject == role:
@@ -80,5 +80,5 @@ def _faults(diagnosis: Diagnosis, role: str) -> Iterator[Fault]:
                 yield Fault(visible(found.rule), name(found.name), cause.severity, text, card, name(cause.cause))
 
 
-def _concerns(cause: CauseReport, role: str) -> bool:
+def _is_about(cause: CauseReport, role: str) -> bool:
     return role in cause.subjects and not cause.layers and set(cause.subjects) <= set(ROLES)

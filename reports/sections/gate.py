@@ -162,24 +162,24 @@ def gate_of(diagnosis: Diagnosis) -> GateBox:
         QuantmedicError: The diagnosis was made without a gate.
     """
     check = check_of(diagnosis)
-    found = [(finding, _found(finding, check)) for finding in check.findings]
+    found = [(finding, _finding_row(finding, check)) for finding in check.findings]
     others = tuple(row for finding, row in found if not finding.gated)
     return GateBox(
         verdict=check.verdict,
         look=LOOKS[check.verdict],
-        summary=f"{_summary(check)}{', judged without data' if check.static else ''}",
+        summary=f"{_verdict_summary(check)}{', judged without data' if check.static else ''}",
         exit_text=_exit_text(check),
-        lenient=_lenient(check),
+        lenient=_is_lenient(check),
         model=name(check.model),
         policy=name(check.policy) if check.policy is not None else "",
-        static=_static(diagnosis.not_judged) if check.static else "",
-        gates=tuple(_gate(gate) for gate in check.gates),
+        static=_static_text(diagnosis.not_judged) if check.static else "",
+        gates=tuple(_gate_row(gate) for gate in check.gates),
         unbudgeted=diagnosis.evidence_strength.statement == "proven" and all(g.kind != "accuracy" for g in check.gates),
         counted=tuple(row for finding, row in found if finding.gated),
         others=others,
         others_text=_others_text([row.standing.partition(",")[0] for row in others]),
-        exemptions=tuple(_exemption(use) for use in check.exemptions),
-        baseline=_baseline(check.baseline) if check.baseline is not None else None,
+        exemptions=tuple(_exemption_row(use) for use in check.exemptions),
+        baseline=_baseline_box(check.baseline) if check.baseline is not None else None,
     )
 
 
@@ -191,10 +191,12 @@ def exempted_of(cause: CauseReport, check: CheckReport | None) -> Exempted | Non
     for finding in check.findings:
         if finding.cause == cause.cause:
             places.setdefault(finding.subject, []).append(finding)
-    free = [rows for rows in places.values() if all(_use(row, check) is not None for row in rows)]
+    free = [rows for rows in places.values() if all(_exemption_of(row, check) is not None for row in rows)]
     if not free:
         return None
-    reasons = dict.fromkeys(reason_text(use) for rows in free for row in rows if (use := _use(row, check)) is not None)
+    reasons = dict.fromkeys(
+        reason_text(use) for rows in free for row in rows if (use := _exemption_of(row, check)) is not None
+    )
     whole = len(free) == len(places)
     noun = "layer" if cause.layers else "place"
     verb = "is" if len(free) == 1 else "are"
@@ -202,7 +204,7 @@ def exempted_of(cause: CauseReport, check: CheckReport | None) -> Exempted | Non
     return Exempted(whole, f"{head}: {'; '.join(reasons)}")
 
 
-def _use(finding: CheckedFinding, check: CheckReport) -> ExemptionUse | None:
+def _exemption_of(finding: CheckedFinding, check: CheckReport) -> ExemptionUse | None:
     """The exemption in force that covers a finding."""
     return check.exemptions[finding.exemption] if finding.exemption is not None else None
 
@@ -213,7 +215,7 @@ def reason_text(use: ExemptionUse, limit: int = MESSAGE_LIMIT) -> str:
     return f"{visible(use.reason.strip(), limit)} ({until})"
 
 
-def _summary(check: CheckReport) -> str:
+def _verdict_summary(check: CheckReport) -> str:
     """What the verdict rests on: gates counted, else the one that could not be decided."""
     by_status = {status: [gate for gate in check.gates if gate.status == status] for status in WORDS}
     failed, undecided, odd = by_status["fail"], by_status["undecided"], by_status["anomalous"]
@@ -221,29 +223,29 @@ def _summary(check: CheckReport) -> str:
     rest = "".join(f", {size} {word}" for word, size in unclear.items() if size)
     match check.verdict:
         case "REGRESSION":
-            return f"{len(failed)} of {count(len(check.gates), 'gate')} failed ({_named(failed)}){rest}"
+            return f"{len(failed)} of {count(len(check.gates), 'gate')} failed ({_gate_names(failed)}){rest}"
         case "INSUFFICIENT_DATA" if undecided:
             first = undecided[0]
             more = f"; {count(len(undecided) - 1, 'more gate')} open" if len(undecided) > 1 else ""
-            return f"{_told(first)}{more}"
+            return f"{_gate_message(first)}{more}"
         case "INSUFFICIENT_DATA" if by_status["not-judged"]:
-            return f"not judged: {_told(by_status['not-judged'][0])}"
+            return f"not judged: {_gate_message(by_status['not-judged'][0])}"
         case "ANOMALOUS" if odd:
-            return _told(odd[0])
+            return _gate_message(odd[0])
     passed = len(by_status["pass"])
     return f"{count(passed, 'gate') if passed else 'no gate'} passed{rest}"
 
 
-def _named(gates: Sequence[GateLine]) -> str:
+def _gate_names(gates: Sequence[GateLine]) -> str:
     shown = ", ".join(visible(gate.name, 40) for gate in gates[:GATES_NAMED])
     return f"{shown}, …" if len(gates) > GATES_NAMED else shown
 
 
-def _told(gate: GateLine) -> str:
+def _gate_message(gate: GateLine) -> str:
     return f"{visible(gate.name, 40)}: {visible(gate.message, MESSAGE_LIMIT)}"
 
 
-def _needed(gate: GateLine) -> str:
+def _samples_needed(gate: GateLine) -> str:
     """Samples that would decide, as far as they are known."""
     if (samples := gate.samples) is None:
         return ""
@@ -254,17 +256,17 @@ def _needed(gate: GateLine) -> str:
     return "how many samples would decide is not known"
 
 
-def _lenient(check: CheckReport) -> bool:
+def _is_lenient(check: CheckReport) -> bool:
     return check.exit_code != EXIT_CODES[check.verdict]
 
 
 def _exit_text(check: CheckReport) -> str:
-    if not _lenient(check):
+    if not _is_lenient(check):
         return f"exit code {check.exit_code}"
     return f"exit code {check.exit_code} by {'--warn-only' if check.warn_only else 'the policy'}"
 
 
-def _static(not_judged: Iterable[RuleNote]) -> str:
+def _static_text(not_judged: Iterable[RuleNote]) -> str:
     """What was left out for want of data; what supplies a fact stands in its hint."""
     awaited = [asks_for_data(note.hint) for note in not_judged]
     data = sum(awaited)
@@ -272,7 +274,7 @@ def _static(not_judged: Iterable[RuleNote]) -> str:
     return f"weights, graph and quantization parameters only; needs data: {count(data, 'rule')}{others}"
 
 
-def _gate(gate: GateLine) -> GateRow:
+def _gate_row(gate: GateLine) -> GateRow:
     ends = (gate.low, gate.high)
     has_interval = gate.low is not None or gate.high is not None
     bound = "at most" if gate.kind in UPPER else "at least"
@@ -286,17 +288,17 @@ def _gate(gate: GateLine) -> GateRow:
         name=name(gate.name),
         message=visible(gate.message, MESSAGE_LIMIT),
         figures=gate.value is not None and gate.limit is not None,
-        value=_figure(gate.value, gate.unit),
-        interval=" … ".join(_figure(end, gate.unit, bare=True) for end in ends) if has_interval else "",
+        value=_gate_figure(gate.value, gate.unit),
+        interval=" … ".join(_gate_figure(end, gate.unit, bare=True) for end in ends) if has_interval else "",
         confidence=f"{100 * gate.confidence:.4g} %" if has_interval and gate.confidence is not None else "",
-        limit=f"{bound} {_figure(gate.limit, gate.unit)}" if gate.limit is not None else "",
+        limit=f"{bound} {_gate_figure(gate.limit, gate.unit)}" if gate.limit is not None else "",
         samples=number(samples.now) if samples is not None else "",
-        needed=_needed(gate) if gate.status == "undecided" else "",
+        needed=_samples_needed(gate) if gate.status == "undecided" else "",
         mcnemar=number(gate.mcnemar_p, 2) if gate.mcnemar_p is not None else "",
     )
 
 
-def _figure(value: float | None, unit: str | None, *, bare: bool = False) -> str:
+def _gate_figure(value: float | None, unit: str | None, *, bare: bool = False) -> str:
     """A figure of a gate in the unit of its limit; ``bare`` leaves the unit out."""
     if unit == "dB":
         return decibels(value).removesuffix(" dB") if bare else decibels(value)
@@ -306,23 +308,23 @@ def _figure(value: float | None, unit: str | None, *, bare: bool = False) -> str
     return text if bare else f"{text} {visible(unit, 24)}"
 
 
-def _found(finding: CheckedFinding, check: CheckReport) -> FoundRow:
-    use = _use(finding, check)
+def _finding_row(finding: CheckedFinding, check: CheckReport) -> FoundRow:
+    use = _exemption_of(finding, check)
     before = before_text(finding) if check.baseline is not None else ""
     return FoundRow(
         rule=visible(finding.rule, 40),
         name=name(finding.name),
         severity=finding.severity,
         subject=name(finding.subject),
-        figure=_headline(finding),
+        figure=_finding_figure(finding),
         before=before,
         gated=finding.gated,
-        standing="" if finding.gated else _standing(finding, use, before),
+        standing="" if finding.gated else _why_not_gated(finding, use, before),
         exempted=reason_text(use) if use is not None else "",
     )
 
 
-def _headline(finding: CheckedFinding) -> str:
+def _finding_figure(finding: CheckedFinding) -> str:
     if finding.fact is None or finding.value is None or finding.threshold is None:
         return visible(finding.message.strip(), MESSAGE_LIMIT)
     sign = COMPARISONS.get(finding.comparison or "", "against")
@@ -337,7 +339,7 @@ def before_text(finding: CheckedFinding) -> str:
     return f"{finding.status}, baseline {measure(finding.before, finding.unit)}"
 
 
-def _standing(finding: CheckedFinding, use: ExemptionUse | None, before: str) -> str:
+def _why_not_gated(finding: CheckedFinding, use: ExemptionUse | None, before: str) -> str:
     if use is not None:
         return "exempted"
     if finding.status == "known":
@@ -350,7 +352,7 @@ def _others_text(reasons: Sequence[str]) -> str:
     return ", ".join(f"{reasons.count(reason)} {reason}" for reason in sorted(set(reasons)))
 
 
-def _exemption(use: ExemptionUse) -> ExemptionRow:
+def _exemption_row(use: ExemptionUse) -> ExemptionRow:
     return ExemptionRow(
         rule=visible(use.rule, 60),
         layers=visible(", ".join(use.layers), 120),
@@ -358,11 +360,11 @@ def _exemption(use: ExemptionUse) -> ExemptionRow:
         expires=visible(use.expires, 20),
         covers=count(use.findings, "finding"),
         care=use.status in CARE,
-        state=_state(use),
+        state=_exemption_state(use),
     )
 
 
-def _state(use: ExemptionUse) -> str:
+def _exemption_state(use: ExemptionUse) -> str:
     days = count(abs(use.days or 0), "day")
     match use.status:
         case "expires-soon":
@@ -377,7 +379,7 @@ def _state(use: ExemptionUse) -> str:
     return "in force"
 
 
-def _baseline(use: BaselineUse) -> BaselineBox:
+def _baseline_box(use: BaselineUse) -> BaselineBox:
     if use.missing:
         text = f"not written yet, so every finding is new: {WRITE}"
         return BaselineBox(origin=name(use.origin), text=text, gone=(), not_judged=(), prune="")

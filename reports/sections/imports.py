@@ -81,11 +81,11 @@ def reported_rows(layers: Iterable[LayerRow]) -> tuple[ReportedLine, ...]:
         ReportedLine(
             name=name(row.name),
             op_type=visible(row.op_type, 40),
-            cosine=_shown(reported.cosine, number(reported.cosine, 6)),
-            sqnr=_shown(reported.sqnr_db, level(reported.sqnr_db)),
-            mse=_shown(reported.mse, number(reported.mse)),
-            steps=_shown(reported.rmse_over_scale, number(reported.rmse_over_scale)),
-            normalized=_normalized(reported),
+            cosine=_text_if_known(reported.cosine, number(reported.cosine, 6)),
+            sqnr=_text_if_known(reported.sqnr_db, level(reported.sqnr_db)),
+            mse=_text_if_known(reported.mse, number(reported.mse)),
+            steps=_text_if_known(reported.rmse_over_scale, number(reported.rmse_over_scale)),
+            normalized=_normalized_text(reported),
             where=", ".join(visible(text, 40) for text in (reported.device, reported.dtype) if text),
             origin=visible(reported.origin or NOT_MEASURED, 120),
         )
@@ -93,14 +93,14 @@ def reported_rows(layers: Iterable[LayerRow]) -> tuple[ReportedLine, ...]:
     )
 
 
-def _shown(value: float | None, text: str) -> str:
+def _text_if_known(value: float | None, text: str) -> str:
     return "" if value is None else text
 
 
-def _normalized(reported: ReportedFacts) -> str:
+def _normalized_text(reported: ReportedFacts) -> str:
     """With the SQNR of the same tensors where they were saved: the scaled figure sees no wrong scale or offset."""
-    told = [_shown(reported.normalized_mse, number(reported.normalized_mse))]
-    told.append(_shown(reported.saved_sqnr_db, f"unscaled {level(reported.saved_sqnr_db)} dB"))
+    told = [_text_if_known(reported.normalized_mse, number(reported.normalized_mse))]
+    told.append(_text_if_known(reported.saved_sqnr_db, f"unscaled {level(reported.saved_sqnr_db)} dB"))
     return ", ".join(filter(None, told))
 
 

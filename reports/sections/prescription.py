@@ -66,9 +66,9 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
         return None
     return PrescriptionBox(
         toolchain=name(chosen.title) if chosen.name else "",
-        how=_how(chosen),
+        how=_toolchain_text(chosen),
         basis=BASES[given.basis],
-        steps=tuple(_step(step, chosen) for step in given.steps),
+        steps=tuple(_step_line(step, chosen) for step in given.steps),
         configurations=tuple(
             ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
         ),
@@ -82,10 +82,10 @@ def prescription_files(diagnosis: Diagnosis) -> Iterator[tuple[str, bytes]]:
     if box is None or given is None:
         return
     for each in given.configurations:
-        yield each.file, f"{_head(box, given, each, name(diagnosis.model.name))}{each.code}".encode()
+        yield each.file, f"{_file_head(box, given, each, name(diagnosis.model.name))}{each.code}".encode()
 
 
-def _head(box: PrescriptionBox, given: Prescription, configuration: Configuration, model: str) -> str:
+def _file_head(box: PrescriptionBox, given: Prescription, configuration: Configuration, model: str) -> str:
     if configuration.language == "json":
         return ""
     said = configuration.language != "python"  # there it stands beside the code
@@ -104,7 +104,7 @@ def _head(box: PrescriptionBox, given: Prescription, configuration: Configuratio
     return "".join(f"# {inert(line)}\n" for line in lines) + "\n"
 
 
-def _how(chosen: Chosen) -> str:
+def _toolchain_text(chosen: Chosen) -> str:
     if chosen.named:
         return f"Written for {name(chosen.title)}, as asked for."
     if chosen.name:
@@ -112,7 +112,7 @@ def _how(chosen: Chosen) -> str:
     return f"The toolchain was {visible(chosen.how, 200)}. Name it with --toolchain to get the configuration."
 
 
-def _step(step: Step, chosen: Chosen) -> StepLine:
+def _step_line(step: Step, chosen: Chosen) -> StepLine:
     if step.measured is not None:
         gain = trial_text(step.measured)
     elif step.predicted is not None:
@@ -127,13 +127,13 @@ def _step(step: Step, chosen: Chosen) -> StepLine:
         title=capital(name(step.title)),
         changes=visible(step.changes),
         gain=gain,
-        option=_option(step, chosen),
+        option=_option_text(step, chosen),
         supported=step.mark is not None,
         notes=tuple(visible(text, 600) for text in (*instead, *step.notes, *step.says)),
     )
 
 
-def _option(step: Step, chosen: Chosen) -> str:
+def _option_text(step: Step, chosen: Chosen) -> str:
     if step.mark is not None:
         return f"option {MARKS[step.mark]}"
     if step.is_edit:

@@ -38,11 +38,11 @@ def previous_box(previous: Previous | None) -> PreviousBox | None:
         return None
     effect = previous.effect
     return PreviousBox(
-        verdict=_verdict(effect.helped),
-        gain=_gain(effect.gain_db),
-        outcome=tuple(_outcome(effect)),
-        changes=tuple(_changed(changed) for changed in previous.changed),
-        tried=tuple(_tried(tried) for tried in previous.tried),
+        verdict=_effect_text(effect.helped),
+        gain=_gain_in_brackets(effect.gain_db),
+        outcome=tuple(_outcome_texts(effect)),
+        changes=tuple(_change_text(changed) for changed in previous.changed),
+        tried=tuple(_trial_text(tried) for tried in previous.tried),
     )
 
 
@@ -51,18 +51,18 @@ def tried_text(tried: tuple[Tried, ...]) -> str:
     if not tried:
         return ""
     titles = "; ".join(capital(name(one.title)) for one in tried)
-    return f"tried without effect{_gain(tried[0].effect_db)}: {titles}"
+    return f"tried without effect{_gain_in_brackets(tried[0].effect_db)}: {titles}"
 
 
-def _verdict(helped: bool | None) -> str:
+def _effect_text(helped: bool | None) -> str:
     return {True: "helped", False: "without effect", None: "not comparable"}[helped]
 
 
-def _gain(gain_db: float | None) -> str:
+def _gain_in_brackets(gain_db: float | None) -> str:
     return f" ({decibels(gain_db, '+')})" if gain_db is not None else ""
 
 
-def _outcome(effect: Effect) -> list[str]:
+def _outcome_texts(effect: Effect) -> list[str]:
     parts = []
     if effect.gain_db is not None:
         parts.append(f"output SQNR {level(effect.sqnr_before)} → {decibels(effect.sqnr)}")
@@ -71,11 +71,11 @@ def _outcome(effect: Effect) -> list[str]:
     elif effect.agreement_before is not None and effect.agreement is not None:
         parts.append(f"agreement {percent(effect.agreement_before)} → {percent(effect.agreement)}")
     if effect.drop is not None:
-        parts.append(_drop(effect))
+        parts.append(_drop_change(effect))
     return parts
 
 
-def _drop(effect: Effect) -> str:
+def _drop_change(effect: Effect) -> str:
     """Both drops, and the interval that the present one had to leave."""
     unit = " points" if effect.metric in SHARE_METRICS else ""
     then, now, low, high = (
@@ -86,22 +86,22 @@ def _drop(effect: Effect) -> str:
     return f"{metric_label(effect.metric)} drop {then.removesuffix(unit)} → {now}{interval}"
 
 
-def _changed(changed: Changed) -> str:
+def _change_text(changed: Changed) -> str:
     subjects = count(changed.count, changed.of, PLURALS.get(changed.of))
-    return f"{changed.setting} of {subjects} ({_example(changed.examples[0])})"
+    return f"{changed.setting} of {subjects} ({_example_text(changed.examples[0])})"
 
 
-def _example(change: SettingChange) -> str:
-    return f"{name(change.subject)}: {_value(change.before)} → {_value(change.after)}"
+def _example_text(change: SettingChange) -> str:
+    return f"{name(change.subject)}: {_setting_text(change.before)} → {_setting_text(change.after)}"
 
 
-def _value(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if isinstance(value, tuple | list) and len(value) == 2:
         return f"{number(value[0])} … {number(value[1])}"
     return measure(value)
 
 
-def _tried(tried: Tried) -> str:
+def _trial_text(tried: Tried) -> str:
     where = ", ".join(name(subject) for subject in tried.subjects[:1])
     more = f" and {len(tried.subjects) - 1} more" if len(tried.subjects) > 1 else ""
-    return f"{capital(name(tried.title))}, for {name(tried.cause)}: {_verdict(tried.helped)} (on {where}{more})"
+    return f"{capital(name(tried.title))}, for {name(tried.cause)}: {_effect_text(tried.helped)} (on {where}{more})"

@@ -71,10 +71,10 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
     spent = f"{seconds(proof.spent_seconds)} of {seconds(proof.budget_seconds)}"
     return ProofBox(
         summary=f"{tried} in {spent}; {STOPPED[proof.stopped]}",
-        split=_split(proof),
-        halves=tuple(_halves(proof)),
-        trials=tuple(_line(row) for row in proof.trials),
-        chain=tuple(_line(row) for row in proof.chain),
+        split=_split_text(proof),
+        halves=tuple(_halves_texts(proof)),
+        trials=tuple(_trial_row(row) for row in proof.trials),
+        chain=tuple(_trial_row(row) for row in proof.chain),
         chain_text=_chain_text(proof),
         metric=metric_label(metrics[0].name) if metrics else "",
     )
@@ -93,10 +93,10 @@ def metric_text(trial: MetricTrial | None) -> str:
         return ""
     unit = " points" if trial.name in SHARE_METRICS else ""
     low, high = (metric_change(end, trial.name).removesuffix(unit) for end in (trial.low, trial.high))
-    return f"{signed(trial.gain, trial.name)} ({low} … {high})"
+    return f"{signed_gain(trial.gain, trial.name)} ({low} … {high})"
 
 
-def signed(gain: float, metric: str | None) -> str:
+def signed_gain(gain: float, metric: str | None) -> str:
     """A gain of the task metric with its sign."""
     return f"{'+' if gain >= 0 else ''}{metric_change(gain, metric)}"
 
@@ -107,7 +107,7 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
         return ""
     if not cause.proven:
         trial = next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
-        return f"not proven: {_doubt(trial, cause.measured_low_db, cause.measured_high_db)}"
+        return f"not proven: {_why_unproven(trial, cause.measured_low_db, cause.measured_high_db)}"
     if proof is None:
         return "proven"
     return f"proven on {number(proof.judged)} {'samples, cross-fitted' if proof.cross_fitted else 'other samples'}"
@@ -117,7 +117,7 @@ def trial_text(trial: TrialRecord | None) -> str:
     """What became of one remedy's trial; empty where it was not tried."""
     if trial is None:
         return ""
-    line = _of(trial, "", ())
+    line = _trial_line(trial, "", ())
     parts = [line.gain, line.metric] if trial.failed is None else []
     said = f"{line.verdict}: {line.reason}" if line.reason else line.verdict
     return ", ".join(part for part in (*parts, said) if part)
@@ -133,18 +133,18 @@ def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
 
 
-def _line(row: TrialRow) -> TrialLine:
-    return _of(row.trial, row.remedy, row.causes)
+def _trial_row(row: TrialRow) -> TrialLine:
+    return _trial_line(row.trial, row.remedy, row.causes)
 
 
-def _of(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
+def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
     verdict = "failed" if trial.failed is not None else "proven" if trial.proven else "not proven"
     reasons = {
         "failed": visible((trial.failed or "").strip(), REASON_LIMIT),
         "proven": "",
-        "not proven": _doubt(trial, trial.low_db, trial.high_db),
+        "not proven": _why_unproven(trial, trial.low_db, trial.high_db),
     }
-    said = [reasons[verdict], _partly(trial)]
+    said = [reasons[verdict], _unedited_text(trial)]
     return TrialLine(
         remedy=capital(name(remedy)),
         causes=tuple(name(cause) for cause in causes),
@@ -158,7 +158,7 @@ def _of(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
     )
 
 
-def _partly(trial: TrialRecord) -> str:
+def _unedited_text(trial: TrialRecord) -> str:
     """What of the remedy could not be carried out."""
     if not trial.unedited:
         return ""
@@ -166,7 +166,7 @@ def _partly(trial: TrialRecord) -> str:
     return f"not carried out: {visible(trial.unedited[0], REASON_LIMIT)}{more}"
 
 
-def _doubt(trial: TrialRecord | None, low: float | None, high: float | None) -> str:
+def _why_unproven(trial: TrialRecord | None, low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "its gain was not measured"
     if high < 0:
@@ -176,7 +176,7 @@ def _doubt(trial: TrialRecord | None, low: float | None, high: float | None) -> 
     return "the interval includes zero"
 
 
-def _split(proof: Proof) -> str:
+def _split_text(proof: Proof) -> str:
     if proof.cross_fitted:
         return (
             f"With {number(proof.judged)} samples of the {proof.dataset} set, remedies were fitted on one half and "
@@ -188,7 +188,7 @@ def _split(proof: Proof) -> str:
     )
 
 
-def _halves(proof: Proof) -> list[str]:
+def _halves_texts(proof: Proof) -> list[str]:
     """Which half of the loss is whose."""
     found = []
     for noise, trial in (("weight", proof.weights), ("activation", proof.activations)):

@@ -148,7 +148,7 @@ def samples_of(case: Case) -> Samples:
     for role in ROLES:
         statistics = case.statistics.get(role)
         if statistics is not None and len(statistics.thumbnails.table):
-            by_role[role] = _told(case, role, statistics)
+            by_role[role] = _samples_shown(case, role, statistics)
     typical = [sample.values for samples in by_role.values() for sample in samples if not sample.odd]
     low, high = _span(typical)
     return Samples(low, high, by_role)
@@ -162,11 +162,11 @@ def _span(arrays: Any) -> tuple[float, float]:
     return float(min(values.min() for values in known)), float(max(values.max() for values in known))
 
 
-def _told(case: Case, role: Role, statistics: SetStatistics) -> list[_Sample]:
+def _samples_shown(case: Case, role: Role, statistics: SetStatistics) -> list[_Sample]:
     """The samples that stand for a set, then those kept for what is odd about them; one of both is told once."""
     kept = statistics.thumbnails
     odd: dict[int, list[str]] = {}
-    for place, reason in ((kept.faintest, _faint(case, role, kept)), (kept.most_spoiled, _spoiled(kept))):
+    for place, reason in ((kept.faintest, _faint_text(case, role, kept)), (kept.most_spoiled, _saturated_text(kept))):
         if place is not None and reason:
             odd.setdefault(place, []).append(reason)
     ordinary = [place for place in kept.typical if place not in odd]
@@ -174,14 +174,14 @@ def _told(case: Case, role: Role, statistics: SetStatistics) -> list[_Sample]:
     return told + [_sample(statistics, place, ", ".join(reasons)) for place, reasons in odd.items()]
 
 
-def _faint(case: Case, role: Role, kept: Any) -> str:
+def _faint_text(case: Case, role: Role, kept: Any) -> str:
     """What is to be said of the sample with the least deviation."""
     if kept.faintest is None:
         return ""
     return BLANK if kept.table["deviation"][kept.faintest] < blank_limit(case, role) else "least contrast"
 
 
-def _spoiled(kept: Any) -> str:
+def _saturated_text(kept: Any) -> str:
     if kept.most_spoiled is None:
         return ""
     row = kept.table[kept.most_spoiled]

@@ -142,5 +142,8 @@ def _is_missing(value: Value) -> bool:
     return value is None or value == () or (isinstance(value, float) and math.isnan(value))
 
 
-def _sort_value(value: Value) -> str | float:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else value
+def _sort_value(value: Value) -> tuple[float, str]:
+    """A key to sort by; the values of one column are all numbers or all text."""
+    if isinstance(value, int | float):
+        return value, ""
+    return 0.0, ", ".join(value) if isinstance(value, tuple) else value or ""

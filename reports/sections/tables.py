@@ -244,12 +244,12 @@ def layer_table(diagnosis: Diagnosis, limit: int | None = LAYERS_SHOWN) -> Layer
 
     def goodness(row: LayerRow) -> float:
         by_weights = weights_only or without_data(diagnosis)
-        return _goodness(row.weight_sqnr_db if by_weights else getattr(row, role).accumulated.sqnr_db)
+        return _quality_key(row.weight_sqnr_db if by_weights else getattr(row, role).accumulated.sqnr_db)
 
     if limit is not None and len(rows) > limit:
         rows = sorted(rows, key=goodness)[:limit]
     return LayerTable(
-        rows=tuple(_layer(row, role) for row in rows),
+        rows=tuple(_layer_line(row, role) for row in rows),
         total=len(diagnosis.layers),
         left_out=len(diagnosis.layers) - len(rows),
         judged_on=role,
@@ -277,7 +277,7 @@ def dataset_table(datasets: Sequence[DatasetFacts]) -> DatasetTable:
         roles=ROLES,
         rows=lines(FIRST_FACTS),
         groups=tuple(FactGroup(title, rows) for title, group in groups.items() if (rows := lines(group))),
-        unmeasured=tuple(_label(f) for f in fields if f not in measured),
+        unmeasured=tuple(_fact_name(f) for f in fields if f not in measured),
         relation=RELATIONS.get(relation.kind or "", NOT_MEASURED) if relation else NOT_MEASURED,
         relation_rows=fact_lines(relation) if relation else (),
     )
@@ -316,21 +316,21 @@ def comparison_lines(diagnosis: Diagnosis) -> tuple[ComparisonLine, ...]:
     model, metric = diagnosis.model, diagnosis.metrics.name
     rows = []
     if model.reference.samples is not None:
-        rows.append(_comparison("float model", "reference outputs", model.reference))
+        rows.append(_comparison_line("float model", "reference outputs", model.reference))
     if model.device.samples is not None:
-        rows.append(_comparison("device outputs", "quantized model", model.device))
+        rows.append(_comparison_line("device outputs", "quantized model", model.device))
     steps = {stage.name: stage.previous_sqnr_db for stage in model.stages if stage.previous_sqnr_db is not None}
     largest = min(steps, key=lambda key: steps[key], default=None)
     for stage in model.stages:
         first = stage is model.stages[0]
-        row = _comparison(name(stage.name), "" if first else name(model.stages[0].name), stage)
+        row = _comparison_line(name(stage.name), "" if first else name(model.stages[0].name), stage)
         value = metric_value(stage.metric, metric) if stage.metric is not None else ""
         jump = stage.name == largest and steps[stage.name] < math.inf
         rows.append(replace(row, metric=value, jump=jump))
     return tuple(rows)
 
 
-def _comparison(what: str, against: str, facts: ComparisonFacts) -> ComparisonLine:
+def _comparison_line(what: str, against: str, facts: ComparisonFacts) -> ComparisonLine:
     return ComparisonLine(
         name=what,
         against=against,
@@ -387,7 +387,7 @@ def run_lines(run: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str]
     return tuple(lines)
 
 
-def _layer(row: LayerRow, role: Role) -> LayerLine:
+def _layer_line(row: LayerRow, role: Role) -> LayerLine:
     errors = getattr(row, role)
     shown = row.float_name or row.name
     return LayerLine(
@@ -397,7 +397,7 @@ def _layer(row: LayerRow, role: Role) -> LayerLine:
         op_type=visible(row.op_type),
         executed_as=row.executed_as or NOT_MEASURED,
         bits=number(row.bits),
-        weight=_weight(row),
+        weight=_weight_text(row),
         weight_sqnr=level(row.weight_sqnr_db),
         rounding=level(errors.rounding.sqnr_db),
         representative=level(row.representative.accumulated.sqnr_db),
@@ -414,7 +414,7 @@ def _layer(row: LayerRow, role: Role) -> LayerLine:
     )
 
 
-def _weight(row: LayerRow) -> str:
+def _weight_text(row: LayerRow) -> str:
     if row.weight_bits is None:
         return NOT_MEASURED
     return f"{row.weight_bits} {visible(row.weight_granularity or '').replace('_', '-')}".strip()
@@ -427,7 +427,7 @@ def _worst_group(row: LayerRow) -> str:
     return f"{level(groups.worst_group_sqnr_db)} ({visible(groups.worst_group or '?')})"
 
 
-def _goodness(sqnr_db: float | None) -> float:
+def _quality_key(sqnr_db: float | None) -> float:
     """Sort key, worst first: NaN before all numbers, not measured after them."""
     if sqnr_db is None:
         return math.inf
@@ -436,8 +436,8 @@ def _goodness(sqnr_db: float | None) -> float:
 
 def _fact_line(cls: type[Facts], field: str, values: Iterable[Any]) -> FactLine:
     info = field_info(cls.model_fields[field])
-    return FactLine(_label(field), info.description, tuple(measure(value, info.unit) for value in values))
+    return FactLine(_fact_name(field), info.description, tuple(measure(value, info.unit) for value in values))
 
 
-def _label(field: str) -> str:
+def _fact_name(field: str) -> str:
     return field.replace("_", " ")

@@ -6,7 +6,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FirstStep, ReportContext, build_context
 from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
 from quantmedic.reports.terminal.console import NAME_LIMIT, NOTICES_SHOWN, brings
-from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, painted, plain, terminal_text, wrapped
+from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
 from quantmedic.reports.text import visible
 
 FINDINGS_SHOWN, EXEMPTIONS_SHOWN = 10, 10
@@ -38,7 +38,7 @@ def render_check(diagnosis: Diagnosis, *, verbosity: Verbosity, color: bool = Fa
         QuantmedicError: No gate was asked for.
     """
     context, box = build_context(diagnosis, {}), gate_of(diagnosis)
-    paint = painted if color else plain
+    paint = paint_style if color else plain
     lines = [] if verbosity == "quiet" else list(_check_lines(context, box, verbosity, paint))
     return terminal_text([*lines, _verdict_line(box, paint)], ascii_only=ascii_only)
 
@@ -47,7 +47,7 @@ def _check_lines(context: ReportContext, box: GateBox, verbosity: Verbosity, pai
     verbose = verbosity == "verbose"
     width = max([len("baseline"), *(min(len(row.name), GATE_NAME_LIMIT) for row in box.gates)])
     if box.static:
-        yield from wrapped(f"static: {box.static}")
+        yield from wrap_line(f"static: {box.static}")
     yield from _gate_lines(box, verbose, width, paint)
     if box.baseline is not None:
         yield from _baseline_lines(box.baseline, verbose, width, paint)
@@ -101,7 +101,7 @@ def _exemption_lines(box: GateBox, verbose: bool, width: int, paint: Paint) -> I
 def _status_lines(word: str, label: str, text: str, width: int, paint: Paint) -> Iterator[str]:
     """Status, what it is about, and what there is to say."""
     start = f"{word:<{WORD}}{' ' * GAP}{label:<{width}}{' ' * GAP}"
-    first, *rest = wrapped(f"{start}{text}", hang=len(start))
+    first, *rest = wrap_line(f"{start}{text}", hang=len(start))
     yield f"{paint(word, STATUS_STYLES[word])}{first[len(word) :]}"
     yield from rest
 
@@ -118,7 +118,7 @@ def _interval_lines(row: GateRow, verbose: bool) -> Iterator[str]:
 
 def _detail_lines(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
-        yield from wrapped(text, indent=8)
+        yield from wrap_line(text, indent=8)
 
 
 def _finding_lines(box: GateBox, verbose: bool) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _finding_lines(box: GateBox, verbose: bool) -> Iterator[str]:
     if hidden := len(box.counted) - len(shown):
         yield f"        {hidden} more (--verbose)"
     if box.others_text:
-        yield from wrapped(f"not counted: {box.others_text}", indent=8)
+        yield from wrap_line(f"not counted: {box.others_text}", indent=8)
     if verbose:
         yield from _finding_rows(box.others, indent=10)
 
@@ -142,8 +142,8 @@ def _finding_rows(rows: Sequence[FoundRow], indent: int = 8) -> Iterator[str]:
     wide = max(map(len, figures), default=0)
     for row, (code, where, how), figure in zip(rows, cells, figures, strict=True):
         line = f"{code:<{rule}} {where:<{subject}}  {figure:<{wide}}  {how}"
-        yield from wrapped(line.rstrip(), indent=indent)
-        yield from wrapped(row.exempted, indent=indent + GAP)
+        yield from wrap_line(line.rstrip(), indent=indent)
+        yield from wrap_line(row.exempted, indent=indent + GAP)
 
 
 def _exemption_text(row: ExemptionRow) -> str:
@@ -155,7 +155,7 @@ def _first_step_lines(context: ReportContext, first: FirstStep) -> Iterator[str]
     """What to do first, with the cause that it is for and what it brings."""
     cause = next((card for card in context.causes if card.code == first.code), None)
     about = f" for {cause.code} {cause.cause}" if cause is not None else ""
-    yield from wrapped(f"do this first: {first.title}{about}{brings(first.gain)}")
+    yield from wrap_line(f"do this first: {first.title}{about}{brings(first.gain)}")
 
 
 def _verdict_line(box: GateBox, paint: Paint) -> str:

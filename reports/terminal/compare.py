@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 from quantmedic.reports.sections.changes import CauseLine, LayerGroup
 from quantmedic.reports.sections.comparison import CompareContext, Row, compare_context
-from quantmedic.reports.terminal.lines import WIDTH, Verbosity, terminal_text, wrapped
+from quantmedic.reports.terminal.lines import WIDTH, Verbosity, terminal_text, wrap_line
 from quantmedic.reports.text import visible
 
 #: Layers each way and subjects of a cause that are shown unless all are asked for.
@@ -32,14 +32,14 @@ def render_comparison(
 
 
 def _comparison_lines(context: CompareContext, word: str, verbosity: Verbosity, color: bool) -> Iterator[str]:
-    first, *rest = wrapped(f"{context.word.upper()}  {context.answer}")
+    first, *rest = wrap_line(f"{context.word.upper()}  {context.answer}")
     head = context.word.upper()
     yield first.replace(head, f"\x1b[{COLOURS.get(word, '1;33')}m{head}\x1b[0m", 1) if color else first
     yield from rest
     if verbosity == "quiet":
         return
     for notice in context.notices:
-        yield from wrapped(f"notice: {notice}", indent=2)
+        yield from wrap_line(f"notice: {notice}", indent=2)
     yield ""
     yield from _side_table(context)
     for group in context.groups:
@@ -50,7 +50,7 @@ def _comparison_lines(context: CompareContext, word: str, verbosity: Verbosity, 
         for cause in group.causes:
             yield from _cause_lines(cause)
     yield ""
-    yield from wrapped(f"{context.matched}{f'; {context.measured} in dB' if context.layers else ''}")
+    yield from wrap_line(f"{context.matched}{f'; {context.measured} in dB' if context.layers else ''}")
     for layers in context.layers:
         yield from _layer_lines(layers)
     yield ""
@@ -77,11 +77,11 @@ def _side_lines(row: Row) -> Iterator[str]:
 
 
 def _cause_lines(cause: CauseLine) -> Iterator[str]:
-    yield from wrapped(f"{cause.code} {cause.cause}   {cause.severity}   {cause.found}", indent=2)
+    yield from wrap_line(f"{cause.code} {cause.cause}   {cause.severity}   {cause.found}", indent=2)
     if cause.fact:
-        yield from wrapped(f"{cause.fact}  {cause.before} → {cause.after}   threshold {cause.limit}", indent=5)
+        yield from wrap_line(f"{cause.fact}  {cause.before} → {cause.after}   threshold {cause.limit}", indent=5)
     if cause.note:
-        yield from wrapped(cause.note, indent=5)
+        yield from wrap_line(cause.note, indent=5)
     if len(cause.subjects) < 2:
         return
     for subject in cause.subjects:
@@ -108,6 +108,6 @@ def _change_lines(context: CompareContext) -> Iterator[str]:
         yield f"changed ({len(context.changes)})"
     for line in context.changes:
         example = f" ({line.example})" if line.example else ""
-        yield from wrapped(f"{line.setting}, {line.where}{example}: {line.before} → {line.after}", indent=2)
+        yield from wrap_line(f"{line.setting}, {line.where}{example}: {line.before} → {line.after}", indent=2)
     for text in context.tried:
-        yield from wrapped(f"applied: {text}", indent=2)
+        yield from wrap_line(f"applied: {text}", indent=2)

@@ -9,7 +9,7 @@ from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
 from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
-from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, painted, plain, terminal_text, wrapped
+from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
 from quantmedic.reports.text import NOT_MEASURED, count, visible
 
 NAME_LIMIT = 48
@@ -35,7 +35,7 @@ def render_console(
         color: Use the colours of the terminal.
         ascii_only: Write no character beyond ASCII.
     """
-    paint = painted if color else plain
+    paint = paint_style if color else plain
     return terminal_text(_report_lines(diagnosis, verbosity, paint), ascii_only=ascii_only)
 
 
@@ -62,11 +62,11 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     yield from _verdict_lines(context, paint)
     if verbosity == "quiet":
         return
-    yield from wrapped(context.drop_text)
+    yield from wrap_line(context.drop_text)
     if context.first is not None and (context.proof is not None or (context.failure is not None and context.causes)):
-        yield from wrapped(f"do this first: {context.first.title}{brings(context.first.gain)}")
+        yield from wrap_line(f"do this first: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
-        yield from wrapped(f"warning: {notice}", indent=2)
+        yield from wrap_line(f"warning: {notice}", indent=2)
     if context.failure is not None:
         yield ""
         yield from _failure_lines(context.failure, paint)
@@ -109,21 +109,21 @@ def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     if drop := context.drop:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
-    yield from wrapped(context.strength_text if context.causes or not context.drop else context.verdict_text)
+    yield from wrap_line(context.strength_text if context.causes or not context.drop else context.verdict_text)
 
 
 def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:
     yield paint(f"{box.summary}{':' if box.lines else ''}", "bold")
     for line in box.lines:
-        yield from wrapped(line, indent=2)
-    yield from wrapped(box.unknown)
+        yield from wrap_line(line, indent=2)
+    yield from wrap_line(box.unknown)
 
 
 def _proof_lines(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"what was tried: {box.summary}", "bold")
-    yield from wrapped(box.split, indent=2, hang=0)
+    yield from wrap_line(box.split, indent=2, hang=0)
     if box.halves:
-        yield from wrapped(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
+        yield from wrap_line(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
     shown = box.trials if verbosity == "verbose" else box.trials[:TRIALS_SHOWN]
     for line in shown:
         yield from _trial_lines(line, paint)
@@ -131,7 +131,7 @@ def _proof_lines(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[
         yield f"  {len(box.trials) - len(shown)} more (--verbose)"
     if box.chain:
         steps = ", then ".join(line.remedy for line in box.chain)
-        yield from wrapped(f"{box.chain_text} {steps}", indent=2)
+        yield from wrap_line(f"{box.chain_text} {steps}", indent=2)
 
 
 def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
     yield f"  {visible(line.remedy, 32):<32} {verdict}  {gain:<{TRIAL_GAIN}}  {beside}".rstrip()
     left = f"took integer kernels from {line.left_integer}" if line.left_integer else ""
     for text in ("" if beside else line.metric, line.reason, left):
-        yield from wrapped(text, indent=4)
+        yield from wrap_line(text, indent=4)
 
 
 def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
@@ -150,22 +150,22 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     files = ", ".join(block.file for block in box.configurations)
     title = f"prescription for {box.toolchain}" if box.toolchain else "no prescription"
     yield paint(f"{title}{f': {files}' if files else ''}", "bold")
-    yield from wrapped(box.how, indent=2, hang=0)
+    yield from wrap_line(box.how, indent=2, hang=0)
     for place, line in enumerate(box.steps, 1):
         facts = ", ".join(part for part in (line.gain, line.option) if part)
-        yield from wrapped(f"{place}. {line.title}: {facts}", indent=2, hang=3)
+        yield from wrap_line(f"{place}. {line.title}: {facts}", indent=2, hang=3)
     for remark in box.remarks:
-        yield from wrapped(remark, indent=2, hang=0)
+        yield from wrap_line(remark, indent=2, hang=0)
 
 
 def _previous_lines(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint(f"since the previous case: {box.verdict}{box.gain}", "bold")
-    yield from wrapped(", ".join(box.outcome), indent=2)
+    yield from wrap_line(", ".join(box.outcome), indent=2)
     shown = box.changes if verbosity == "verbose" else box.changes[:CHANGES_SHOWN]
     more = f"; {len(box.changes) - len(shown)} more (--verbose)" if len(box.changes) > len(shown) else ""
-    yield from wrapped(f"changed: {'; '.join(shown) or 'no setting that is measured'}{more}", indent=2)
+    yield from wrap_line(f"changed: {'; '.join(shown) or 'no setting that is measured'}{more}", indent=2)
     for line in box.tried:
-        yield from wrapped(f"tried: {line}", indent=2)
+        yield from wrap_line(f"tried: {line}", indent=2)
 
 
 def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
@@ -175,10 +175,10 @@ def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterato
     head = parts if fits else parts[:3]
     yield "   ".join([paint(head[0], "bold"), paint(head[1], head[1]), *head[2:]])
     if not fits:
-        yield from wrapped("; ".join(parts[3:]), indent=3, hang=0)
-    yield from wrapped(card.message, indent=3, hang=0)
-    yield from wrapped(card.exempted, indent=3, hang=2)
-    yield from wrapped(card.tried, indent=3, hang=2)
+        yield from wrap_line("; ".join(parts[3:]), indent=3, hang=0)
+    yield from wrap_line(card.message, indent=3, hang=0)
+    yield from wrap_line(card.exempted, indent=3, hang=2)
+    yield from wrap_line(card.tried, indent=3, hang=2)
     verbose = verbosity == "verbose"
     worst, others = _worst_evidence(card)
     yield from _evidence_lines([*worst, *others] if verbose else worst)
@@ -195,7 +195,7 @@ def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterato
         yield "   help: none; every remedy is withheld"
     for held in card.withheld if verbose or not card.remedies else ():
         where = f" ({held.concerns})" if held.concerns else ""
-        yield from wrapped(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
+        yield from wrap_line(f"not advised: {held.title}{where}: {held.because}", indent=3, hang=6)
     if len(card.remedies) > 1 and not verbose:
         yield f"         {count(len(card.remedies) - 1, 'other remedy', 'other remedies')} (--verbose)"
 
@@ -209,7 +209,7 @@ def _worst_evidence(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceL
 def _evidence_lines(lines: Sequence[EvidenceLine]) -> Iterator[str]:
     for line in lines:
         if not line.comparison:
-            yield from wrapped(f"{line.fact}: {line.value}", indent=5)
+            yield from wrap_line(f"{line.fact}: {line.value}", indent=5)
             continue
         threshold = visible(line.threshold, VALUE_LIMIT)
         compared = f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {threshold:<10}  "
@@ -225,7 +225,7 @@ def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool) -> Itera
     said += [f"took integer kernels from {remedy.left_integer}"] if remedy.left_integer else []
     said += [f"predicted {remedy.predicted}"] if remedy.predicted else []
     said += [f"costs {remedy.cost}"]
-    label, *rest = wrapped("; ".join(said), indent=3, hang=6)
+    label, *rest = wrap_line("; ".join(said), indent=3, hang=6)
     yield label.replace("help:", paint("help:", "help"), 1)
     yield from rest
     if remedy.no_option:
@@ -265,9 +265,9 @@ def _comparison_table(rows: Sequence[ComparisonLine], paint: Paint) -> Iterator[
 def _import_lines(context: ReportContext, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
     yield paint("files of the toolchain", "bold")
     for row in context.imports:
-        yield from wrapped(f"{row.file}: {'; '.join(row.tells) or 'nothing that is known'}", indent=2)
+        yield from wrap_line(f"{row.file}: {'; '.join(row.tells) or 'nothing that is known'}", indent=2)
         if row.unknown:
-            yield from wrapped(f"unknown keys: {', '.join(row.unknown)}", indent=4)
+            yield from wrap_line(f"unknown keys: {', '.join(row.unknown)}", indent=4)
     shown = context.reported if verbosity == "verbose" else context.reported[:REPORTED_SHOWN]
     for line in shown:
         figures = {
@@ -298,7 +298,7 @@ def _missing_fact_lines(line: RuleLine) -> Iterator[str]:
     missing = visible(line.missing[0], NAME_LIMIT) if line.missing else "a fact"
     more = f" and {len(line.missing) - 1} more" if len(line.missing) > 1 else ""
     yield f"  {line.rule} {visible(line.name, NAME_LIMIT):<36} needs {missing}{more}"
-    yield from wrapped(line.hint, indent=7)
+    yield from wrap_line(line.hint, indent=7)
 
 
 def _layer_rows(table: LayerTable) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Level, Verdict
 from quantmedic.engine.text import literal
-from quantmedic.reports.terminal.lines import terminal_text, wrapped
+from quantmedic.reports.terminal.lines import terminal_text, wrap_line
 from quantmedic.reports.text import (
     count,
     decibels,
@@ -37,7 +37,7 @@ def render_fallback(record: FallbackRecord, *, ascii_only: bool = False) -> str:
 
 def _fallback_lines(record: FallbackRecord) -> Iterator[str]:
     yield f"FALLBACK  {name(record.quantized_model)}   goal: {_goal_text(record)}"
-    yield from wrapped(_search_summary(record), indent=2)
+    yield from wrap_line(_search_summary(record), indent=2)
     if record.layers:
         yield ""
         yield from _layer_table(record)
@@ -96,10 +96,12 @@ def _check_lines(record: FallbackRecord) -> Iterator[str]:
     if check.after is not None:
         yield _level_line(record, "with fallback", check.after)
     if check.failed is not None:
-        yield from wrapped(f"warning: the set could not be tried on the model: {visible(check.failed, 300)}", indent=2)
+        yield from wrap_line(
+            f"warning: the set could not be tried on the model: {visible(check.failed, 300)}", indent=2
+        )
     if check.unedited:
         more = f" and {len(check.unedited) - NAMES_SHOWN} more" if len(check.unedited) > NAMES_SHOWN else ""
-        yield from wrapped(f"not carried out: {'; '.join(map(name, check.unedited[:NAMES_SHOWN]))}{more}", indent=2)
+        yield from wrap_line(f"not carried out: {'; '.join(map(name, check.unedited[:NAMES_SHOWN]))}{more}", indent=2)
 
 
 def _level_line(record: FallbackRecord, title: str, found: Level) -> str:
@@ -137,7 +139,7 @@ def _cost_lines(record: FallbackRecord) -> Iterator[str]:
     else:
         parts.append("multiply-adds not known: shapes depend on the data, or layers are recurrent")
     dragged = f"{count(cost.readers, 'layer')} beside them run{'s' if cost.readers == 1 else ''} in float too"
-    yield from wrapped(f"cost: {dragged}, for what they read is float; {'; '.join(parts)}")
+    yield from wrap_line(f"cost: {dragged}, for what they read is float; {'; '.join(parts)}")
 
 
 def _search_lines(record: FallbackRecord) -> Iterator[str]:
@@ -149,14 +151,14 @@ def _search_lines(record: FallbackRecord) -> Iterator[str]:
         names = ", ".join(visible(each, 40) for each in added[:NAMES_SHOWN])
         rest = f" and {len(added) - NAMES_SHOWN} more" if len(added) > NAMES_SHOWN else ""
         sizes = f"{len(a.layers)} layers in float: {_goal_value(record, a.value)}"
-        yield from wrapped(
+        yield from wrap_line(
             f"not monotone: {sizes}; with {names}{rest} in float too: {_goal_value(record, b.value)}, and more noise"
         )
     if len(record.reversals) > REVERSALS_SHOWN:
         yield f"  {len(record.reversals) - REVERSALS_SHOWN} more such pairs: --format json"
     if record.unsimulated:
         names = ", ".join(map(name, record.unsimulated[:NAMES_SHOWN]))
-        yield from wrapped(f"warning: not searched, for these quantizers cannot be simulated: {names}", indent=2)
+        yield from wrap_line(f"warning: not searched, for these quantizers cannot be simulated: {names}", indent=2)
 
 
 def _goal_metric(record: FallbackRecord) -> str:

@@ -4,19 +4,19 @@ from collections.abc import Iterator
 
 from quantmedic.engine.case.records import CaseRecord
 from quantmedic.reports.sections.imports import import_rows, lacking
-from quantmedic.reports.terminal.lines import wrapped
+from quantmedic.reports.terminal.lines import wrap_line
 from quantmedic.reports.text import visible
 
 
 def import_lines(record: CaseRecord) -> Iterator[str]:
     """File by file, then what to mind and what is missing."""
     for row in import_rows(record.imports):
-        yield from wrapped(f"{row.file}: {row.format} ({row.toolchain})")
+        yield from wrap_line(f"{row.file}: {row.format} ({row.toolchain})")
         for text in row.tells or ("nothing that is known",):
-            yield from wrapped(text, indent=2)
+            yield from wrap_line(text, indent=2)
         if row.unknown:
-            yield from wrapped(f"unknown keys: {', '.join(row.unknown)}", indent=2)
+            yield from wrap_line(f"unknown keys: {', '.join(row.unknown)}", indent=2)
     for notice in record.notices:
-        yield from wrapped(f"warning: {visible(notice, 600)}")
+        yield from wrap_line(f"warning: {visible(notice, 600)}")
     for text in lacking(record.imports):
-        yield from wrapped(f"missing: {text}")
+        yield from wrap_line(f"missing: {text}")

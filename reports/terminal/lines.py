@@ -32,13 +32,13 @@ def terminal_text(lines: Iterable[str], *, ascii_only: bool = False) -> str:
     return _to_ascii(text) if ascii_only else text
 
 
-def wrapped(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH) -> list[str]:
+def wrap_line(text: str, indent: int = 0, hang: int = 2, width: int = WIDTH) -> list[str]:
     """Text in lines of at most ``width`` columns; words are cut where one alone is longer."""
     first, later = " " * indent, " " * (indent + hang)
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
 
 
-def painted(text: str, style: str) -> str:
+def paint_style(text: str, style: str) -> str:
     """Text in a colour of the terminal."""
     return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if text and style in STYLES else text
 

@@ -139,12 +139,12 @@ def _plot_rows(canvas: _Canvas, series: Series, y: Callable[[float], int], paint
     rows = []
     for row in range(canvas.rows):
         label = figure_value(labels[row], series.unit) if row in labels else ""
-        cells = (_cell(canvas, (column, row), paint) for column in range(canvas.columns))
+        cells = (_plot_cell(canvas, (column, row), paint) for column in range(canvas.columns))
         rows.append(f"{label:>{AXIS}} {edge if label else '|' if ascii_only else '│'}{''.join(cells)}".rstrip())
     return rows
 
 
-def _cell(canvas: _Canvas, cell: tuple[int, int], paint: Paint) -> str:
+def _plot_cell(canvas: _Canvas, cell: tuple[int, int], paint: Paint) -> str:
     dots = canvas.dots.get(cell)
     if dots and canvas.texts.get(cell) not in ("*", "•", "i", "∞"):
         text = "." if canvas.down == 1 else chr(0x2800 + sum(BRAILLE[x][y] for x, y in dots))

@@ -13,7 +13,7 @@ from quantmedic.reports.sections.history import (
     verdict_look,
     verdict_text,
 )
-from quantmedic.reports.terminal.lines import WIDTH, Paint, terminal_text, wrapped
+from quantmedic.reports.terminal.lines import WIDTH, Paint, terminal_text, wrap_line
 from quantmedic.reports.terminal.plot import plot_lines, sparkline
 from quantmedic.reports.text import NOT_MEASURED, name, visible
 
@@ -46,8 +46,8 @@ def _trend_lines(trend: Trend, width: int, paint: Paint, ascii_only: bool) -> It
         yield f"{name(trend.model)}: no run"
         return
     last = trend.runs[-1].verdict
-    yield from wrapped(f"{paint(verdict_text(last), verdict_look(last) or 'bold')}  {name(trend.model)}", width=width)
-    yield from wrapped(summary_of(trend), width=width)
+    yield from wrap_line(f"{paint(verdict_text(last), verdict_look(last) or 'bold')}  {name(trend.model)}", width=width)
+    yield from wrap_line(summary_of(trend), width=width)
     found = series_of(trend)
     plotted = series_to_draw(found, PLOTTED)
     for series in plotted:

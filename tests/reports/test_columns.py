@@ -103,7 +103,7 @@ def test_what_the_page_needs_is_never_left_out(facts: CaseFacts) -> None:
 
 def unpacked(column: Column, width: int) -> list[Any]:
     """The values as ``data.js`` reads them."""
-    data = json.loads(dump(packed._values(column, width)))
+    data = json.loads(dump(packed._pack_shortest(column, width)))
     if "all" in data:
         return [data["all"]] * len(column.values)
     if "list" in data:

@@ -85,7 +85,7 @@ def test_links_to_files_beside_a_page_become_text_where_the_page_stands_alone() 
         "Stay: [paper](https://arxiv.org/abs/1), [mail](mailto:a@example.org), `[x](y)` and \\[f\\](z).\n"
         "```python\nrow[0](x)\n```\n[after](x.md) [f](javascript:alert(1))\n"
     )
-    assert text.unlinked(page) == (
+    assert text.without_links(page) == (
         'See W003, the "start", top and .\n'
         "Stay: [paper](https://arxiv.org/abs/1), [mail](mailto:a@example.org), `[x](y)` and \\[f\\](z).\n"
         "```python\nrow[0](x)\n```\nafter f\n"
