@@ -299,6 +299,7 @@ def test_samples_in_any_order_are_counted_alike(net):
         np.testing.assert_array_equal(theirs[name], mine[name][order], err_msg=name)
 
 
+@pytest.mark.thorough
 def test_the_demo_in_batches_of_any_size():
     models, options = patient()
     cases = [quantmedic.collect(*models, **options, samples=48, batch_size=size, threads=2) for size in (1, 3, 8, 22)]

@@ -140,6 +140,7 @@ def test_a_batch_of_fixed_size_is_timed_whole(tmp_path: Path) -> None:
     assert record.model.latency_batch == 4
 
 
+@pytest.mark.thorough
 def test_torch_modules_are_timed_as_a_whole() -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5))

@@ -183,6 +183,7 @@ def test_integers_without_a_scale_are_refused(tmp_path: Path) -> None:
     assert "without a scale" in refused["a"]
 
 
+@pytest.mark.thorough
 def test_what_torchao_writes(tmp_path: Path) -> None:
     torch, torchao = pytest.importorskip("torch"), pytest.importorskip("torchao.quantization")
     support = pytest.importorskip("torchao.prototype.safetensors.safetensors_support")

@@ -306,6 +306,7 @@ def test_what_is_read_of_a_litert_model(name: str, quantized: bool, log: Path) -
     assert [cause.rules for cause in diagnosis.causes] == [("F020",)] * quantized
 
 
+@pytest.mark.thorough
 def test_a_torch_module_is_read_by_its_parameters(log: Path) -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())

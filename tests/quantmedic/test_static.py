@@ -254,6 +254,7 @@ def test_checkpoints_are_compared_as_ever(tmp_path: Path) -> None:
         quantmedic.collect_static(before, patient()[0][1])
 
 
+@pytest.mark.thorough
 def test_torch_modules_have_to_be_run() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     with pytest.raises(ModelError, match="torch modules cannot be judged without data") as caught:
