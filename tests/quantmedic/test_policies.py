@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from builders.hostile import HOSTILE_NAMES
 from builders.properties import examples
 from builders.toml_styles import Writer
 from hypothesis import given
@@ -23,19 +24,7 @@ from quantmedic.store.policy_mistakes import MOST_LISTED, WANTED
 
 BASE = load_rulebase()
 EXEMPTION = '[[ignore]]\nrule = "A004"\nreason = "fixed in hardware"\n'
-HOSTILE = (
-    "</script>",
-    "nul\x00name",
-    "bidi\u202ename",
-    "line\n::error::owned",
-    "::error::owned",
-    "##[error]owned",
-    "]]>",
-    "esc\x1b[31mred",
-    "__import__('os').system('exit 3')",
-    "{{7*7}}",
-    "x" * 10_000,
-)
+HOSTILE = (*HOSTILE_NAMES[:-1], "__import__('os').system('exit 3')", HOSTILE_NAMES[-1])
 
 
 def written(folder: Path, text: str, name: str = "quantmedic.toml") -> Path:

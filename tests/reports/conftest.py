@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders.gates import hostile_check, regression
+from builders.hostile import HOSTILE_NAMES
 
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import (
@@ -40,23 +41,6 @@ from quantmedic.engine.rules.remedies import Cost, Remedy, Snippet, Withhold
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase, Threshold
 
-HOSTILE_NAMES = (
-    "</script>",
-    "<script>alert(1)</script>",
-    "{{7*7}}",
-    "{% raw %}",
-    "\"'><img src=x onerror=alert(1)>",
-    "nul\x00name",
-    "bidi\u202ename",
-    "line\n::error::owned",
-    "::error::owned",
-    "##[error]owned",
-    "]]>",
-    "a|b`c`*d*_e_[f](javascript:alert(1))",
-    "esc\x1b[31mred",
-    "snow☃man 層",
-    "x" * 10_000,
-)
 COSINE_LIMIT, SQNR_LIMIT = 0.99, 20.0
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from builders.gates import accepted, unmeasured
+from builders.gates import accepted, check_report, unmeasured, with_check
 
-from quantmedic.engine.contract.check import CheckReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import OutputError, QuantmedicError
 from quantmedic.reports.context import build_context
@@ -42,16 +41,6 @@ def undone(text: str, more: str) -> str:
     return text.replace("%25", "%")
 
 
-def with_check(diagnosis: Diagnosis, **fields: object) -> Diagnosis:
-    assert diagnosis.check is not None
-    return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update=fields)})
-
-
-def check(diagnosis: Diagnosis) -> CheckReport:
-    assert diagnosis.check is not None
-    return diagnosis.check
-
-
 def test_gates_then_causes_then_exemptions(checked: Diagnosis) -> None:
     found = [read(line) for line in annotations(checked)]
     assert [(note.command, note.properties["title"], note.properties["line"]) for note in found] == [
@@ -82,13 +71,13 @@ def test_causes_stand_by_severity(checked: Diagnosis) -> None:
 
 def test_what_the_baseline_knows_is_a_notice_unless_it_counts(checked: Diagnosis) -> None:
     for gated, command in ((False, "notice"), (True, "error")):
-        known = tuple(f.model_copy(update={"status": "known", "gated": gated}) for f in check(checked).findings)
+        known = tuple(f.model_copy(update={"status": "known", "gated": gated}) for f in check_report(checked).findings)
         first, *_ = annotations(with_check(checked, findings=known, gates=(), exemptions=()))
         assert read(first).command == command
 
 
 def test_what_is_exempted_throughout_is_not_annotated(checked: Diagnosis) -> None:
-    findings = tuple(f.model_copy(update={"exemption": 0}) for f in check(checked).findings)
+    findings = tuple(f.model_copy(update={"exemption": 0}) for f in check_report(checked).findings)
     assert annotations(with_check(checked, findings=findings, gates=(), exemptions=())) == []
 
 
@@ -128,7 +117,7 @@ def test_hostile_names_are_inert(hostile_checked: Diagnosis) -> None:
 
 def test_escapes_come_back(checked: Diagnosis) -> None:
     name = "100%25: a,b=c::error::x%0A"
-    gate = check(checked).gates[0].model_copy(update={"name": name, "message": name})
+    gate = check_report(checked).gates[0].model_copy(update={"name": name, "message": name})
     line, *_ = annotations(with_check(checked, gates=(gate,), location=f"ci/{name}.toml"))
     note = read(line)
     assert note.properties == {"file": f"ci/{name}.toml", "line": "5", "title": name}

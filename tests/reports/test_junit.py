@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import xmlschema
-from builders.gates import accepted, regression, unmeasured
+from builders.gates import accepted, check_report, regression, unmeasured, with_check
 from junitparser import Failure, JUnitXml, Skipped, TestCase
 
 from quantmedic.engine.contract.causes import RuleNote
-from quantmedic.engine.contract.check import EXIT_CODES, CheckReport, GateLine, GateWord
+from quantmedic.engine.contract.check import EXIT_CODES, GateLine, GateWord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.junit import render_junit
@@ -43,16 +43,6 @@ def as_gitlab_shows(text: str) -> dict[str, tuple[str, str, str]]:
         shown = case.findtext(outcome, default="") if outcome != "success" else ""
         found[case.attrib["name"]] = (case.attrib["classname"], outcome, shown)
     return found
-
-
-def with_check(diagnosis: Diagnosis, **fields: object) -> Diagnosis:
-    assert diagnosis.check is not None
-    return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update=fields)})
-
-
-def check(diagnosis: Diagnosis) -> CheckReport:
-    assert diagnosis.check is not None
-    return diagnosis.check
 
 
 def outcomes(diagnosis: Diagnosis) -> dict[str, str]:
@@ -100,13 +90,13 @@ def test_reasons_to_skip_stand_as_text_and_as_attribute(checked: Diagnosis) -> N
 
 
 def test_a_cause_that_does_not_count_passes_and_tells_of_itself(checked: Diagnosis) -> None:
-    known = tuple(f.model_copy(update={"status": "known", "gated": False}) for f in check(checked).findings)
+    known = tuple(f.model_copy(update={"status": "known", "gated": False}) for f in check_report(checked).findings)
     case = cases_of(render_junit(with_check(checked, findings=known)))["W001 channel-range-imbalance"]
     assert not case.result and "features.3.conv.0.0" in (case.system_out or "") and "known" in (case.system_out or "")
 
 
 def test_what_is_exempted_throughout_is_skipped_with_the_reason(checked: Diagnosis) -> None:
-    findings = tuple(f.model_copy(update={"exemption": 0, "gated": False}) for f in check(checked).findings)
+    findings = tuple(f.model_copy(update={"exemption": 0, "gated": False}) for f in check_report(checked).findings)
     (result,) = cases_of(render_junit(with_check(checked, findings=findings)))["W001 channel-range-imbalance"].result
     assert isinstance(result, Skipped)
     assert result.message == "exempted: A004 on head/*: swish is fixed in the accelerator, VIS-214 (until 2026-11-30)"

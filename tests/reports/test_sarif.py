@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 import jsonschema
 import pytest
-from builders.gates import accepted, regression, unmeasured
+from builders.gates import accepted, check_report, regression, unmeasured, with_check
 
 from quantmedic.api.rulebase import load_manuals, load_rulebase
-from quantmedic.engine.contract.check import CheckReport, GateLine
+from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.sarif import render_sarif
@@ -44,16 +44,6 @@ def strings(node: Any) -> Iterator[str]:
 def fingerprints(diagnosis: Diagnosis) -> list[str]:
     results = run_of(render_sarif(diagnosis, {}))["results"]
     return [result["partialFingerprints"]["primaryLocationLineHash"] for result in results]
-
-
-def with_check(diagnosis: Diagnosis, **fields: object) -> Diagnosis:
-    assert diagnosis.check is not None
-    return diagnosis.model_copy(update={"check": diagnosis.check.model_copy(update=fields)})
-
-
-def check(diagnosis: Diagnosis) -> CheckReport:
-    assert diagnosis.check is not None
-    return diagnosis.check
 
 
 def test_what_github_requires_is_there_and_not_empty(checked: Diagnosis, manuals: Mapping[str, str]) -> None:
@@ -137,7 +127,7 @@ def test_every_page_of_the_manual_makes_a_valid_rule(checked: Diagnosis) -> None
 def test_the_baseline_gives_every_result_a_state_or_none(checked: Diagnosis, diagnosis: Diagnosis) -> None:
     states = [result["baselineState"] for result in run_of(render_sarif(checked, {}))["results"]]
     assert states == ["new", "new", "updated", "new"]
-    known = tuple(found.model_copy(update={"status": "known"}) for found in check(checked).findings)
+    known = tuple(found.model_copy(update={"status": "known"}) for found in check_report(checked).findings)
     results = run_of(render_sarif(with_check(checked, findings=known), {}))["results"]
     assert [result["baselineState"] for result in results] == ["new", "new", "unchanged", "unchanged"]
     without = run_of(render_sarif(with_check(checked, baseline=None), {}))
@@ -145,14 +135,16 @@ def test_the_baseline_gives_every_result_a_state_or_none(checked: Diagnosis, dia
 
 
 def test_what_is_exempted_throughout_is_left_out(checked: Diagnosis) -> None:
-    findings = tuple(found.model_copy(update={"exemption": 0, "gated": False}) for found in check(checked).findings)
+    findings = tuple(
+        found.model_copy(update={"exemption": 0, "gated": False}) for found in check_report(checked).findings
+    )
     run = run_of(render_sarif(with_check(checked, findings=findings), {}))
     assert [result["ruleId"] for result in run["results"]] == ["gate-accuracy", "gate-agreement"]
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["gate-accuracy", "gate-agreement"]
 
 
 def test_what_the_policy_lets_pass_is_no_error(checked: Diagnosis) -> None:
-    gates = tuple(gate.model_copy(update={"status": "anomalous"}) for gate in check(checked).gates[:1])
+    gates = tuple(gate.model_copy(update={"status": "anomalous"}) for gate in check_report(checked).gates[:1])
     levels = {}
     for code, warn_only in ((4, False), (0, False), (0, True)):
         odd = with_check(checked, gates=gates, verdict="ANOMALOUS", exit_code=code, warn_only=warn_only)
@@ -173,9 +165,11 @@ def test_fingerprints_are_distinct_and_hang_on_rule_and_model_alone(checked: Dia
     assert fingerprints(checked) == before
     found = [
         found.model_copy(update={"value": 1e6 - place, "status": "known", "gated": False, "message": f"other {place}"})
-        for place, found in enumerate(check(checked).findings)
+        for place, found in enumerate(check_report(checked).findings)
     ]
-    gates = [gate.model_copy(update={"value": 99.0, "message": "other", "line": 77}) for gate in check(checked).gates]
+    gates = [
+        gate.model_copy(update={"value": 99.0, "message": "other", "line": 77}) for gate in check_report(checked).gates
+    ]
     causes = tuple(cause.model_copy(update={"confidence": 0.2, "message": "other"}) for cause in checked.causes)
     later = with_check(
         checked.model_copy(update={"causes": causes}), findings=tuple(reversed(found)), gates=tuple(gates)
@@ -185,7 +179,7 @@ def test_fingerprints_are_distinct_and_hang_on_rule_and_model_alone(checked: Dia
 
 
 def test_two_rules_of_one_cause_give_the_same_alert_whichever_is_worse(checked: Diagnosis) -> None:
-    lead = check(checked).findings[0]
+    lead = check_report(checked).findings[0]
     pair = (lead, lead.model_copy(update={"rule": "W009", "name": "another-rule", "subject": "x"}))
     one, two = (with_check(checked, findings=order) for order in (pair, pair[::-1]))
     assert fingerprints(one)[2] == fingerprints(two)[2]
@@ -194,7 +188,8 @@ def test_two_rules_of_one_cause_give_the_same_alert_whichever_is_worse(checked: 
 
 def test_numbers_that_json_lacks_are_left_out(checked: Diagnosis) -> None:
     findings = tuple(
-        found.model_copy(update={"value": float("inf"), "before": float("nan")}) for found in check(checked).findings
+        found.model_copy(update={"value": float("inf"), "before": float("nan")})
+        for found in check_report(checked).findings
     )
     (found, *_) = run_of(render_sarif(with_check(checked, findings=findings), {}))["results"][2]["properties"][
         "findings"

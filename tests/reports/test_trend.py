@@ -11,6 +11,7 @@ from typing import Any
 import markdown_it
 import pytest
 from builders.gates import accepted, regression
+from builders.hostile import HOSTILE_NAMES
 
 from quantmedic.engine.contract.check import Figure, HistoryRun, Trend
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -27,21 +28,6 @@ from quantmedic.reports.terminal.trend import render_trend
 from quantmedic.reports.write import write_report
 
 SVG = "{http://www.w3.org/2000/svg}"
-HOSTILE = (
-    "</script>",
-    "<script>alert(1)</script>",
-    "{{7*7}}",
-    "\"'><img src=x onerror=alert(1)>",
-    "nul\x00name",
-    "bidi\u202ename",
-    "line\n::error::owned",
-    "::error::owned",
-    "##[error]owned",
-    "]]>",
-    "a|b`c`*d*_e_[f](javascript:alert(1))",
-    "esc\x1b[31mred",
-    "x" * 10_000,
-)
 
 
 def nightly(runs: int = 12) -> Trend:
@@ -87,11 +73,13 @@ def hostile() -> Trend:
             label=name,
             verdict=name,
             quantized_sha256=name,
-            figures=tuple(Figure(name=other, unit=other, value=place, limit=2.0, better="lower") for other in HOSTILE),
+            figures=tuple(
+                Figure(name=other, unit=other, value=place, limit=2.0, better="lower") for other in HOSTILE_NAMES
+            ),
         )
-        for place, name in enumerate(HOSTILE, 1)
+        for place, name in enumerate(HOSTILE_NAMES, 1)
     )
-    return Trend(model=HOSTILE[1], runs=runs)
+    return Trend(model=HOSTILE_NAMES[1], runs=runs)
 
 
 def only(trend: Trend, name: str) -> Series:
@@ -281,7 +269,7 @@ def test_hostile_names_are_harmless_in_markup() -> None:
     tokens = markdown_it.MarkdownIt("commonmark").enable("table").parse(trend_markdown(hostile()))
     kinds = {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
     assert not kinds & {"html_block", "html_inline", "link_open", "image"}
-    assert trend_json(hostile()).isascii() and json.loads(trend_json(hostile()))["model"] == HOSTILE[1]
+    assert trend_json(hostile()).isascii() and json.loads(trend_json(hostile()))["model"] == HOSTILE_NAMES[1]
 
 
 # --- The report -------------------------------------------------------------------------------------------------------

@@ -69,6 +69,17 @@ def hostile_check(diagnosis: Diagnosis, names: Sequence[str]) -> Diagnosis:
     return _with(diagnosis, check)
 
 
+def check_report(diagnosis: Diagnosis) -> CheckReport:
+    """The gate's verdict that a diagnosis has."""
+    assert diagnosis.check is not None
+    return diagnosis.check
+
+
+def with_check(diagnosis: Diagnosis, **fields: object) -> Diagnosis:
+    """The diagnosis with other fields of its gate's verdict."""
+    return diagnosis.model_copy(update={"check": check_report(diagnosis).model_copy(update=fields)})
+
+
 def _with(diagnosis: Diagnosis, report: CheckReport) -> Diagnosis:
     return diagnosis.model_copy(update={"gate": report.verdict, "check": report})
 
