@@ -1,7 +1,7 @@
 """The two tiers of the tests.
 
 ``pytest`` alone is the inner loop. It leaves out what is marked ``thorough``: what takes long, needs torch or a
-browser, or quantizes real networks. A test file named on the command line runs as a whole. ``pytest -m "" -n auto``
+browser, or quantizes real networks. A test file named on the command line runs as a whole. ``pytest -m ""``
 runs everything. The marker expression in ``addopts`` (``pyproject.toml``) decides; it also chooses the profile of the
 property tests.
 """
@@ -21,6 +21,9 @@ from hypothesis import settings
 for library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 
+import quantmedic  # noqa: E402
+from quantmedic.demo import patient  # noqa: E402
+
 INNER_LOOP = "not thorough"
 
 pytest.register_assert_rewrite("builders")
@@ -38,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    return 'inner loop; everything: pytest -m "" -n auto' if is_inner_loop(config) else None
+    return 'inner loop; everything: pytest -m ""' if is_inner_loop(config) else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -60,6 +63,24 @@ def is_thorough(path: Path) -> bool:
     """Whether the marker stands for a whole file."""
     marker = r"^pytestmark = \[?\s*pytest\.mark\.thorough"
     return path.suffix == ".py" and re.search(marker, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+@pytest.fixture(scope="session")
+def patient_case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Case file of the embedded patient; no test writes to it."""
+    return write_demo_case(tmp_path_factory.mktemp("patient") / "demo.case", healthy=False)
+
+
+@pytest.fixture(scope="session")
+def healthy_case(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Case file of the patient's healthy twin; no test writes to it."""
+    return write_demo_case(tmp_path_factory.mktemp("healthy") / "demo.case", healthy=True)
+
+
+def write_demo_case(path: Path, *, healthy: bool) -> Path:
+    models, options = patient(healthy=healthy)
+    quantmedic.save_case(quantmedic.collect(*models, **options), path)
+    return path
 
 
 @pytest.fixture(scope="session", autouse=True)

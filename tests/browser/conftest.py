@@ -11,7 +11,6 @@ import pytest
 from builders.report_pages import write_pages
 
 import quantmedic
-from quantmedic.demo import patient
 
 CHROMIUM = shutil.which("chromium")
 
@@ -29,10 +28,9 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def demo_case() -> Any:
+def demo_case(patient_case: Path) -> Any:
     """The embedded patient, measured."""
-    (float_model, quantized), options = patient()
-    return quantmedic.collect(float_model, quantized, **options)
+    return quantmedic.load_case(patient_case)
 
 
 @pytest.fixture(scope="session")

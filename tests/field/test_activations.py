@@ -27,6 +27,8 @@ from builders.onnx_models import Array, Net, random, run
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 TOKENS, WIDTH = 16, 32
 
 

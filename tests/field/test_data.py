@@ -34,6 +34,8 @@ from onnxruntime.quantization import QuantFormat, QuantType
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 U8U8 = {
     "quant_format": QuantFormat.QOperator,
     "activation_type": QuantType.QUInt8,

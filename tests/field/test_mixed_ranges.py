@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from builders.field_patients import (
     CLASSES,
     assert_healthy,
@@ -30,6 +31,8 @@ from builders.onnx_models import Array, Net, every_tensor, random, run
 from onnxruntime.quantization import QuantType
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+
+pytestmark = pytest.mark.thorough
 
 FEATURES = "/head/pointwise/act/Relu_output_0"
 CELLS, SIDE, SAMPLES = 49, 640, 160

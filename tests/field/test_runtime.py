@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from builders.field_patients import (
     accuracy,
     assert_healthy,
@@ -28,6 +29,8 @@ import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import evaluate
+
+pytestmark = pytest.mark.thorough
 
 U8S8 = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
 

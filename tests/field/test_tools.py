@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from builders.field_patients import (
     accuracy,
     assert_healthy,
@@ -21,6 +22,8 @@ from builders.field_patients import (
 from builders.onnx_models import renamed, run
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
+
+pytestmark = pytest.mark.thorough
 
 HERE = Path(__file__).parent
 

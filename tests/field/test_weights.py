@@ -28,6 +28,8 @@ from builders.onnx_models import Array, Feed, Net, Recipe, qdq, random
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 #: A layer of the demo, the depthwise convolution that reads it, and the one behind that.
 CHAINS = (
     ("stem.conv", "reduce.depthwise.conv", "reduce.pointwise.conv"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,6 +14,8 @@ import pytest
 
 import quantmedic
 from quantmedic.demo import patient
+
+pytestmark = pytest.mark.thorough
 
 Check = Callable[..., "subprocess.CompletedProcess[str]"]
 POLICY = """\
@@ -45,12 +48,11 @@ def run(tmp_path: Path) -> Check:
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cases(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stored cases of the demo: the patient, its healthy twin, and one that is better than it can be."""
     folder = tmp_path_factory.mktemp("cases")
-    for name, healthy in (("patient", False), ("healthy", True)):
-        models, options = patient(healthy=healthy)
-        quantmedic.save_case(quantmedic.collect(*models, **options, thumbnails=False), folder / f"{name}.case")
+    shutil.copy(patient_case, folder / "patient.case")
+    shutil.copy(healthy_case, folder / "healthy.case")
     case = quantmedic.load_case(folder / "patient.case")
     samples = case.statistics["validation"].samples
     samples["metric_float"], samples["metric_quantized"] = samples["metric_quantized"], samples["metric_float"].copy()

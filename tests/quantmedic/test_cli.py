@@ -42,6 +42,7 @@ def test_every_command_has_help_with_an_example(command: str):
     assert "Example" in done.output or needs_no_example
 
 
+@pytest.mark.thorough
 def test_explain_rule_fact_topic_and_typo():
     for code in ("D005", "activation-outliers", "data.rounding.sqnr_db", "gptq"):
         done = run("explain", code)
@@ -73,6 +74,7 @@ def test_thresholds_are_listed_and_overridden(pair, good, tmp_path):
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.thorough
 def test_quiet_verbose_and_formats(pair, good, tmp_path):
     quiet = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "-q", "--format", "json")
     assert quiet.returncode == 0, quiet.stderr
@@ -82,6 +84,7 @@ def test_quiet_verbose_and_formats(pair, good, tmp_path):
     assert len(verbose.stdout.splitlines()) > len(quiet.stdout.splitlines()) + 20
 
 
+@pytest.mark.thorough
 def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     found = run("demo", "-o", tmp_path / "r", "--format", "json")
     assert "recognised by its producer onnx.quantize" in found.stdout
@@ -96,12 +99,14 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     assert "prescription for" not in healthy.stdout
 
 
+@pytest.mark.thorough
 def test_without_representative_data_rules_are_not_judged_and_say_how(pair, good, tmp_path):
     done = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "--verbose")
     assert done.returncode == 0
     assert "D005 preprocessing" in done.stdout and "--representative" in done.stdout
 
 
+@pytest.mark.thorough
 class TestBadInput:
     """Exit code 2, the file named, a next step, no traceback, nothing half-written."""
 
@@ -197,6 +202,7 @@ class TestBadInput:
         self.check(done, "boom")
 
 
+@pytest.mark.thorough
 def test_nan_in_the_data_is_a_finding(pair, tmp_path):
     images = np.random.default_rng(0).normal(0, 1, (8, 1, 28, 28)).astype(np.float32)
     images[3, 0, 5, 5] = np.nan
@@ -206,6 +212,7 @@ def test_nan_in_the_data_is_a_finding(pair, tmp_path):
     assert "non-finite" in done.stdout
 
 
+@pytest.mark.thorough
 def test_own_rule_folder(pair, good, tmp_path):
     (tmp_path / "X001.yaml").write_text(
         "id: X001\nname: wide-input-range\ncause: wide-input-range\nscope: tensor\nseverity: medium\n"

@@ -14,19 +14,14 @@ from quantmedic.engine.errors import CaseError
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The patient, its twin, and the patient without its calibration data."""
-    folder = tmp_path_factory.mktemp("cases")
-    found = {}
-    for name, healthy, roles in (("sick", False, 2), ("well", True, 2), ("bare", True, 1)):
-        (float_model, quantized), options = patient(healthy=healthy)
-        if roles == 1:
-            prepared = {"validation": options["preprocessing"]["validation"]}
-            options = {"validation": options["validation"], "preprocessing": prepared}
-        case = quantmedic.collect(float_model, quantized, **options)
-        found[name] = str(folder / f"{name}.case")
-        quantmedic.save_case(case, found[name])
-    return found
+def files(patient_case: Path, healthy_case: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The patient, its twin, and the twin without its calibration data."""
+    models, options = patient(healthy=True)
+    validation = {"validation": options["preprocessing"]["validation"]}
+    bare = tmp_path_factory.mktemp("cases") / "bare.case"
+    case = quantmedic.collect(*models, validation=options["validation"], preprocessing=validation)
+    quantmedic.save_case(case, bare)
+    return {"sick": str(patient_case), "well": str(healthy_case), "bare": str(bare)}
 
 
 def run(*arguments: Any) -> Any:

@@ -17,6 +17,8 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.demo import patient
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 Array = np.ndarray[Any, Any]
 FOLDER = patient()[0][0].parent
 MEAN, STD = np.float32(0.286), np.float32(0.353)

@@ -24,6 +24,8 @@ from quantmedic.engine.formulas.debugger import METRICS, DebuggerLayer, Debugger
 from quantmedic.reports.machines.spreadsheets import debugger_csv
 from quantmedic.reports.terminal.debugger import render_debugger
 
+pytestmark = pytest.mark.thorough
+
 #: What a user might give, right and wrong.
 METRICS_MODULE = """
 import numpy as np

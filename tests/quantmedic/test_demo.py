@@ -12,6 +12,8 @@ import quantmedic
 from quantmedic.demo import patient
 from quantmedic.reports.terminal.console import render_console
 
+pytestmark = pytest.mark.thorough
+
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "quantmedic", *arguments]

@@ -18,6 +18,8 @@ from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

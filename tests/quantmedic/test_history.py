@@ -140,6 +140,7 @@ def test_models_that_cannot_be_told_apart_are_asked_for(path: Path, diagnosis: D
         load_history(path, last=0)
 
 
+@pytest.mark.thorough
 def test_processes_that_record_at_once_lose_nothing(path: Path, diagnosis: Diagnosis) -> None:
     pickled = path.with_name("diagnosis.pickle")
     pickled.write_bytes(pickle.dumps(diagnosis))

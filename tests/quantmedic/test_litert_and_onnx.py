@@ -17,6 +17,8 @@ from onnxruntime.quantization import QuantType
 import quantmedic
 from quantmedic.engine.contract.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 96
 
 

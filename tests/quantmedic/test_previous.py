@@ -20,6 +20,8 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import CaseError
 from quantmedic.engine.rules.rulebase import RuleBase
 
+pytestmark = pytest.mark.thorough
+
 MEAN, STD = 0.286, 0.353
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from quantmedic.demo import patient
 
+pytestmark = pytest.mark.thorough
+
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "quantmedic", "demo", *map(str, arguments)]

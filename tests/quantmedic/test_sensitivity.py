@@ -21,6 +21,8 @@ from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.sensitivity import MODES, SensitivityRecord
 from quantmedic.engine.errors import CaseError, DataError, ModelError
 
+pytestmark = pytest.mark.thorough
+
 RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
 
 

@@ -9,16 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import quantmedic
-from quantmedic.demo import patient
-
-
-@pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (float_model, quantized), options = patient()
-    path = tmp_path_factory.mktemp("show") / "demo.case"
-    quantmedic.save_case(quantmedic.collect(float_model, quantized, **options), path)
-    return path
+pytestmark = pytest.mark.thorough
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -27,16 +18,17 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, encoding="utf-8", check=False, env=known)
 
 
-def test_it_prints_plain_text_of_a_hundred_columns(case: Path) -> None:
-    done = run(case)
+def test_it_prints_plain_text_of_a_hundred_columns(patient_case: Path) -> None:
+    done = run(patient_case)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("27 layers, in the order of the network\n") and "/stem/conv/Conv" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100 and "\x1b" not in done.stdout
 
 
-def test_it_sorts_filters_and_limits(case: Path) -> None:
+def test_it_sorts_filters_and_limits(patient_case: Path) -> None:
     done = run(
-        case, "--columns", "name,accumulated.mse", "--sort", "accumulated.mse:desc", "--limit", 2, "--filter", "conv"
+        patient_case,
+        *("--columns", "name,accumulated.mse", "--sort", "accumulated.mse:desc", "--limit", 2, "--filter", "conv"),
     )
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.splitlines()
@@ -45,21 +37,21 @@ def test_it_sorts_filters_and_limits(case: Path) -> None:
     assert len(values) == 2 and values[0] >= values[1]
 
 
-def test_one_layer_the_data_sets_and_ascii(case: Path) -> None:
-    done = run(case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii")
+def test_one_layer_the_data_sets_and_ascii(patient_case: Path) -> None:
+    done = run(patient_case, "--layer", "/stem/conv/Conv", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and done.stdout.isascii() and "weight.quantizer.scale" in done.stdout
-    done = run(case, "--data")
+    done = run(patient_case, "--data")
     assert done.returncode == 0 and "representative  validation" in done.stdout
 
 
-def test_csv_goes_to_a_file_or_to_the_output(case: Path, tmp_path: Path) -> None:
-    done = run(case, "--table", "all", "--csv", tmp_path / "layers.csv", "--limit", 3)
+def test_csv_goes_to_a_file_or_to_the_output(patient_case: Path, tmp_path: Path) -> None:
+    done = run(patient_case, "--table", "all", "--csv", tmp_path / "layers.csv", "--limit", 3)
     assert done.returncode == 0 and "(27 layers)" in done.stdout
     text = (tmp_path / "layers.csv").read_text(encoding="utf-8")
     keys, *lines = csv.reader(io.StringIO(text))
     assert len(lines) == 27 and "output.representative.accumulated.mse" in keys
-    assert run(case, "--table", "all", "--csv", "-").stdout == text
-    refused = run(case, "--csv", tmp_path / "missing" / "layers.csv")
+    assert run(patient_case, "--table", "all", "--csv", "-").stdout == text
+    refused = run(patient_case, "--csv", tmp_path / "missing" / "layers.csv")
     assert refused.returncode == 2 and "choose another file" in refused.stderr
 
 
@@ -72,6 +64,6 @@ def test_csv_goes_to_a_file_or_to_the_output(case: Path, tmp_path: Path) -> None
         (("--sort", "name:up"), "KEY:desc"),
     ],
 )
-def test_a_slip_is_exit_code_2_and_named(case: Path, options: tuple[str, ...], said: str) -> None:
-    done = run(case, *options)
+def test_a_slip_is_exit_code_2_and_named(patient_case: Path, options: tuple[str, ...], said: str) -> None:
+    done = run(patient_case, *options)
     assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("error: ")

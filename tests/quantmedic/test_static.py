@@ -40,10 +40,9 @@ def case() -> Case:
 
 
 @pytest.fixture(scope="module")
-def full() -> Case:
+def full(patient_case: Path) -> Case:
     """The same, measured."""
-    models, options = patient()
-    return quantmedic.collect(*models, **options)
+    return quantmedic.load_case(patient_case)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +98,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("zoo")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind",
     [

@@ -16,6 +16,8 @@ from quantmedic.demo import patient
 from quantmedic.engine.case.records import Case
 from quantmedic.reports.sections.tables import run_lines
 
+pytestmark = pytest.mark.thorough
+
 CANARY = "canary-folder-4711"
 
 

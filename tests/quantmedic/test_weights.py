@@ -12,6 +12,8 @@ from builders import checkpoints as made
 
 import quantmedic
 
+pytestmark = pytest.mark.thorough
+
 FLOATS = made.language_model(layers=2)
 DEAD = "model.layers.0.self_attn.q_proj"
 

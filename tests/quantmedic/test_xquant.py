@@ -25,6 +25,8 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.reports import xquant as words
 from quantmedic.xquant import XQuantConfig
 
+pytestmark = pytest.mark.thorough
+
 GRAPHS = {f"quant_loss_{metric}_{suffix}" for metric in ("mse", "cs", "sqnr") for suffix in ("repr", "val")}
 
 

@@ -2,12 +2,12 @@
 
 import csv
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import quantmedic
-from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.spreadsheets import selection_csv
@@ -18,9 +18,8 @@ SQNR = "output.validation.accumulated.sqnr_db"
 
 
 @pytest.fixture(scope="module")
-def inspection() -> Inspection:
-    (float_model, quantized), options = patient()
-    return quantmedic.inspect(quantmedic.collect(float_model, quantized, **options))
+def inspection(patient_case: Path) -> Inspection:
+    return quantmedic.inspect(quantmedic.load_case(patient_case))
 
 
 def rows(table: Any, key: str) -> list[Any]:

@@ -23,6 +23,8 @@ from quantmedic.engine.errors import DataError
 from quantmedic.trials.fallback import FallbackTrial
 from quantmedic.trials.from_onnx.edit import edit
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[Any]
 ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
 

@@ -20,6 +20,8 @@ from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.edit import edit, left_integer
 from quantmedic.trials.from_onnx.qdq import to_qdq
 
+pytestmark = pytest.mark.thorough
+
 _PLACES = [folder / "shared" / "models" / "resnet8" for folder in Path(__file__).parents[2:]]
 RESNET8 = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
 KEEPING = ("recalibrate", "best-range", "per-channel-weights", "best-weight-range", "eight-bit-weights")

@@ -189,6 +189,7 @@ def test_models_of_all_producers_can_be_edited(tmp_path: Path, name: str) -> Non
     assert np.allclose(edited_outputs(found, everything_float(found)), float_outputs(found), atol=1e-4)
 
 
+@pytest.mark.thorough
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_random_changes_give_models_that_run(tmp_path: Path, benches: list[Bench], data: st.DataObject) -> None:

@@ -11,6 +11,8 @@ from zoo.patient import healthy
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.trials.from_onnx.edit import left_integer
 
+pytestmark = pytest.mark.thorough
+
 KINDS = ("recalibrate", "best-range", "sixteen-bit", "float", "float-weights", "per-channel-weights", "group-float")
 
 

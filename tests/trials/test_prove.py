@@ -23,6 +23,8 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.trials import trial
 from quantmedic.trials.from_onnx.edit import Edited, edit
 
+pytestmark = pytest.mark.thorough
+
 RULES = quantmedic.load_rulebase()
 
 
