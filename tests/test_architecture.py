@@ -250,3 +250,9 @@ def test_cheap_start_loads_nothing_slow(arguments: list[str], tmp_path: Path) ->
     loaded = set(re.findall(r"\|\s*([\w.]+)$", done.stderr, re.M))
     assert "quantmedic" in loaded
     assert not {name for name in loaded if name.split(".")[0] in SLOW}
+
+
+def test_rules_are_listed_without_scipy(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "quantmedic", "rules"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert not re.search(r"\|\s*scipy", done.stderr)

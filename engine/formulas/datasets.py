@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from quantmedic.engine.case.facts import (
     DatasetFacts,
@@ -21,6 +20,7 @@ from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import relation_facts
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
+from quantmedic.engine.special_functions import entropy
 
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 5e-3
@@ -98,7 +98,7 @@ def _effective_rank(covariance: NDArray[np.float64] | None) -> float | None:
     spectrum = np.clip(np.linalg.eigvalsh(covariance), 0.0, None)
     if spectrum.sum() <= 0:
         return None
-    return float(np.exp(entr(spectrum / spectrum.sum()).sum()))
+    return math.exp(entropy(spectrum / spectrum.sum()))
 
 
 def _classes(statistics: SetStatistics | None) -> set[int]:

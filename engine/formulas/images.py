@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SPATIAL, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
+from quantmedic.engine.special_functions import normal_share
 
 Sums = NDArray[np.float64]
 _COLUMN = {name: i for i, name in enumerate(SPATIAL)}
@@ -107,7 +107,7 @@ def _distances(case: Case, statistics: SetStatistics) -> dict[str, float | None]
     std = math.sqrt(float((view.m2 + view.count * (view.mean - mean) ** 2).sum()) / count)
     below = np.cumsum(bins.count) / bins.count.sum()
     even = (bins.high - low) / (high - low)
-    normal = ndtr((bins.high - mean) / std)
+    normal = normal_share((bins.high - mean) / std)
     return {
         "uniform_distance": float(np.abs(below - even).max()),
         "normal_distance": float(np.abs(below - normal).max()),

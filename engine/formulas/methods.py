@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.formulas.simulate import PERCENTILES, Grid, best_grid, predict_sqnr
+from quantmedic.engine.special_functions import divergence
 
 Floats = NDArray[np.float64]
 #: Even bins over the magnitudes, and levels to which a candidate is reduced (Migacz 2017, "8-bit inference with
@@ -72,7 +72,7 @@ def _divergence(counts: Floats, kept: int) -> float:
     sizes = np.bincount(level, occupied, KL_LEVELS)
     spread = np.where(occupied, (sums / np.maximum(sizes, 1))[level], 0.0)
     p, q = _smooth(reference), _smooth(spread)
-    return np.inf if p is None or q is None else float(rel_entr(p, q).sum())
+    return np.inf if p is None or q is None else divergence(p, q)
 
 
 def _smooth(counts: Floats) -> Floats | None:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, ndtri
+
+from quantmedic.engine.special_functions import binomial_share, normal_quantile
 
 Floats = NDArray[np.float64]
 #: Value of a statistic of two means, and its derivatives by both.
@@ -117,7 +118,7 @@ def independent_difference(
 
 def interval_quantile(confidence: float) -> float:
     """Quantile of the standard normal distribution at the upper end of a two-sided interval."""
-    return float(ndtri(0.5 + confidence / 2))
+    return normal_quantile(0.5 + confidence / 2)
 
 
 def is_binary(*columns: Floats) -> bool:
@@ -195,8 +196,8 @@ def margin(variance: Floats, skew: Floats, samples: Floats | float, z: float) ->
 
 def mcnemar(losses: int, gains: int) -> float:
     """Exact two-sided p of McNemar's test: of as many discordant samples, half are losses if nothing changed."""
-    # scipy.stats has binomtest, but takes three times as long to import as the rest of the package.
-    return min(2 * float(bdtr(min(losses, gains), losses + gains, 0.5)), 1.0)
+    # This is scipy.stats.binomtest, which takes a second to import.
+    return min(2 * binomial_share(min(losses, gains), losses + gains, 0.5), 1.0)
 
 
 def _worse_is_positive(found: tuple[float, float, float], higher_is_better: bool) -> tuple[float, float, float]:

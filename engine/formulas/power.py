@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 from pydantic import Field
-from scipy.special import ndtr, ndtri
 
 from quantmedic.engine.formulas.paired import Floats, interval_quantile, margin, null_moments, share_interval
 from quantmedic.engine.record import Contract
+from quantmedic.engine.special_functions import normal_quantile, normal_share
 
 #: A proposal finds what it is made for in 9 of 10 runs; it aims higher by what the approximation may be off.
 POWER = 0.91
@@ -105,7 +105,7 @@ def sizes_of_interval(
     """
     z = interval_quantile(confidence)
     reach, wider = (drop - low if drop > limit else high - drop), max(drop - low, high - drop)
-    found = (1 + float(ndtri(POWER)) / z) * wider
+    found = (1 + normal_quantile(POWER) / z) * wider
     return SampleSizes(
         now=samples,
         at_twice=_samples_to_narrow(samples, found, limit) if wider > 0 else None,
@@ -114,7 +114,7 @@ def sizes_of_interval(
 
 
 def _probability(excess: float, deviation: float) -> float:
-    return float(ndtr(excess / deviation)) if deviation > 0 else float(excess > 0)
+    return float(normal_share(excess / deviation)) if deviation > 0 else float(excess > 0)
 
 
 def _at_twice(limit: float, gain: float, confidence: float) -> int | None:

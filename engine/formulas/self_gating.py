@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf, expit
 
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import GateRecord, GateStep
 from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.special_functions import error_function, sigmoid
 
 Floats = NDArray[np.float64]
 #: Values that stand for one bin of a histogram.
 _POINTS = 64
 _FUNCTIONS: dict[str, Callable[..., Floats]] = {
-    "Sigmoid": expit,
+    "Sigmoid": sigmoid,
     "HardSigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0.0, 1.0),
     "Tanh": np.tanh,
-    "Erf": erf,
+    "Erf": error_function,
     "Clip": np.clip,
     "Relu": lambda x: np.maximum(x, 0.0),
     "Softplus": lambda x: np.logaddexp(0.0, x),
