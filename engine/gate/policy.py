@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -118,7 +118,7 @@ class Policy(Settings):
 
     check: Check = Check()
     rules: RuleChoice = RuleChoice()
-    thresholds: Mapping[str, Any] = Field(default_factory=dict)
+    thresholds: Mapping[str, object] = Field(default_factory=dict)
     ignore: tuple[Exemption, ...] = ()
 
 
