@@ -5,9 +5,8 @@
 What is the same and what differs stands in the manual, page ``general/xquant``.
 """
 
-import inspect
+import json
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantmedic.api.collect import collect
+from quantmedic.api.collect import collect_pair
 from quantmedic.api.judging import judge
+from quantmedic.api.options import CollectOptions, DataOptions, ToolchainOptions
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.thresholds import translate
@@ -32,6 +32,7 @@ from quantmedic.reports import xquant as words
 from quantmedic.reports.charts.frame import Drawing
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.write import place
+from quantmedic.xquant_data import XQuantData, collectable
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,10 @@ RULE_FIELDS = (
     "threshold_bitwidth_mixed_precision_with_model_output_loss_objective",
 )
 
-Metrics = Mapping[str, Callable[[Any, Any], float]]
+#: The user's similarity metrics: of the float tensor and the quantized one.
+Metric = Callable[["torch.Tensor", "torch.Tensor"], float]
+#: A result, as the original gives it: values that JSON can hold.
+Report = dict[str, Any]
 
 
 def _mct_log_folder() -> str | None:
@@ -78,7 +82,7 @@ class XQuantConfig:
     """
 
     report_dir: str
-    custom_similarity_metrics: dict[str, Callable[[Any, Any], float]] | None = None
+    custom_similarity_metrics: dict[str, Metric] | None = None
     quantize_reported_dir: str | None = None
     threshold_quantize_error: dict[str, float] = field(default_factory=lambda: dict(THRESHOLDS))
     is_detect_under_threshold_quantize_error: dict[str, bool] = field(default_factory=lambda: dict(UNDER))
@@ -95,10 +99,10 @@ class XQuantConfig:
 def xquant_report_troubleshoot_pytorch_experimental(
     float_model: "torch.nn.Module",
     quantized_model: "torch.nn.Module",
-    repr_dataset: Callable[[], Iterable[Any]],
-    validation_dataset: Callable[[], Iterable[Any]],
+    repr_dataset: Callable[[], Iterable[object]],
+    validation_dataset: Callable[[], Iterable[object]],
     xquant_config: XQuantConfig,
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[Report, Report]:
     """Compare the models, find degraded layers and the causes of the degradation, and write the reports.
 
     Args:
@@ -118,26 +122,29 @@ def xquant_report_troubleshoot_pytorch_experimental(
         QuantmedicError: The models or data cannot be used, or the report cannot be written.
     """
     metrics = _custom_metrics(xquant_config)
-    base = _rules(xquant_config)
-    with _logged(Path(xquant_config.report_dir)) as logger:
-        case = collect(
-            float_model,  # type: ignore[arg-type]
-            quantized_model,  # type: ignore[arg-type]
-            representative=_data(repr_dataset, float_model, labelled=False),
-            validation=_data(validation_dataset, float_model, labelled=True),
-            rules=base,
-            mct_log=_readable_log(xquant_config, logger),
+    base = _configured_rules(xquant_config)
+    with _report_log(Path(xquant_config.report_dir)) as logger:
+        options = CollectOptions(
+            data=DataOptions(
+                representative=collectable(repr_dataset, float_model, labelled=False),
+                validation=collectable(validation_dataset, float_model, labelled=True),
+            ),
+            toolchain=ToolchainOptions(mct_log=_readable_log(xquant_config, logger)),
         )
+        case = collect_pair(float_model, quantized_model, options, rules=base)
         facts = derive(case, base)
         diagnosis = judge(case, base, toolchain="mct" if "mct_quantizers" in sys.modules else None)
         found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
         if metrics:
-            pairs = _pairs(facts, float_model, quantized_model)
+            # Torch is an optional package.
+            from quantmedic.xquant_metrics import add_metrics, measure_metrics, module_pairs
+
+            pairs = module_pairs(facts, float_model, quantized_model)
             for suffix, dataset, labelled in (("repr", repr_dataset, False), ("val", validation_dataset, True)):
                 if dataset is not None:
-                    batches = _Data(dataset, float_model, labelled=labelled)
-                    own = _measured(float_model, quantized_model, pairs, batches, metrics)
-                    found[suffix] = _joined(found[suffix], own, metrics)
+                    batches = XQuantData(dataset, float_model, labelled).inputs()
+                    own = measure_metrics(float_model, quantized_model, pairs, batches, metrics)
+                    found[suffix] = add_metrics(found[suffix], own, metrics)
         kinds = {name: type(module).__name__ for name, module in quantized_model.named_modules()}
         return _write(case, facts, diagnosis, found, xquant_config, base, kinds, logger)
 
@@ -159,30 +166,30 @@ def _write(
     base: RuleBase,
     kinds: Mapping[str, str],
     logger: logging.Logger,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both results, told to the log and written to the report's folder."""
+) -> tuple[Report, Report]:
+    """Both results, logged and written to the report's folder."""
     folder = Path(config.report_dir)
     write_report(diagnosis, folder, rules=base, case=case)
-    collected: dict[str, Any] = {
+    collected: Report = {
         **{f"output_similarity_metrics_{suffix}": dict(values.output) for suffix, values in found.items()},
         **{f"intermediate_similarity_metrics_{suffix}": dict(values.layers) for suffix, values in found.items()},
     }
     for notice in diagnosis.warnings:
         logger.info(notice)
     _dump(folder / REPORT_FILENAME, collected, logger)
-    degraded = _degraded(diagnosis, found, config, folder, logger)
-    images = _outliers(diagnosis, config.report_dir)
+    degraded = _find_degraded(diagnosis, found, config, folder, logger)
+    images = _draw_outliers(diagnosis, config.report_dir)
     judged = words.judgements(diagnosis, facts, images, kinds, config.report_dir)
     for judgement in judged:
         for line in judgement.lines:
             logger.warning(line)
-    _tell_rest(diagnosis, degraded, found, config, logger)
+    _log_rest(diagnosis, degraded, found, config, logger)
     troubles = words.troubleshooting(judged, diagnosis)
     _dump(folder / TROUBLESHOOT_REPORT_FILENAME, troubles, logger)
-    return collected | {"quantmedic": _as_dict(diagnosis)}, troubles
+    return collected | {"quantmedic": json.loads(render_json(diagnosis))}, troubles
 
 
-def _degraded(
+def _find_degraded(
     diagnosis: Diagnosis,
     found: Mapping[str, words.Similarity],
     config: XQuantConfig,
@@ -220,7 +227,7 @@ def _degraded(
     return degraded
 
 
-def _outliers(diagnosis: Diagnosis, report: str) -> dict[str, str]:
+def _draw_outliers(diagnosis: Diagnosis, report: str) -> dict[str, str]:
     """Draw the histograms of layers with outliers; their paths by layer."""
     drawn = {layer: (stem, words.picture(chart)) for layer, (stem, chart) in words.outlier_graphs(diagnosis).items()}
     names = {layer: f"{words.OUTLIER_FOLDER}/{stem}.{kind}" for layer, (stem, (kind, _)) in drawn.items()}
@@ -228,46 +235,39 @@ def _outliers(diagnosis: Diagnosis, report: str) -> dict[str, str]:
     return {layer: f"{report}/{name}" for layer, name in names.items()}
 
 
-def _tell_rest(
+def _log_rest(
     diagnosis: Diagnosis,
     degraded: set[str],
     found: Mapping[str, words.Similarity],
     config: XQuantConfig,
     logger: logging.Logger,
 ) -> None:
-    """What the original does not say: the verdict, that most layers are degraded, what could not be judged."""
+    """Log what the original does not say: the verdict, that most layers are degraded, what could not be judged."""
     layers = max((len(values.layers) for values in found.values()), default=0)
     if layers and len(degraded) / layers >= config.threshold_degrade_layer_ratio:
         logger.info(
             f"{len(degraded)} of {layers} layers are degraded: causes that concern the whole model are judged first"
         )
     if diagnosis.not_judged:
-        logger.info(f"{len(diagnosis.not_judged)} rules could not be judged, the report tells why")
+        logger.info(f"{len(diagnosis.not_judged)} rules could not be judged, the report says why")
     if diagnosis.verdict == "degraded" and not any(cause.severity in words.SERIOUS for cause in diagnosis.causes):
         pages = ", ".join(f"{config.report_dir}/manual/general/{page}.html" for page in diagnosis.advice[:3])
         logger.warning(f"accuracy is lost and no cause was found; general measures, in this order: {pages}")
     logger.info(f"verdict: {diagnosis.verdict}, report: {config.report_dir}/index.html")
 
 
-def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as ``report.json`` holds it."""
-    import json
-
-    return json.loads(render_json(diagnosis))
-
-
-def _dump(path: Path, values: Mapping[str, Any], logger: logging.Logger) -> None:
+def _dump(path: Path, values: Report, logger: logging.Logger) -> None:
     logger.info(f"Dumping report data to: {path.absolute()}")
     place({path.name: words.as_json(values).encode()}, path.parent)
 
 
-def _rules(config: XQuantConfig) -> RuleBase:
+def _configured_rules(config: XQuantConfig) -> RuleBase:
     """The rules with the user's thresholds.
 
     Limits of degraded layers that were left at XQuant's defaults do not reach the rules: at a tenth of the signal's
     power below the noise, no harm would ever be measured.
     """
-    values: dict[str, Any] = {name: getattr(config, name) for name in RULE_FIELDS}
+    values: dict[str, object] = {name: getattr(config, name) for name in RULE_FIELDS}
     under = {**UNDER, **config.is_detect_under_threshold_quantize_error}
     changed = {
         metric: limit
@@ -281,7 +281,7 @@ def _rules(config: XQuantConfig) -> RuleBase:
     return load_rulebase().with_thresholds(translate(values), "XQuantConfig")
 
 
-def _custom_metrics(config: XQuantConfig) -> Metrics:
+def _custom_metrics(config: XQuantConfig) -> Mapping[str, Metric]:
     metrics = config.custom_similarity_metrics or {}
     if not isinstance(metrics, dict):
         raise QuantmedicError(
@@ -292,7 +292,7 @@ def _custom_metrics(config: XQuantConfig) -> Metrics:
 
 
 @contextmanager
-def _logged(folder: Path) -> Iterator[logging.Logger]:
+def _report_log(folder: Path) -> Iterator[logging.Logger]:
     """MCT's logger, which also writes to ``logs_<time>/mct_log.log`` inside, and to the console if it else would not.
 
     Its handlers and level are left as they were.
@@ -318,144 +318,3 @@ def _logged(folder: Path) -> Iterator[logging.Logger]:
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
-
-
-def _data(dataset: Any, model: "torch.nn.Module", *, labelled: bool) -> Any:
-    """The data set as ``collect`` takes it; what can be read only once is left as it is, and refused there."""
-    return dataset if dataset is None or isinstance(dataset, Iterator) else _Data(dataset, model, labelled=labelled)
-
-
-class _Data:
-    """XQuant's data sets as batches: a list of inputs each, or a pair of it and class numbers."""
-
-    def __init__(self, dataset: Any, model: "torch.nn.Module", *, labelled: bool):
-        self._dataset = dataset
-        self._labelled = labelled
-        self._wanted = _required_inputs(model)
-        self.__name__ = getattr(dataset, "__name__", type(dataset).__name__)
-
-    def __call__(self) -> Iterator[Any]:
-        for batch in self._dataset() if callable(self._dataset) else self._dataset:
-            inputs, labels = self._split(batch)
-            yield inputs if labels is None else (inputs, labels)
-
-    def inputs(self) -> Iterator[Any]:
-        """The inputs alone."""
-        for batch in self._dataset() if callable(self._dataset) else self._dataset:
-            yield self._split(batch)[0]
-
-    def _split(self, batch: Any) -> tuple[Any, Any]:
-        """Inputs and usable labels: a pair of validation data is inputs and labels, as XQuant has it.
-
-        A list of tensors alone is taken for inputs where the model wants as many.
-        """
-        if not isinstance(batch, list | tuple):
-            return (batch if isinstance(batch, Mapping) else [batch]), None
-        is_inputs = not self._labelled or len(batch) == 1 or (self._wanted > 1 and len(batch) == self._wanted)
-        if is_inputs and not isinstance(batch[0], list | tuple | Mapping):
-            return list(batch), None
-        inputs = batch[0]
-        if isinstance(inputs, tuple):
-            inputs = list(inputs)
-        elif not isinstance(inputs, list | Mapping):
-            inputs = [inputs]
-        return inputs, _class_numbers(batch[1]) if len(batch) > 1 else None
-
-
-def _required_inputs(model: "torch.nn.Module") -> int:
-    """How many inputs the model cannot do without; 0 where that is not known."""
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):
-        return 0
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
-
-
-def _class_numbers(labels: Any) -> Any:
-    """Labels that the accuracy can be measured with: one integer per sample; else None."""
-    kind = str(getattr(labels, "dtype", "")).removeprefix("torch.")
-    is_integer = kind.startswith(("int", "uint"))
-    return labels if is_integer and getattr(labels, "ndim", 0) == 1 else None
-
-
-def _pairs(
-    facts: CaseFacts, float_model: "torch.nn.Module", quantized_model: "torch.nn.Module"
-) -> dict[str, tuple["torch.nn.Module", "torch.nn.Module"]]:
-    """Modules that give the same values, by the layer's name in the quantized model.
-
-    Of a layer that batch norm was folded into, the float twin is the last module that it stands for.
-    """
-    mine, theirs = dict(float_model.named_modules()), dict(quantized_model.named_modules())
-    pairs = {}
-    for layer in facts.layers:
-        name = layer.quantized_name or layer.name or ""
-        twins = [mine[node] for node in layer.float_nodes or (layer.float_name,) if node in mine]
-        if name in theirs and twins:
-            pairs[name] = (twins[-1], theirs[name])
-    return pairs
-
-
-def _measured(
-    float_model: "torch.nn.Module",
-    quantized_model: "torch.nn.Module",
-    pairs: Mapping[str, tuple["torch.nn.Module", "torch.nn.Module"]],
-    data: _Data,
-    metrics: Metrics,
-) -> words.Similarity:
-    """The user's measures, averaged over the batches; hooks are gone afterwards, whatever happens."""
-    import torch
-
-    seen: dict[tuple[str, int], Any] = {}
-    hooks = [
-        module.register_forward_hook(lambda _module, _inputs, output, key=(name, side): seen.__setitem__(key, output))
-        for name, pair in pairs.items()
-        for side, module in enumerate(pair)
-    ]
-    outputs: dict[str, list[float]] = {metric: [] for metric in metrics}
-    layers: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in metrics} for name in pairs}
-    try:
-        with torch.no_grad():
-            for batch in data.inputs():
-                seen.clear()
-                results = [_run(model, batch) for model in (float_model, quantized_model)]
-                for metric, function in metrics.items():
-                    _add(outputs[metric], function, *results)
-                    for name in pairs:
-                        _add(layers[name][metric], function, seen.get((name, 0)), seen.get((name, 1)))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return words.Similarity(_means(outputs), {name: _means(values) for name, values in layers.items()})
-
-
-def _run(model: "torch.nn.Module", batch: Any) -> Any:
-    import torch
-
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-    def there(value: Any) -> Any:
-        return torch.as_tensor(value).to(device)
-
-    if isinstance(batch, Mapping):
-        return model(**{name: there(value) for name, value in batch.items()})
-    return model(*(there(value) for value in batch))
-
-
-def _add(values: list[float], function: Callable[[Any, Any], float], x: Any, y: Any) -> None:
-    """One batch's value, where both sides are tensors."""
-    import torch
-
-    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
-        values.append(float(function(x, y)))
-
-
-def _means(values: Mapping[str, list[float]]) -> dict[str, float]:
-    return {metric: sum(found) / len(found) if found else math.nan for metric, found in values.items()}
-
-
-def _joined(found: words.Similarity, own: words.Similarity, metrics: Metrics) -> words.Similarity:
-    """XQuant's measures with the user's beside them; the user's win where the names are equal."""
-    nothing = dict.fromkeys(metrics, math.nan)
-    layers = {name: {**values, **own.layers.get(name, nothing)} for name, values in found.layers.items()}
-    return words.Similarity({**found.output, **own.output}, layers)

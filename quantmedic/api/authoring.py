@@ -1,4 +1,4 @@
-"""Rules of the user's own: a first version to edit, what is wrong with them, and what their examples say."""
+"""The user's own rules: write a first version, check them, run their examples."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -104,7 +104,7 @@ _SKETCHES: dict[Scope, _Sketch] = {
 
 @dataclass(frozen=True)
 class Tested:
-    """One rule and what its examples say; ``error`` tells why they could not be run."""
+    """One rule and the outcomes of its examples; ``error`` is why they could not be run."""
 
     rule: Rule
     outcomes: tuple[Outcome, ...]
@@ -193,10 +193,10 @@ def run_examples(base: RuleBase, rules: Iterable[Rule]) -> list[Tested]:
     """Run the examples on the pages of rules."""
     rules = list(rules)
     pages = _pages(rules)
-    return [_tested(rule, page_examples(pages.get(rule.id, "")), base) for rule in rules]
+    return [_test_rule(rule, page_examples(pages.get(rule.id, "")), base) for rule in rules]
 
 
-def _tested(rule: Rule, examples: Iterable[Example], base: RuleBase) -> Tested:
+def _test_rule(rule: Rule, examples: Iterable[Example], base: RuleBase) -> Tested:
     outcomes: list[Outcome] = []
     for example in examples:
         try:

@@ -147,7 +147,7 @@ def load_baseline(path: str | Path) -> Baseline:
     Raises:
         BaselineError: It cannot be read; says what is wrong and what to do.
     """
-    again = "write it anew: quantmedic baseline write CASE"
+    again = "write it again: quantmedic baseline write CASE"
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
         version = found.get("schema_version") if isinstance(found, dict) else None
@@ -161,9 +161,9 @@ def load_baseline(path: str | Path) -> Baseline:
         raise BaselineError("cannot read the baseline", where=f"{path}: {error.strerror or error}") from error
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
-        raise BaselineError("this is no baseline", where=f"{path}: {place}", help=again) from error
+        raise BaselineError("not a valid baseline", where=f"{path}: {place}", help=again) from error
     except ValueError as error:  # no JSON, or no text
-        raise BaselineError("this is no baseline", where=f"{path}: it is no JSON", help=again) from error
+        raise BaselineError("not a valid baseline", where=f"{path}: not valid JSON", help=again) from error
 
 
 def write_baseline(baseline: Baseline, path: str | Path) -> None:

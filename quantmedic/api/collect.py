@@ -85,19 +85,19 @@ def collect(
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
-    Where the quantized model is harmed, the remedies of what the rules suspect are simulated on some samples, so that
-    the case tells what each of them recovers.
+    Where the quantized model is harmed, the remedies of what the rules suspect are simulated on some samples. The case
+    then holds what each of them recovers.
 
     Args:
         float_model: See ``diagnose``.
         quantized_model: See ``diagnose``; neither model is changed.
         representative: See ``diagnose``.
         validation: See ``diagnose``.
-        rules: Rules that decide which remedies are simulated, and whose ``logs.yaml`` tells how toolchains word things;
+        rules: Rules that decide which remedies are simulated; their ``logs.yaml`` holds patterns of toolchain logs;
             the built-in ones by default.
         labels: Labels of the validation data, where they are not part of it.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
-        metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
+        metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads; the first by default.
         preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
         samples: At most this many samples of each set.
@@ -110,7 +110,7 @@ def collect(
             model computed before them, as LiteRT's QuantizationDebugger does; costs one more run.
         seed: Seed of the intervals that are bootstrapped over samples.
         checkpoint: Case file that is written every half minute and on Ctrl-C, so that no measurement is lost.
-        resume: Go on with the unfinished case in ``checkpoint``, if there is one.
+        resume: Continue from the unfinished case in ``checkpoint``, if there is one.
         progress: Called with the data set's role, the samples done and their number where known.
         reference_outputs: Outputs of the training framework's model on the validation data, in their order: ``.npz``,
             ``.npy``, an array, or a mapping of output names to arrays, samples along axis 0.
@@ -127,8 +127,8 @@ def collect(
             fit, and both modules run once for each such group.
         core_config: The ``mct.core.CoreConfig`` that Sony's toolkit quantized with: its settings are judged too.
         mct_log: The folder given to ``mct.set_log_folder``, for the same and for what the toolkit printed; one that is
-            missing or belongs to another model is said in a notice.
-        settings_files: What the toolchain was told or left behind, in any of the formats that ``import_files`` reads:
+            missing or belongs to another model causes a notice.
+        settings_files: Configurations and results of the toolchain, in any of the formats that ``import_files`` reads:
             settings, recorded thresholds and reported figures, matched by name.
         thumbnails: Keep small versions of a few samples where they are images, for reports to show.
         profile: Also measure how long a run of each model takes, and each operator of a quantized ONNX model. Times

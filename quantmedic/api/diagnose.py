@@ -39,14 +39,15 @@ def diagnose(
     Args:
         float_model: Path of the float ONNX model, or the float ``torch.nn.Module``.
         quantized_model: Path of its quantized counterpart, or that module. None where quantization failed: then
-            ``toolchain_logs`` tell how, see ``collect_failed``, which takes the options.
+            ``toolchain_logs`` say why; see ``collect_failed``, which takes the options.
         representative: The data that calibrated it: ``.npz``, folder, ``module:function``, mapping or array; for
             modules also what yields batches of tensors, such as a ``DataLoader`` or a generator function.
         validation: The data that it is judged on, in the same forms.
         rules: Rules and thresholds; the built-in ones by default.
         output: Folder for the report; None writes nothing.
         formats: What to write there: html, markdown, json, png.
-        previous: Case file from before a remedy was applied: what was tried without effect is named and ranked down.
+        previous: Case file, or folder of a report, from before a remedy was applied: what was tried without effect is
+            named and ranked down.
         toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, torchao, nncf
             …; the one that the quantized model carries marks of by default.
         **options: Passed to ``collect``.

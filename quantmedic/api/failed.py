@@ -1,4 +1,4 @@
-"""A quantization that gave no model: what the toolchain's log and the float model tell about why."""
+"""A quantization that gave no model: why, from the toolchain's log and the float model."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -57,11 +57,11 @@ def collect_failed(
 
     Args:
         float_model: Path of the float model, ONNX or LiteRT, a ``torch.nn.Module``, or ``module:function`` that
-            returns one. One that cannot be read is said in a notice: the log tells without it.
+            returns one. One that cannot be read causes a notice; the log is read without it.
         toolchain_logs: What the toolchain printed, as text files; needed.
         representative: The data that it was to be calibrated with, see ``diagnose``: all of it is read, so that a
             missing or broken file is logged.
-        rules: Rules whose ``logs.yaml`` tells how toolchains word things; the built-in ones by default.
+        rules: Rules whose ``logs.yaml`` holds patterns of toolchain logs; the built-in ones by default.
         preprocessing: ``Preprocessing`` per role, see ``collect``.
         samples: At most this many samples are read.
         core_config: See ``collect``.
@@ -69,7 +69,7 @@ def collect_failed(
         progress: Called with a stage, the samples done and their number where known.
 
     Raises:
-        DataError: No log was given, or one cannot be read, or it is no ``CoreConfig``.
+        DataError: No log was given, or one cannot be read, or ``core_config`` is not a ``CoreConfig``.
         ModelError: A folder was given as the float model.
     """
     mct = read_mct(None, ToolchainOptions(mct_log=mct_log, core_config=core_config))
@@ -104,7 +104,7 @@ def collect_failed(
 
 
 def _open_float(float_model: ModelSource) -> FloatModel:
-    """The float model, whatever it was given as; what the user's function complains about is no error here."""
+    """The float model, in whatever form it was given; an error of the user's function becomes a notice."""
     try:
         model = model_of(float_model)
     except QuantmedicError as error:

@@ -83,7 +83,7 @@ def fallback(
         representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
-        metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
+        metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads; the first by default.
         preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
         max_drop: The metric may get worse by this against the float model: in points of a share (1.0 is 1 %), else in

@@ -11,7 +11,7 @@ from quantmedic.version import VERSION
 
 
 def import_files(*paths: str | Path) -> Case:
-    """What the files of a toolchain tell of one model, as a case: configurations, logs, calibration tables, encodings.
+    """Read files of a toolchain into a case: configurations, logs, calibration tables, encodings of one model.
 
     One of the paths may be a case that was measured with both models: settings, recorded thresholds and reported
     figures are then added to it by name. Without one, layers and tensors are as the files name them, and nothing is
@@ -21,7 +21,7 @@ def import_files(*paths: str | Path) -> Case:
         paths: Files, the log folder of Sony's toolkit, and at most one case, which may be the folder of a report.
 
     Returns:
-        The case; ``record.imports`` says what each file told.
+        The case; ``record.imports`` lists what was read from each file.
 
     Raises:
         DataError: A file cannot be read, is damaged or of no known kind; or there is nothing to import.
@@ -54,5 +54,5 @@ def read_sources(paths: Sequence[str | Path]) -> list[Source]:
 
 
 def with_files(case: Case, sources: Sequence[Source]) -> Case:
-    """The case with what the files tell; as it is where there are none."""
+    """The case with what the files say; unchanged where there are none."""
     return with_sources(case, sources) if sources else case

@@ -20,7 +20,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.version import VERSION
 
-#: Samples from which is told what can be quantized.
+#: Samples that show what can be quantized.
 LOOKED_AT = 16
 
 
@@ -84,7 +84,7 @@ def open_files(float_model: ModelSource, quantized_model: ModelSource) -> FileMo
     """Open two model files, given by path or by ``module:function``, without data.
 
     Raises:
-        ModelError: One is no file or cannot be read, or the two do not belong together.
+        ModelError: One is not a file or cannot be read, or the two do not belong together.
     """
     float_model, quantized_model = model_of(float_model), model_of(quantized_model)
     return front_end_of_pair(float_model, quantized_model).open_files(float_model, quantized_model)

@@ -63,7 +63,7 @@ def sensitivity(
         representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
         metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
-        metric_direction: ``higher`` or ``lower`` is better, for a function that does not say so itself.
+        metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
         metric_output: Output that a built-in metric reads; the first by default.
         preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
         modes: Which runs: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input.
@@ -72,7 +72,7 @@ def sensitivity(
         threads: Processor threads to use; all cores by default.
         seed: Seed of the choice of samples and of bootstrapped intervals.
         checkpoint: File that the record is written to every few seconds and on Ctrl-C.
-        resume: Go on with the record in ``checkpoint``, if there is one: what it lacks is measured.
+        resume: Continue from the record in ``checkpoint``, if there is one: what it lacks is measured.
         progress: Called with the mode, the runs done and their number.
 
     Returns:
@@ -173,7 +173,7 @@ def load_sensitivity(path: str | Path) -> SensitivityRecord:
         raise CaseError(
             "not a readable sensitivity file",
             where=f"{path}: {error.errors()[0]['msg']}",
-            help="start anew without --resume",
+            help="start again without --resume",
         ) from error
 
 

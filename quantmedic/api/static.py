@@ -1,4 +1,4 @@
-"""Two models without data: what weights, graph, quantization parameters and options tell in seconds."""
+"""Two models without data: facts from weights, graph, quantization parameters and options, in seconds."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def collect_static(
     settings_files: Sequence[str | Path] = (),
     progress: Progress = no_progress,
 ) -> Case:
-    """What two models tell without data: neither is run, and accuracy is not measured.
+    """Facts of two models without data: neither is run, and accuracy is not measured.
 
     Facts that rest on data stay None, and the rules that ask for them are not judged. The case is judged, saved and
     reported like any other; it has no samples, so that it cannot be merged.
@@ -39,7 +39,7 @@ def collect_static(
     Args:
         float_model: Path of the float ONNX model, or of a ``.safetensors`` checkpoint or a folder of its shards.
         quantized_model: Path of its quantized counterpart, of the same kind.
-        rules: Rules whose ``logs.yaml`` tells how toolchains word things; the built-in ones by default.
+        rules: Rules whose ``logs.yaml`` holds patterns of toolchain logs; the built-in ones by default.
         threads: Processor threads; all cores by default.
         toolchain_logs: See ``collect``.
         core_config: See ``collect``.
@@ -50,7 +50,7 @@ def collect_static(
     Raises:
         ModelError: A model cannot be read, the two do not belong together, or they are torch modules, which have to be
             run to be known.
-        DataError: A log cannot be read, or it is no ``CoreConfig``.
+        DataError: A log cannot be read, or ``core_config`` is not a ``CoreConfig``.
     """
     toolchain = ToolchainOptions(toolchain_logs, mct_log, settings_files, core_config)
     return collect_static_pair(float_model, quantized_model, toolchain, rules=rules, threads=threads, progress=progress)

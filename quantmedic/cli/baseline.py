@@ -46,7 +46,7 @@ def baseline_write(case: Path, config: Path | None, output: Path | None, rules: 
       quantmedic baseline write report -o quantmedic-baseline.json
     """
     policy = policy_in_force(config)
-    findings = case_baseline(case, _rules(policy, rules))
+    findings = case_baseline(case, _policy_rules(policy, rules))
     target = output or _own_baseline(policy)
     write_baseline(findings, target)
     click.echo(f"wrote {target}: {len(findings.findings)} findings of {findings.model or 'the model'}")
@@ -66,7 +66,7 @@ def baseline_prune(case: Path, config: Path | None, file: Path | None, rules: Ru
     """
     policy = policy_in_force(config)
     target = file or _own_baseline(policy)
-    pruned = prune(load_baseline(target), case, _rules(policy, rules))
+    pruned = prune(load_baseline(target), case, _policy_rules(policy, rules))
     if pruned.removed:
         write_baseline(pruned.baseline, target)
     left = f"{len(pruned.baseline.findings)} left"
@@ -74,7 +74,7 @@ def baseline_prune(case: Path, config: Path | None, file: Path | None, rules: Ru
     click.echo(f"{target}: {pruned.removed} findings are gone, {left}{unsure}")
 
 
-def _rules(policy: PolicyFile, options: RuleOptions) -> RuleBase:
+def _policy_rules(policy: PolicyFile, options: RuleOptions) -> RuleBase:
     return rules_in_force(options, lambda folders: rules_of(policy, folders))
 
 

@@ -162,7 +162,7 @@ def check(
     policy = policy_in_force(gate.config)
     base = rules_in_force(rules, lambda folders: rules_of(policy, folders))
     check_toolchain(judging.toolchain, base)
-    # What is wrong with these is better known before hours of measuring.
+    # Report what is wrong with these before hours of measuring.
     baseline = open_baseline(gate.baseline, policy, base)
     previous = load_case(judging.previous) if judging.previous is not None else None
     if history.record is not None:
@@ -204,7 +204,7 @@ def _check_usage(
     if report.printed_format in _UNPRINTABLE:
         raise click.UsageError(f"{report.printed_format} needs a folder: add --output")
     if report.output is None and resume:
-        raise click.UsageError("--resume goes on with the case in a folder: add --output")
+        raise click.UsageError("--resume continues the case in a folder: add --output")
     if len(models) == 1:
         refuse_options(
             context, {*collect_options, "resume", "static"}, "is about models; a stored case is measured already"

@@ -159,7 +159,7 @@ def _diagnose(
     if diagnosis.proof is None or not diagnosis.proof.chain:
         fail(
             f"no remedy was proven, so {fixed} was not written\n"
-            "help: the report tells what was tried; more samples or a larger --budget may decide"
+            "help: the report lists what was tried; more samples or a larger --budget may decide"
         )
     _compare_fixed(diagnosis, float_model, fixed, options, judging.base)
 

@@ -24,5 +24,5 @@ def collect_case(float_model: Path, quantized_model: Path, options: CollectOptio
             raise
         seen = " and ".join(f"{d.seen} {role} samples" for role, d in interrupt.case.record.datasets.items())
         click.echo(f"interrupted: {checkpoint} holds what {seen} showed", err=True)
-        click.echo(f"help: add --resume to go on, or judge it: quantmedic report {checkpoint}", err=True)
+        click.echo(f"help: add --resume to continue, or judge it: quantmedic report {checkpoint}", err=True)
         sys.exit(130)

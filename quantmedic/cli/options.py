@@ -263,7 +263,7 @@ proof_options = OptionGroup(
 )
 
 
-#: All that a measurement is told.
+#: All options of a measurement.
 collect_options = join_groups(
     "options",
     CollectOptions,

@@ -65,7 +65,7 @@ def rules(context: click.Context, /, show_thresholds: bool, rules: RuleOptions) 
         return
     for rule in sorted(base.rules, key=lambda rule: rule.id):
         click.echo(f"{rule.id}  {rule.severity:6}  {rule.scope:8} {rule.name}")
-    click.echo(f"{len(base.rules)} rules; quantmedic explain CODE tells more")
+    click.echo(f"{len(base.rules)} rules; quantmedic explain CODE prints the page of one")
 
 
 def _list_thresholds(base: RuleBase) -> None:
@@ -125,7 +125,7 @@ def rules_facts(word: str, scope: Scope | None) -> None:
 @rules.command("lint", context_settings=CONTEXT)
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
 def rules_lint(folders: Sequence[Path]) -> None:
-    """Say what is wrong with your rules, without running their examples.
+    """Check your rules without running their examples.
 
     Exit codes: 0 no errors, 1 a rule is refused, 2 could not do its job.
 
@@ -139,9 +139,9 @@ def rules_lint(folders: Sequence[Path]) -> None:
 @rules.command("test", context_settings=CONTEXT)
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FOLDER…")
 def rules_test(folders: Sequence[Path]) -> None:
-    """Say what is wrong with your rules, and run the examples on their pages.
+    """Check your rules, and run the examples on their pages.
 
-    Exit codes: 0 all is well, 1 a rule is refused or contradicts an example, 2 could not do its job.
+    Exit codes: 0 no errors, 1 a rule is refused or contradicts an example, 2 could not do its job.
 
     \b
     Example:

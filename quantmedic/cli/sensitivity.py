@@ -74,7 +74,7 @@ def sensitivity(
     except SensitivityInterrupted as interrupt:
         record = interrupt.record
         click.echo(f"interrupted: {checkpoint} holds {len(record.runs)} of {len(record.planned)} runs", err=True)
-        click.echo("help: add --resume to go on", err=True)
+        click.echo("help: add --resume to continue", err=True)
         sys.exit(130)
     files = write_sensitivity(record, report.output)
     click.echo(render_sensitivity(record, verbose=report.verbose, ascii_only=ascii_only()), nl=False)

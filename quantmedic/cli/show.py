@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from quantmedic.api.cases import load_case
 from quantmedic.api.judging import inspect
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
-from quantmedic.cli.groups import option
+from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.terminal import ascii_only
 from quantmedic.engine.errors import OutputError
@@ -20,30 +21,54 @@ from quantmedic.reports.terminal import show as tables
 from quantmedic.reports.terminal.lines import WIDTH, terminal_text
 
 
+@dataclass(frozen=True)
+class TableOptions:
+    """Which layers and columns are shown, and in which order."""
+
+    table: str | None
+    columns: str | None
+    sort: str | None
+    text: str
+    flagged: bool
+    limit: int
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that are asked for."""
+        return [key for key in (self.columns or "").split(",") if key.strip()]
+
+
+table_options = OptionGroup(
+    "choice",
+    TableOptions,
+    {
+        "table": option(
+            "--table", metavar="NAME", help="activations, weights, errors, quantizers or all. [default: the main facts]"
+        ),
+        "columns": option(
+            "--columns", metavar="KEY,…", help="These columns instead: facts, or their ends where these are clear."
+        ),
+        "sort": option("--sort", metavar="KEY[:desc]", help="Order of the layers. [default: that of the table]"),
+        "text": option(
+            "--filter", "text", default="", metavar="TEXT", help="Layers whose name, operator or findings have it."
+        ),
+        "flagged": option("--flagged", is_flag=True, help="Only layers that are degraded or have findings."),
+        "limit": option(
+            "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many layers."
+        ),
+    },
+)
+
+
 @click.command(context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
-@option("--table", metavar="NAME", help="activations, weights, errors, quantizers or all. [default: the main facts]")
-@option("--columns", metavar="KEY,…", help="These columns instead: facts, or their ends where these are clear.")
-@option("--sort", metavar="KEY[:desc]", help="Order of the layers. [default: that of the table]")
-@option("--filter", "text", default="", metavar="TEXT", help="Layers whose name, operator or findings have it.")
-@option("--flagged", is_flag=True, help="Only layers that are degraded or have findings.")
-@option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most this many layers.")
+@table_options
 @option("--layer", metavar="NAME", help="All facts of one layer instead.")
 @option("--data-sets", "--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
 @option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
 @rule_options
 def show(
-    case: Path,
-    table: str | None,
-    columns: str | None,
-    sort: str | None,
-    text: str,
-    flagged: bool,
-    limit: int,
-    layer: str | None,
-    data_sets: bool,
-    csv_file: str | None,
-    rules: RuleOptions,
+    case: Path, layer: str | None, data_sets: bool, csv_file: str | None, choice: TableOptions, rules: RuleOptions
 ) -> None:
     """Print the tables of a case: layers by any of their facts, one layer, or the data sets.
 
@@ -63,13 +88,19 @@ def show(
         lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)
         click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
         return
-    keys = [key for key in (columns or "").split(",") if key.strip()]
-    layers = select_layers(inspection, columns=keys, table=table or "default", sort=sort, text=text, flagged=flagged)
+    layers = select_layers(
+        inspection,
+        columns=choice.keys,
+        table=choice.table or "default",
+        sort=choice.sort,
+        text=choice.text,
+        flagged=choice.flagged,
+    )
     if csv_file is not None:
         _write_csv(selection_csv(layers), csv_file, len(layers.rows))
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
-    lines = tables.table_lines(layers, limit=limit, width=max(width, WIDTH))
+    lines = tables.table_lines(layers, limit=choice.limit, width=max(width, WIDTH))
     click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
 
 

@@ -54,7 +54,7 @@ def progress_bars() -> Iterator[Progress]:
 
 
 def with_color() -> bool:
-    """Standard output is a terminal, and nobody asked for no colour."""
+    """Standard output is a terminal, and ``NO_COLOR`` is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
@@ -64,7 +64,7 @@ def wrote_text(files: Iterable[tuple[Path, int]]) -> str:
 
 
 def ascii_only() -> bool:
-    """The terminal's encoding knows nothing else."""
+    """The terminal's encoding is not a Unicode one."""
     return not (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 

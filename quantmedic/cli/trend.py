@@ -28,7 +28,7 @@ def trend(history: Path, model: str | None, figures: Sequence[str], last: int, r
 
     Without --output, one format is printed: text unless --format says otherwise.
 
-    Exit codes: 0 shown, whatever the runs tell; 2 could not do its job.
+    Exit codes: 0 plotted, whatever the figures; 2 could not do its job.
 
     \b
     Examples:

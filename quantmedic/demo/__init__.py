@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from quantmedic.collectors.data.preprocessing import Preprocessing
-from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.facts import ROLES, Role
 
 
 class DemoData(TypedDict):
@@ -28,13 +28,13 @@ def patient(*, healthy: bool = False) -> tuple[tuple[Path, Path], DemoData]:
     models = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["models"]
     entry = models["healthy" if healthy else "patient"]
 
-    def declared(role: Role) -> Preprocessing:
+    def preprocessing_of(role: Role) -> Preprocessing:
         values = entry[role]["preprocessing"]
         return Preprocessing(mean=tuple(values["mean"]), std=tuple(values["std"]), scale=values["scale"])
 
     data = DemoData(
         representative=folder / entry["representative"]["file"],
         validation=folder / entry["validation"]["file"],
-        preprocessing={"representative": declared("representative"), "validation": declared("validation")},
+        preprocessing={role: preprocessing_of(role) for role in ROLES},
     )
     return (folder / entry["float"], folder / entry["quantized"]), data

@@ -234,11 +234,11 @@ class TestBaseline:
     @pytest.mark.parametrize(
         "text, word",
         [
-            ("{", "no JSON"),
-            ("[]", "no baseline"),
+            ("{", "not valid JSON"),
+            ("[]", "not a valid baseline"),
             ('{"findings": [{"rule": 1}]}', "findings.0"),
             ('{"schema_version": "9.0", "findings": []}', "schema 9.0"),
-            ('{"findings": [{"rule": "W001", "layer": "a", "value": NaN}]}', "no baseline"),
+            ('{"findings": [{"rule": "W001", "layer": "a", "value": NaN}]}', "not a valid baseline"),
         ],
     )
     def test_what_is_none_is_refused(self, run: Check, cases: Path, tmp_path: Path, text: str, word: str) -> None:

@@ -56,8 +56,8 @@ def test_nothing_is_repaired_of_a_healthy_model(tmp_path):
     ("arguments", "said"),
     [
         (("--budget", "5m"), "the time for --prove, which is missing"),
-        (("--prove", "--budget", "soon"), "'soon' is no time; write 90s or 5m"),
-        (("--prove", "--budget", "0s"), "'0s' is no time"),
+        (("--prove", "--budget", "soon"), "'soon' is not a valid duration, e.g. 90s or 5m"),
+        (("--prove", "--budget", "0s"), "'0s' is not a valid duration"),
         (("--write-fixed", patient()[0][1]), "the repaired model would replace one of yours"),
         (("--write-fixed", "/dev/null/fixed.onnx"), "the model cannot be written"),
     ],

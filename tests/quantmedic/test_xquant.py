@@ -38,10 +38,10 @@ def case() -> Case:
 
 def written(case: Case, config: XQuantConfig) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both results of a case, as the drop-in writes them."""
-    base = xquant._rules(config)
+    base = xquant._configured_rules(config)
     diagnosis = quantmedic.judge(case, base)
     found = {suffix: words.similarity(diagnosis, role) for suffix, role in words.SETS.items()}
-    with xquant._logged(Path(config.report_dir)) as logger:
+    with xquant._report_log(Path(config.report_dir)) as logger:
         return xquant._write(case, derive(case, base), diagnosis, found, config, base, {}, logger)
 
 
@@ -125,7 +125,7 @@ def test_graphs_without_the_package_that_makes_pictures(
 def test_handlers_stay_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger(xquant.LOGGER_NAME)
     before = list(logger.handlers)
-    with pytest.raises(KeyError), xquant._logged(tmp_path) as inside:
+    with pytest.raises(KeyError), xquant._report_log(tmp_path) as inside:
         inside.warning("told")
         assert len(logger.handlers) > len(before)
         raise KeyError
@@ -139,7 +139,7 @@ def test_a_quiet_application_gets_its_log_all_the_same(tmp_path: Path) -> None:
     level = root.level
     root.setLevel(logging.ERROR)
     try:
-        with xquant._logged(tmp_path) as inside:
+        with xquant._report_log(tmp_path) as inside:
             inside.warning("told")
         assert logger.level == logging.NOTSET
     finally:
@@ -150,7 +150,7 @@ def test_a_quiet_application_gets_its_log_all_the_same(tmp_path: Path) -> None:
 
 def test_the_folder_of_the_report_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot write the report"), xquant._logged(tmp_path / "file"):
+    with pytest.raises(OutputError, match="cannot write the report"), xquant._report_log(tmp_path / "file"):
         raise AssertionError("not reached")
 
 
@@ -182,11 +182,11 @@ def test_configuration_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) 
 
 def test_thresholds_reach_the_rules() -> None:
     ours = quantmedic.load_rulebase()
-    untouched = xquant._rules(XQuantConfig("a"))
+    untouched = xquant._configured_rules(XQuantConfig("a"))
     assert {name: t.value for name, t in untouched.thresholds.items()} == {
         name: t.value for name, t in ours.thresholds.items()
     }
-    base = xquant._rules(
+    base = xquant._configured_rules(
         XQuantConfig(
             "a",
             threshold_quantize_error={"mse": 0.1, "cs": 0.9, "sqnr": 100.0, "own": 3.0},

@@ -11,10 +11,13 @@ from quantmedic import xquant
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports import xquant as words
 from quantmedic.xquant import XQuantConfig, xquant_report_troubleshoot_pytorch_experimental
+from quantmedic.xquant_data import XQuantData
 
 pytestmark = pytest.mark.thorough
 
 torch = pytest.importorskip("torch")
+
+from quantmedic.xquant_metrics import add_metrics, measure_metrics  # noqa: E402
 
 
 class Two(torch.nn.Module):  # type: ignore[name-defined]
@@ -31,7 +34,7 @@ class Two(torch.nn.Module):  # type: ignore[name-defined]
 
 
 def split(batch: Any, *, labelled: bool, model: Any = None) -> Any:
-    (given,) = list(xquant._Data(lambda: [batch], model or torch.nn.Linear(4, 2), labelled=labelled)())
+    (given,) = list(XQuantData(lambda: [batch], model or torch.nn.Linear(4, 2), labelled=labelled)())
     return given
 
 
@@ -74,8 +77,8 @@ def test_custom_metrics_are_averaged_over_batches_and_hooks_are_removed() -> Non
     pairs = {"conv": (model.bn, quantized.bn), "fc": (model.fc, quantized.fc)}
     batches = [[torch.randn(4, 2, 6, 6), torch.randn(4, 2, 6, 6)] for _ in range(3)]
     metrics = {"largest": lambda x, y: (x - y).abs().max()}
-    data = xquant._Data(lambda: iter(batches), model, labelled=False)
-    found = xquant._measured(model, quantized, pairs, data, metrics)
+    data = XQuantData(lambda: iter(batches), model, labelled=False)
+    found = measure_metrics(model, quantized, pairs, data.inputs(), metrics)
     with torch.no_grad():
         apart = [float((model(*batch) - quantized(*batch)).abs().max()) for batch in batches]
     assert found.output == {"largest": pytest.approx(sum(apart) / 3)} == found.layers["fc"]
@@ -85,10 +88,10 @@ def test_custom_metrics_are_averaged_over_batches_and_hooks_are_removed() -> Non
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        xquant._measured(model, quantized, pairs, data, {"fails": fails})
+        measure_metrics(model, quantized, pairs, data.inputs(), {"fails": fails})
     for module in (*model.modules(), *quantized.modules()):
         assert not module._forward_hooks and not module._forward_pre_hooks
-    joined = xquant._joined(words.Similarity({"mse": 1.0}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}}), found, metrics)
+    joined = add_metrics(words.Similarity({"mse": 1.0}, {"fc": {"mse": 1.0}, "add": {"mse": 2.0}}), found, metrics)
     assert joined.output["mse"] == 1.0 and joined.layers["fc"] == {"mse": 1.0, **found.output}
     assert set(joined.layers) == {"fc", "add"} and math.isnan(joined.layers["add"]["largest"])
 

@@ -1,0 +1,83 @@
+"""The user's own similarity metrics of XQuant, measured on outputs and layers of two torch modules."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+
+from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.reports.xquant import Similarity
+from quantmedic.xquant_data import ModelInputs
+
+Metrics = Mapping[str, Callable[[torch.Tensor, torch.Tensor], float]]
+#: A float module and its quantized twin.
+Pair = tuple[torch.nn.Module, torch.nn.Module]
+
+
+def measure_metrics(
+    float_model: torch.nn.Module,
+    quantized_model: torch.nn.Module,
+    pairs: Mapping[str, Pair],
+    batches: Iterable[ModelInputs],
+    metrics: Metrics,
+) -> Similarity:
+    """The user's metrics, averaged over the batches; hooks are removed afterwards, whatever happens."""
+    seen: dict[tuple[str, int], object] = {}
+    hooks = [
+        module.register_forward_hook(lambda _module, _inputs, output, key=(name, side): seen.__setitem__(key, output))
+        for name, pair in pairs.items()
+        for side, module in enumerate(pair)
+    ]
+    outputs: dict[str, list[float]] = {metric: [] for metric in metrics}
+    layers: dict[str, dict[str, list[float]]] = {name: {metric: [] for metric in metrics} for name in pairs}
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                seen.clear()
+                results = [_run_module(model, batch) for model in (float_model, quantized_model)]
+                for metric, function in metrics.items():
+                    outputs[metric] += _metric_values(function, *results)
+                    for name in pairs:
+                        layers[name][metric] += _metric_values(function, seen.get((name, 0)), seen.get((name, 1)))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return Similarity(_metric_means(outputs), {name: _metric_means(values) for name, values in layers.items()})
+
+
+def add_metrics(similarity: Similarity, own: Similarity, metrics: Metrics) -> Similarity:
+    """XQuant's metrics with the user's beside them; the user's win where the names are equal."""
+    unknown = dict.fromkeys(metrics, math.nan)
+    layers = {name: {**values, **own.layers.get(name, unknown)} for name, values in similarity.layers.items()}
+    return Similarity({**similarity.output, **own.output}, layers)
+
+
+def module_pairs(facts: CaseFacts, float_model: torch.nn.Module, quantized_model: torch.nn.Module) -> dict[str, Pair]:
+    """Modules that give the same values, by the layer's name in the quantized model.
+
+    Of a layer that batch norm was folded into, the float twin is the last module that it stands for.
+    """
+    float_modules, quantized_modules = dict(float_model.named_modules()), dict(quantized_model.named_modules())
+    pairs = {}
+    for layer in facts.layers:
+        name = layer.quantized_name or layer.name or ""
+        twins = [float_modules[node] for node in layer.float_nodes or (layer.float_name,) if node in float_modules]
+        if name in quantized_modules and twins:
+            pairs[name] = (twins[-1], quantized_modules[name])
+    return pairs
+
+
+def _run_module(model: torch.nn.Module, batch: ModelInputs) -> object:
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    if isinstance(batch, Mapping):
+        return model(**{name: torch.as_tensor(value).to(device) for name, value in batch.items()})
+    return model(*(torch.as_tensor(value).to(device) for value in batch))
+
+
+def _metric_values(function: Callable[[torch.Tensor, torch.Tensor], float], x: object, y: object) -> tuple[float, ...]:
+    """One batch's value, where both sides are tensors."""
+    return (float(function(x, y)),) if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) else ()
+
+
+def _metric_means(values: Mapping[str, list[float]]) -> dict[str, float]:
+    return {metric: sum(own) / len(own) if own else math.nan for metric, own in values.items()}
