@@ -1,4 +1,4 @@
-"""Twins that structure alone does not settle: which tensor a folded layer stands for is told by its values.
+"""Twins that structure alone does not settle: which tensor a folded layer stands for is seen from its values.
 
 Toolchains fold what follows a layer into it: a normalization, an activation, in Sony MCT even the addition of a
 residual branch. The folded layer then stands for the result of what was folded, and that is the one it resembles.
@@ -6,7 +6,6 @@ residual branch. The folded layer then stands for the result of what was folded,
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +18,12 @@ from quantmedic.collectors.pair.constants import Constant
 from quantmedic.collectors.pair.graph import FOLDABLE, Graph, Operator
 from quantmedic.collectors.pair.originals import original_of
 
+Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 _PRODUCTS = frozenset({"Conv", "Gemm"})
 #: Operators between a layer and what it may stand for.
 _HOPS = 4
-#: Another tensor is the twin only if so much less of the difference is left.
+#: Another tensor is the twin only if no more than this share of the difference is left.
 _CLEARLY = 0.25
 
 
@@ -54,8 +54,7 @@ def settle_twins(models: TorchPair, batch: Batch) -> None:
 
 def _further(root: str, twin: str, models: TorchPair) -> Iterator[str]:
     """Tensors of the same shape that operators without a twin of their own make of a float tensor."""
-    graph = models.float_graph
-    shapes: Any = models.quantized
+    graph, shape = models.float_graph, models.quantized.shapes.get(root)
     taken = {op.index for op in models.match.operators.values()}
     twins = set(models.match.tensors.values())
     frontier, hops = [twin], 0
@@ -63,7 +62,7 @@ def _further(root: str, twin: str, models: TorchPair) -> Iterator[str]:
         readers = [op for name in frontier for op in graph.consumers.get(name, [])]
         free = [op for op in readers if op.op_type in FOLDABLE | _PRODUCTS and op.index not in taken]
         frontier, hops = [name for op in free for name in op.outputs], hops + 1
-        yield from (n for n in frontier if n not in twins and graph.shapes[n] == shapes.shapes.get(root))
+        yield from (n for n in frontier if n not in twins and graph.shapes[n] == shape)
 
 
 def _fold_product(root: str, twin: str, models: TorchPair) -> bool:
@@ -120,13 +119,14 @@ def _identity(weight: Float32) -> Float32 | None:
     return found
 
 
-def _real_values(graph: Graph, root: str, values: Any) -> Any:
+def _real_values(graph: Graph, root: str, values: Array) -> Array:
     grid = graph.codes.get(root)
     return grid.dequantize(values) if grid is not None and values.dtype.kind in "iu" else values
 
 
-def _squared_distance(x: Any, y: Any) -> float:
+def _squared_distance(x: Array, y: Array) -> float:
+    """Σ(x - y)²; infinite where the shapes differ or the sum is not finite."""
     if x.shape != y.shape:
         return np.inf
-    found = float(((x.astype(np.float64) - y) ** 2).sum())
+    found = float(((x.astype(np.float64) - y.astype(np.float64)) ** 2).sum())
     return found if np.isfinite(found) else np.inf
