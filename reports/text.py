@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic.fields import FieldInfo
 
@@ -154,7 +154,7 @@ def metric_label(metric: str | None) -> str:
     return METRIC_LABELS.get(metric or "", name(metric))
 
 
-def measure(value: Any, unit: str | None = None) -> str:
+def measure(value: object, unit: str | None = None) -> str:
     """Any value of a fact, with its unit where that helps."""
     match value:
         case None:

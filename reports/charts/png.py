@@ -3,7 +3,7 @@
 import struct
 import zlib
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,7 @@ def _filter_rows(pixels: Pixels) -> Pixels:
     return chosen
 
 
-def _paeth(left: NDArray[Any], up: NDArray[Any], corner: NDArray[Any]) -> NDArray[Any]:
+def _paeth(left: NDArray[np.int16], up: NDArray[np.int16], corner: NDArray[np.int16]) -> NDArray[np.int16]:
     """Whichever of the three is nearest to left + up - corner, in this order."""
     guess = left + up - corner
     far_left, far_up, far_corner = (np.abs(guess - near) for near in (left, up, corner))

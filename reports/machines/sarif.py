@@ -7,9 +7,9 @@ and takes.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import NotRequired, TypedDict
 from urllib.parse import quote
 
 from quantmedic.engine.contract.check import CheckedFinding, CheckReport, GateLine
@@ -75,6 +75,31 @@ GATES: Mapping[str, tuple[str, str]] = {
 }
 
 
+class _Rule(TypedDict):
+    """A ``reportingDescriptor``."""
+
+    id: str
+    name: str
+    shortDescription: dict[str, str]
+    fullDescription: dict[str, str]
+    help: Mapping[str, str]
+    defaultConfiguration: dict[str, str]
+    properties: dict[str, object]
+
+
+class _Result(TypedDict):
+    """A ``result``; what is not required is filled in once all results are known."""
+
+    ruleId: str
+    level: Level
+    message: dict[str, str]
+    locations: list[dict[str, object]]
+    properties: dict[str, object]
+    baselineState: NotRequired[str]
+    partialFingerprints: NotRequired[dict[str, str]]
+    ruleIndex: NotRequired[int]
+
+
 def render_sarif(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> str:
     """One run with a result per cause and per gate that did not pass; causes that are exempted throughout are left out.
 
@@ -92,21 +117,23 @@ def render_sarif(diagnosis: Diagnosis, manuals: Mapping[str, str]) -> str:
     alarms = [alarm for alarm in alarms_of(diagnosis) if not alarm.is_exempted]
     gates = failed_gates(check)
     results = [*(_gate_result(gate, check) for gate in gates), *(_cause_result(alarm, check) for alarm in alarms)]
-    shown = _fingerprinted(results[:RESULTS_SHOWN], check)
-    rules = _rules([*(_gate_rule(g, check, manuals) for g in gates), *(_cause_rule(a, manuals) for a in alarms)], shown)
-    places = {rule["id"]: place for place, rule in enumerate(rules)}
+    shown = results[:RESULTS_SHOWN]
+    described = [*(_gate_rule(g, check, manuals) for g in gates), *(_cause_rule(a, manuals) for a in alarms)]
+    rules = _rules_with_results(described, shown)
+    _add_fingerprints(shown, check)
+    _add_rule_places(shown, rules)
     run = {
         "tool": {"driver": {"name": "quantmedic", "version": diagnosis.quantmedic_version, "rules": rules}},
-        "automationDetails": {"id": f"quantmedic/{_quoted(check.model)}/"},
+        "automationDetails": {"id": f"quantmedic/{_quote_path(check.model)}/"},
         "invocations": [_invocation(check, len(results) - len(shown))],
-        "results": [result | {"ruleIndex": places[result["ruleId"]]} for result in shown],
+        "results": shown,
     }
     log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
     return inert_json(json.dumps(log, indent=1, allow_nan=False))
 
 
-def _invocation(check: CheckReport, left_out: int) -> dict[str, Any]:
-    found: dict[str, Any] = {
+def _invocation(check: CheckReport, left_out: int) -> dict[str, object]:
+    found: dict[str, object] = {
         "executionSuccessful": True,
         "exitCode": check.exit_code,
         "exitCodeDescription": check.verdict,
@@ -117,17 +144,17 @@ def _invocation(check: CheckReport, left_out: int) -> dict[str, Any]:
     return found
 
 
-def _rules(described: Iterable[dict[str, Any]], results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rules_with_results(described: Iterable[_Rule], results: Iterable[_Result]) -> list[_Rule]:
     """Each rule once, and only those that have results."""
     used = {result["ruleId"] for result in results}
-    rules: dict[str, dict[str, Any]] = {}
+    rules: dict[str, _Rule] = {}
     for rule in described:
         if rule["id"] in used:
             rules.setdefault(rule["id"], rule)
     return list(rules.values())
 
 
-def _cause_rule(alarm: Alarm, manuals: Mapping[str, str]) -> dict[str, Any]:
+def _cause_rule(alarm: Alarm, manuals: Mapping[str, str]) -> _Rule:
     page = manuals.get(alarm.rule, "")
     short = sentence(alarm.name.replace("-", " "))
     help_ = {"text": f"{_remedies(alarm)}\nquantmedic explain {alarm.rule} prints the page of the manual."}
@@ -145,7 +172,7 @@ def _remedies(alarm: Alarm) -> str:
     return "\n".join([sentence(remedy_text(alarm)), *others]) if alarm.cause.remedies else "No remedy is advised."
 
 
-def _gate_rule(gate: GateLine, check: CheckReport, manuals: Mapping[str, str]) -> dict[str, Any]:
+def _gate_rule(gate: GateLine, check: CheckReport, manuals: Mapping[str, str]) -> _Rule:
     asks, todo = GATES[gate.kind]
     help_ = {"text": todo}
     if page := manuals.get("general/check", "").strip():
@@ -158,14 +185,12 @@ def _gate_id(gate: GateLine) -> str:
     return f"gate-{gate.kind}"
 
 
-def _rule(
-    code: str, title: str, short: str, full: str, help_: Mapping[str, str], level: Level, tag: str
-) -> dict[str, Any]:
+def _rule(code: str, title: str, short: str, full: str, help_: Mapping[str, str], level: Level, tag: str) -> _Rule:
     return {
         "id": code,
         "name": title,
-        "shortDescription": {"text": _cut(short)},
-        "fullDescription": {"text": _cut(full)},
+        "shortDescription": {"text": _shorten_description(short)},
+        "fullDescription": {"text": _shorten_description(full)},
         "help": help_,
         "defaultConfiguration": {"level": level},
         "properties": {"tags": ["quantization", tag]},
@@ -181,24 +206,25 @@ def _first_paragraph(page: str) -> str:
     return ""
 
 
-def _cause_result(alarm: Alarm, check: CheckReport) -> dict[str, Any]:
+def _cause_result(alarm: Alarm, check: CheckReport) -> _Result:
     cause = alarm.cause
     said = f"{alarm.message} ({_model(check)}, {cause.severity}, confidence {100 * cause.confidence:.0f} %)"
     lines = [sentence(said), *alarm_lines(alarm, check)]
     subjects = list(dict.fromkeys(finding.subject for finding in alarm.counted)) or list(cause.subjects)
-    properties = {
+    properties: dict[str, object] = {
         "cause": name(cause.cause),
         "severity": cause.severity,
         "confidence": cause.confidence,
         "predictedGainDb": cause.predicted_gain_db,
         "measuredGainDb": cause.measured_gain_db,
-        "findings": [_properties(_finding(finding, check)) for finding in alarm.counted[:FINDINGS_SHOWN]],
+        "findings": [_known_properties(_finding(finding, check)) for finding in alarm.counted[:FINDINGS_SHOWN]],
     }
     result = _result(alarm.rule, LEVELS[cause.severity], lines, check, findings_line(check), subjects, properties)
-    return result | _baseline_state(check, alarm.counted)
+    _add_baseline_state(result, check, alarm.counted)
+    return result
 
 
-def _finding(finding: CheckedFinding, check: CheckReport) -> dict[str, Any]:
+def _finding(finding: CheckedFinding, check: CheckReport) -> dict[str, object]:
     return {
         "rule": visible(finding.rule, 40),
         "subject": name(finding.subject),
@@ -213,9 +239,9 @@ def _finding(finding: CheckedFinding, check: CheckReport) -> dict[str, Any]:
     }
 
 
-def _gate_result(gate: GateLine, check: CheckReport) -> dict[str, Any]:
+def _gate_result(gate: GateLine, check: CheckReport) -> _Result:
     lines = [sentence(f"{name(gate.name)}: {gate_text(gate)} ({_model(check)})")]
-    properties = {
+    properties: dict[str, object] = {
         "gate": name(gate.name),
         "status": gate.status,
         "value": gate.value,
@@ -227,7 +253,8 @@ def _gate_result(gate: GateLine, check: CheckReport) -> dict[str, Any]:
         "samples": gate.samples.now if gate.samples is not None else None,
     }
     result = _result(_gate_id(gate), gate_level(gate, check), lines, check, gate.line, [], properties)
-    return result | _baseline_state(check, ())
+    _add_baseline_state(result, check, ())
+    return result
 
 
 def _result(
@@ -237,11 +264,11 @@ def _result(
     check: CheckReport,
     line: int,
     subjects: Iterable[str],
-    properties: Mapping[str, Any],
-) -> dict[str, Any]:
-    place: dict[str, Any] = {
+    properties: Mapping[str, object],
+) -> _Result:
+    place: dict[str, object] = {
         "physicalLocation": {
-            "artifactLocation": {"uri": _quoted(location(check))},
+            "artifactLocation": {"uri": _quote_path(location(check))},
             "region": {"startLine": max(line, 1), "startColumn": 1, "endLine": max(line, 1), "endColumn": 1},
         }
     }
@@ -250,48 +277,47 @@ def _result(
     return {
         "ruleId": rule,
         "level": level,
-        "message": {"text": _plain("\n".join(lines))},
+        "message": {"text": _sarif_message("\n".join(lines))},
         "locations": [place],
-        "properties": _properties(properties),
+        "properties": _known_properties(properties),
     }
 
 
-def _fingerprinted(results: Iterable[dict[str, Any]], check: CheckReport) -> list[dict[str, Any]]:
-    """Results with what tells them apart, and is the same in the next run."""
+def _add_fingerprints(results: Iterable[_Result], check: CheckReport) -> None:
+    """What tells results apart and is the same in the next run."""
     seen: Counter[str] = Counter()
-    found = []
     for result in results:
         identity = (result["ruleId"], result["properties"].get("gate", ""), check.model)
         digest = sha256(json.dumps(identity).encode()).hexdigest()[:16]
         seen[digest] += 1
-        found.append(result | {"partialFingerprints": {"primaryLocationLineHash": f"{digest}:{seen[digest]}"}})
-    return found
+        result["partialFingerprints"] = {"primaryLocationLineHash": f"{digest}:{seen[digest]}"}
 
 
-def _baseline_state(check: CheckReport, findings: Iterable[CheckedFinding]) -> dict[str, str]:
+def _add_rule_places(results: Iterable[_Result], rules: Iterable[_Rule]) -> None:
+    """Where the rule of each result stands in the list of rules."""
+    places = {rule["id"]: place for place, rule in enumerate(rules)}
+    for result in results:
+        result["ruleIndex"] = places[result["ruleId"]]
+
+
+def _add_baseline_state(result: _Result, check: CheckReport, findings: Iterable[CheckedFinding]) -> None:
     """All results have a state or none has, says the standard; what no baseline holds, such as a gate, is new."""
     if check.baseline is None:
-        return {}
+        return
     statuses = {finding.status for finding in findings}
-    state = "new" if statuses <= {"new"} else "unchanged" if statuses == {"known"} else "updated"
-    return {"baselineState": state}
+    result["baselineState"] = "new" if statuses <= {"new"} else "unchanged" if statuses == {"known"} else "updated"
 
 
-def _properties(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of it; JSON has neither NaN nor infinity."""
-    return dict(_known(values))
+def _known_properties(values: Mapping[str, object]) -> dict[str, object]:
+    """The properties that were measured; JSON has neither NaN nor infinity."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value not in (None, "", []) and not (isinstance(value, float) and not math.isfinite(value))
+    }
 
 
-def _known(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if value is None or value == "" or value == []:
-            continue
-        if isinstance(value, float) and not math.isfinite(value):
-            continue
-        yield key, value
-
-
-def _plain(text: str) -> str:
+def _sarif_message(text: str) -> str:
     """A message of SARIF, in which braces are doubled, and nothing is a link."""
     return text.replace("](", "] (").replace("{", "{{").replace("}", "}}")
 
@@ -300,9 +326,9 @@ def _model(check: CheckReport) -> str:
     return name(check.model) or "?"
 
 
-def _cut(text: str) -> str:
+def _shorten_description(text: str) -> str:
     return text if len(text) <= DESCRIPTION_LIMIT else f"{text[: DESCRIPTION_LIMIT - 1]}…"
 
 
-def _quoted(path: str) -> str:
+def _quote_path(path: str) -> str:
     return quote(path or "?", safe="/", errors="backslashreplace")

@@ -7,7 +7,6 @@ number is the text "Infinity", "-Infinity" or "NaN", which ``Number`` reads as s
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -40,12 +39,12 @@ def page_sections(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, str
     return {name: inert_json(dump(content)).strip() for name, content in sections.items()}
 
 
-def dump(content: Any) -> str:
+def dump(content: object) -> str:
     """Compact JSON with short numbers."""
     return json.dumps(_shorten(content), separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def _shorten(value: Any) -> Any:
+def _shorten(value: object) -> object:
     """Numbers to ``DIGITS`` significant digits, names visible, NaN as text."""
     match value:
         case bool() | int() | None:
@@ -66,7 +65,7 @@ def _shorten_number(value: float) -> float | int:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def _meta_section(diagnosis: Diagnosis) -> dict[str, Any]:
+def _meta_section(diagnosis: Diagnosis) -> dict[str, object]:
     places = _places(diagnosis)
     return {
         "role": judged_role(diagnosis),
@@ -94,7 +93,7 @@ def _places(diagnosis: Diagnosis) -> dict[str, list[int]]:
     return places
 
 
-def _layers_section(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+def _layers_section(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, object]:
     columns = layer_columns(inspection.facts.layers, [row.findings for row in diagnosis.layers])
     count = len(inspection.facts.layers)
     return {
@@ -104,7 +103,7 @@ def _layers_section(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, A
     }
 
 
-def _errors_section(diagnosis: Diagnosis) -> dict[str, Any]:
+def _errors_section(diagnosis: Diagnosis) -> dict[str, object]:
     """Everything that the error graphs draw; SQNR is -10 · log10(nmse) and therefore left out."""
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     rows, judged = diagnosis.layers, judged_role(diagnosis)
@@ -130,7 +129,7 @@ def _errors_section(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, Any] | None:
+def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, object] | None:
     """Errors of all layers on one data set; None where none was measured."""
     here = [getattr(row, role) for row in rows]
     if all(errors.accumulated.mse is None and errors.rounding.mse is None for errors in here):
@@ -143,7 +142,7 @@ def _error_set(rows: Sequence[LayerRow], role: Role) -> dict[str, Any] | None:
     }
 
 
-def _graph_section(inspection: Inspection) -> dict[str, Any]:
+def _graph_section(inspection: Inspection) -> dict[str, object]:
     """Edges as pairs of positions in one list, -1 where an input of the network is read; names, attributes."""
     record = inspection.case.record
     names = [tensor.float_name or tensor.name for tensor in record.tensors if tensor.is_input]

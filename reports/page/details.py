@@ -5,7 +5,6 @@ those with findings, degraded ones and those of the lowest SQNR; the first get m
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -28,19 +27,19 @@ _BIN, _CHANNEL, _WEIGHT_CHANNEL, _AROUND = 2, 11, 17, 45
 _LEAST_DETAIL = 300
 
 
-def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, Any]:
+def layer_details(diagnosis: Diagnosis, inspection: Inspection) -> dict[str, object]:
     """The section ``details`` of the page."""
     budget = min(max(LEAST_BYTES, LAYER_BYTES * len(diagnosis.layers)), MOST_BYTES)
     inputs = _inputs_by_layer(inspection)
     findings = _findings_by_layer(diagnosis, inspection)
     explained = {(f.rule, f.subject): _code(cause) for cause in diagnosis.causes for f in cause.absorbs}
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, dict[str, object]] = {}
     for place, found in enumerate(findings):
-        row: dict[str, Any] = {"inputs": inputs[place]} if place in inputs else {}
+        row: dict[str, object] = {"inputs": inputs[place]} if place in inputs else {}
         if found:
             row["findings"] = [[f.rule.id, f.message, explained.get((f.rule.id, f.subject))] for f in found]
         rows[place] = row
-        budget -= 16 + 5 * len(row.get("inputs", ())) + sum(30 + len(f.message) for f in found)
+        budget -= 16 + 5 * len(inputs.get(place, ())) + sum(30 + len(f.message) for f in found)
     order = _places_by_interest(diagnosis)[: max(budget // _LEAST_DETAIL, 0)]
     details = dict(zip(order, inspection.details(order), strict=True))
     facts: dict[str, int] = {}
@@ -65,7 +64,7 @@ def _findings_by_layer(diagnosis: Diagnosis, inspection: Inspection) -> list[lis
 def _places_by_interest(diagnosis: Diagnosis) -> list[int]:
     """Layers by how much they are worth looking at."""
 
-    def key(place: int) -> tuple[Any, ...]:
+    def key(place: int) -> tuple[bool, bool, bool, float, int]:
         row = diagnosis.layers[place]
         levels = [
             level
@@ -103,11 +102,11 @@ def _detail_bytes(detail: LayerDetail, bins: int, channels: int) -> int:
     return _AROUND + drawn + strips + stored + _AROUND * len(detail.near)
 
 
-def _detail(detail: LayerDetail, bins: int, channels: int, facts: dict[str, int]) -> dict[str, Any]:
+def _detail(detail: LayerDetail, bins: int, channels: int, facts: dict[str, int]) -> dict[str, object]:
     """What is granted of one layer, without what is empty."""
     spreads = [_spread(detail.spreads.get(role), bins) for role in ROLES]
     strips = [_channels(detail.channels.get(role), channels) for role in ROLES]
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "spreads": spreads if any(spreads) else None,
         "channels": strips if any(strips) else None,
         "weights": _spread(detail.weight_spread, bins),
@@ -119,7 +118,7 @@ def _detail(detail: LayerDetail, bins: int, channels: int, facts: dict[str, int]
     return {key: value for key, value in found.items() if value}
 
 
-def _spread(spread: Spread | None, bins: int) -> list[Any] | None:
+def _spread(spread: Spread | None, bins: int) -> list[object] | None:
     """start, stop, low, high, clipped share, float counts, quantized counts."""
     if spread is None:
         return None
@@ -130,7 +129,7 @@ def _spread(spread: Spread | None, bins: int) -> list[Any] | None:
     return [spread.start, spread.stop, spread.low, spread.high, spread.clipped_share, floats, stored]
 
 
-def _channels(channels: Channels | None, limit: int) -> list[Any] | None:
+def _channels(channels: Channels | None, limit: int) -> list[object] | None:
     """How many there are in all, then of the worst: index, low, high, SQNR, low and high as quantized."""
     if channels is None:
         return None

@@ -6,13 +6,13 @@ side of the middle between two shorter ones, so that what is shown does not depe
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from quantmedic.engine.case.facts import Role
-from quantmedic.reports.sections.columns import ALL, Column, least_wanted, presets
+from quantmedic.reports.sections.columns import ALL, Column, Value, least_wanted, presets
 
 #: 85 characters that JSON, HTML and terminals leave as they are.
 ALPHABET = "".join(chr(c) for c in range(35, 126) if chr(c) not in "\\<>&'`")
@@ -28,7 +28,7 @@ BYTES, BYTES_PER_LAYER, MOST_BYTES = 25_000, 1_000, 5_900_000
 _BYTES = np.frombuffer(ALPHABET.encode("ascii"), np.uint8)
 
 
-def pack_columns(columns: Sequence[Column], role: Role, count: int) -> dict[str, Any]:
+def pack_columns(columns: Sequence[Column], role: Role, count: int) -> dict[str, object]:
     """Columns as ``data.js`` reads them: groups, and what was left out to keep the page small.
 
     Args:
@@ -64,16 +64,38 @@ def pack_columns(columns: Sequence[Column], role: Role, count: int) -> dict[str,
     }
 
 
-def _column_groups(
-    columns: Sequence[Column], packed: Mapping[str, Mapping[str, Any]], texts: Mapping[str, int]
-) -> list[dict[str, Any]]:
+class _Packed(TypedDict, total=False):
+    """The values of one column: one for all, those of another column, a list, or digits of a table, from a lowest."""
+
+    all: Value
+    same: str
+    list: Sequence[Value]
+    of: Sequence[Value]
+    at: str
+    low: int
+
+
+class _Group(TypedDict):
+    """Neighbours of one group."""
+
+    name: str
+    short: str
+    prefix: str
+    columns: list[dict[str, object]]
+
+
+def _column_groups(columns: Sequence[Column], packed: Mapping[str, _Packed], texts: Mapping[str, int]) -> list[_Group]:
     """Neighbours of one group under the part of the key that they share, with the places of their descriptions."""
-    groups: list[dict[str, Any]] = []
+    groups: list[_Group] = []
     for column in columns:
         prefix = column.key.rpartition(".")[0]
         if not groups or (groups[-1]["name"], groups[-1]["prefix"]) != (column.group, prefix):
             groups.append({"name": column.group, "short": column.short_group, "prefix": prefix, "columns": []})
-        entry = {"key": column.key.rpartition(".")[2], "label": column.label, "about": texts[column.description]}
+        entry: dict[str, object] = {
+            "key": column.key.rpartition(".")[2],
+            "label": column.label,
+            "about": texts[column.description],
+        }
         if column.unit:
             entry["unit"] = column.unit
         if not column.numeric:
@@ -82,10 +104,10 @@ def _column_groups(
     return groups
 
 
-def _pack_all(columns: Sequence[Column], width: int) -> dict[str, dict[str, Any]]:
+def _pack_all(columns: Sequence[Column], width: int) -> dict[str, _Packed]:
     """The values of each column by key; a column that equals an earlier one only names it."""
-    seen: dict[tuple[Any, ...], str] = {}
-    packed: dict[str, dict[str, Any]] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    packed: dict[str, _Packed] = {}
     for column in columns:
         # A count is no measure even where the numbers are equal, but reads the same; flags must stay flags.
         same = seen.setdefault((_value_type(column), column.unit == "dB", *column.values), column.key)
@@ -97,12 +119,12 @@ def _value_type(column: Column) -> type:
     return type(next((value for value in column.values if value is not None), None))
 
 
-def _pack_shortest(column: Column, width: int) -> dict[str, Any]:
+def _pack_shortest(column: Column, width: int) -> _Packed:
     """One column in the shortest way."""
     distinct = list(dict.fromkeys(column.values))
     if len(distinct) < 2:  # None where there are no layers.
         return {"all": next(iter(distinct), None)}
-    forms = [{"list": column.values}] if not column.numeric else []
+    forms: list[_Packed] = [{"list": column.values}] if not column.numeric else []
     if len(distinct) < max(len(column.values) / 2, 2):
         forms.append(_dictionary(distinct, column.values))
     if column.numeric:
@@ -110,18 +132,18 @@ def _pack_shortest(column: Column, width: int) -> dict[str, Any]:
     return min(forms, key=_length)
 
 
-def _length(form: Mapping[str, Any]) -> int:
+def _length(form: _Packed) -> int:
     """About how long it is as JSON."""
     return len(form.get("at", "")) + sum(len(str(value)) + 3 for value in form.get("of", form.get("list", ())))
 
 
-def _dictionary(distinct: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+def _dictionary(distinct: Sequence[Value], values: Sequence[Value]) -> _Packed:
     codes = {value: code for code, value in enumerate(distinct)}
     width = _width(len(distinct))
     return {"of": distinct, "at": _code_text(np.array([codes[v] for v in values]), width)}
 
 
-def _pack_numbers(column: Column, width: int) -> dict[str, Any]:
+def _pack_numbers(column: Column, width: int) -> _Packed:
     """Numbers packed: counts exactly, levels with a fixed number of decimals, all others with significant digits."""
     known = column.known
     numbers = np.array([np.nan if value is None else value for value in column.values], dtype=np.float64)
@@ -140,8 +162,11 @@ def _pack_numbers(column: Column, width: int) -> dict[str, Any]:
 
 
 def _pack_counts(
-    values: Sequence[Any], codes: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64], finite: npt.NDArray[np.bool_]
-) -> dict[str, Any]:
+    values: Sequence[Value],
+    codes: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.float64],
+    finite: npt.NDArray[np.bool_],
+) -> _Packed:
     low, high = int(numbers[finite].min()), int(numbers[finite].max())
     width = _width(high - low + 1 + RESERVED)
     if width > FULL:
@@ -223,6 +248,6 @@ def _code_text(codes: npt.NDArray[np.int64], width: int) -> str:
     return text.decode("ascii")
 
 
-def _table_bytes(packed: Mapping[str, Mapping[str, Any]]) -> int:
+def _table_bytes(packed: Mapping[str, _Packed]) -> int:
     """Bytes of columns: their values, and about 60 for the rest."""
     return sum(_length(data) + 60 for data in packed.values())

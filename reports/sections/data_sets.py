@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-from quantmedic.engine.case.facts import ROLES, DatasetFacts
+from quantmedic.engine.case.facts import ROLES, DatasetFacts, Role
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.sections.samples import Samples, Strip
@@ -55,7 +55,7 @@ def sets_box(diagnosis: Diagnosis, samples: Samples | None) -> SetsBox:
     )
 
 
-def _set_box(dataset: DatasetFacts, diagnosis: Diagnosis, strips: Mapping[Any, Strip]) -> SetBox:
+def _set_box(dataset: DatasetFacts, diagnosis: Diagnosis, strips: Mapping[Role, Strip]) -> SetBox:
     assert dataset.role is not None and dataset.samples is not None
     data = diagnosis.run.get("data") or {}
     origin = (data.get(dataset.role) or {}).get("origin") if isinstance(data, Mapping) else None

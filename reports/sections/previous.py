@@ -1,7 +1,7 @@
 """What became of the previous diagnosis, as text: the outcome, what changed, which remedies were tried."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
 from quantmedic.reports.text import (
@@ -95,7 +95,7 @@ def _example_text(change: SettingChange) -> str:
     return f"{name(change.subject)}: {_setting_text(change.before)} → {_setting_text(change.after)}"
 
 
-def _setting_text(value: Any) -> str:
+def _setting_text(value: object) -> str:
     if isinstance(value, tuple | list) and len(value) == 2:
         return f"{number(value[0])} … {number(value[1])}"
     return measure(value)

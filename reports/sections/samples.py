@@ -1,9 +1,9 @@
 """Samples of the data sets as pictures: both sets in one window, so that a difference in scaling is seen."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.facts import ROLES, Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
+from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.formulas.datasets import blank_limit
 from quantmedic.reports.charts.png import fewer_colours, png
 from quantmedic.reports.text import number, percent
@@ -154,7 +155,7 @@ def samples_of(case: Case) -> Samples:
     return Samples(low, high, by_role)
 
 
-def _span(arrays: Any) -> tuple[float, float]:
+def _span(arrays: Iterable[NDArray[np.float32]]) -> tuple[float, float]:
     finite = [values[np.isfinite(values)] for values in arrays]
     known = [values for values in finite if values.size]
     if not known:
@@ -174,14 +175,14 @@ def _samples_shown(case: Case, role: Role, statistics: SetStatistics) -> list[_S
     return told + [_sample(statistics, place, ", ".join(reasons)) for place, reasons in odd.items()]
 
 
-def _faint_text(case: Case, role: Role, kept: Any) -> str:
+def _faint_text(case: Case, role: Role, kept: Thumbnails) -> str:
     """What is to be said of the sample with the least deviation."""
     if kept.faintest is None:
         return ""
     return BLANK if kept.table["deviation"][kept.faintest] < blank_limit(case, role) else "least contrast"
 
 
-def _saturated_text(kept: Any) -> str:
+def _saturated_text(kept: Thumbnails) -> str:
     if kept.most_spoiled is None:
         return ""
     row = kept.table[kept.most_spoiled]

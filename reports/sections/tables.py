@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from quantmedic.engine.case.facts import (
     ROLES,
@@ -373,7 +373,7 @@ def threshold_lines(thresholds: Iterable[Threshold]) -> tuple[ThresholdLine, ...
     )
 
 
-def run_lines(run: Mapping[str, Any], prefix: str = "") -> tuple[tuple[str, str], ...]:
+def run_lines(run: Mapping[str, object], prefix: str = "") -> tuple[tuple[str, str], ...]:
     """Nested entries of the run as flat pairs of key and value; what was not set says what that means."""
     lines: list[tuple[str, str]] = []
     for key, value in run.items():
@@ -434,7 +434,7 @@ def _quality_key(sqnr_db: float | None) -> float:
     return -math.inf if math.isnan(sqnr_db) else sqnr_db
 
 
-def _fact_line(cls: type[Facts], field: str, values: Iterable[Any]) -> FactLine:
+def _fact_line(cls: type[Facts], field: str, values: Iterable[object]) -> FactLine:
     info = field_info(cls.model_fields[field])
     return FactLine(_fact_name(field), info.description, tuple(measure(value, info.unit) for value in values))
 
