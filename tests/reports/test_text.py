@@ -75,7 +75,7 @@ def test_unprintable_characters_become_escapes_and_long_names_are_shortened() ->
 def test_every_fact_has_a_description() -> None:
     for scope in SCOPES:
         for path in fact_paths(scope):
-            assert text.fact_info(path).description, f"{path} needs a description in engine/case/facts.py"
+            assert text.fact_info(path).description, f"{path} needs a description in engine/case/*_facts.py"
     assert text.fact_info("no.such.fact").description == ""
 
 
