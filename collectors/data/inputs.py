@@ -67,7 +67,7 @@ class Input:
             raise self._shape_error(found)
 
     def convert(self, array: Array, origin: str) -> Array:
-        """Checked samples in the model's layout and type; the same memory if nothing is to do."""
+        """Checked samples in the model's layout and type; the same memory where nothing changes."""
         found = ArrayInfo(origin, self.spec.name, array.shape, array.dtype)
         if self.spec.dtype.kind != "f":
             self._check_range(array, found)
@@ -197,7 +197,7 @@ def fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
 def bind(
     arrays: Mapping[str, T], inputs: Sequence[InputSpec], origin: str, role: Role
 ) -> tuple[dict[str, T], T | None]:
-    """Arrays by model input, and the labels; the only array fits the only input whatever its name.
+    """Arrays by model input, and the labels; a single array fits a single input, also under another name.
 
     Raises:
         DataError: Inputs are missing or arrays are left over.

@@ -124,7 +124,7 @@ def _numbers_text(value: object) -> str:
 
 
 def layout_of(shape: Sequence[int | None]) -> Layout | None:
-    """Layout of a four-axis image tensor, told by its axis of 1, 3 or 4 entries; ``None`` if that decides nothing."""
+    """Layout of a four-axis image tensor by its axis of 1, 3 or 4 entries; ``None`` where that does not decide it."""
     if len(shape) != 4:
         return None
     first, last = shape[1] in _IMAGE_CHANNELS, shape[3] in _IMAGE_CHANNELS

@@ -28,7 +28,7 @@ _FP8_BLOCK = 128
 #: Names that scales and zero points go by beside ``weight``; the first that is there is taken.
 _SCALES = ("weight_scale", "weight_scale_inv", "SCB", "weight_scales", "scales", "scale")
 _ZERO_POINTS = ("weight_zero_point", "weight_zeros", "zero_point")
-#: Rows that tell how many bits the codes use.
+#: Rows that are read to count the bits of the codes.
 _ROWS_FOR_BITS = 256
 
 
@@ -62,7 +62,7 @@ def _byte_layer(name: str, codes: Stored, scale: Stored | None, zero: Stored | N
     groups, block = _scale_groups(scale, outputs, inputs)
     is_float8 = codes.dtype in EIGHT_BIT_FLOATS
     signed = codes.dtype != "U8"
-    # torchao keeps codes of any number of bits in bytes; how many are used is told by the codes.
+    # torchao keeps codes of any number of bits in bytes; the codes themselves show how many are used.
     used = 8 if is_float8 else bits or _bits_of(codes)
     low, high = (-(2 ** (used - 1)), 2 ** (used - 1) - 1) if signed else (0, 2**used - 1)
     is_absmax = scale.name.endswith(".SCB") or scale.name == "SCB"

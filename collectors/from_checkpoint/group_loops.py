@@ -5,13 +5,13 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.from_checkpoint.weight_fields import FIELDS, Floats, Grid, Integers, Values
 from quantmedic.collectors.pair.weight_grids import MISPLACED_STEPS
-from quantmedic.collectors.statistics.compiled_cache import compiled
+from quantmedic.collectors.statistics.compiled_cache import cached_njit
 
 Bits = NDArray[np.uint16]
 _FAR, _HALF = np.float32(MISPLACED_STEPS), np.float32(0.5)
-_inner = compiled(forceinline=True, fastmath={"reassoc", "nsz"})
-# Extremes vectorize only where NaN need not be told apart; the sums tell the caller of it.
-_finite = compiled(forceinline=True, fastmath={"reassoc", "nsz", "nnan"})
+_inner = cached_njit(forceinline=True, fastmath={"reassoc", "nsz"})
+# Extremes vectorize only where NaN is not handled; the caller sees NaN in the sums.
+_finite = cached_njit(forceinline=True, fastmath={"reassoc", "nsz", "nnan"})
 
 
 @_inner
@@ -68,7 +68,7 @@ def _raise_tops(tops: Values, x: Values) -> None:
         tops[i] = max(tops[i], abs(x[i]))
 
 
-@compiled()
+@cached_njit()
 def _fill_sums(
     x: Values, y: Values, step: Values, low: Values, high: Values, starts: Integers, tops: Values, found: Floats
 ) -> None:
@@ -90,7 +90,7 @@ def group_sums(x: Values, y: Values, grid: Grid, starts: Integers, tops: Values)
     return found
 
 
-@compiled()
+@cached_njit()
 def _fill_singles(half: Bits, found: NDArray[np.uint32]) -> None:
     for i in range(half.size):
         v = np.uint32(half[i])

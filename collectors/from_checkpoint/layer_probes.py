@@ -1,4 +1,4 @@
-"""What a few output channels of a layer tell: other readings of its codes, and gains of its channels."""
+"""Computed from a few output channels of a layer: other readings of its codes, and gains of its channels."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from quantmedic.collectors.pair.weight_grids import (
 
 #: Output channels on which other readings of the codes are tried.
 PROBED = 64
-#: Output channels from which gains of input channels are told; fewer would explain rounding noise as gains.
+#: Output channels from which gains of input channels are computed; with fewer, rounding noise would look like gains.
 MIN_GAIN_ROWS, GAIN_ROWS = 32, 256
 #: Gains count where they explain this share of what the weights differ by (1 - cosine²).
 GAIN_EXPLAINS = 0.75
@@ -44,7 +44,7 @@ class Gains:
 
 @dataclass(frozen=True)
 class BetterReading:
-    """The best other way to read the codes, and what it gains against the declared one, in dB."""
+    """The best other way to read the codes, and how much better it is than the declared one, in dB."""
 
     name: str
     gain_db: float

@@ -12,9 +12,9 @@ from quantmedic.engine.formulas.error_facts import ALIVE, error_facts
 
 #: Groups under this share of the layer's root mean square are too quiet to be judged.
 QUIET = 0.01
-#: One weight takes the range of its group where it is so many times as large as the others usually are ...
+#: A weight is an outlier of its group where it is this many times the root mean square of the others ...
 OUTLIER_RATIO = 8.0
-#: ... and the step is so many times as large, so that most of them are within half a step of 0.
+#: ... and the step is this many times as large, so that most of them are within half a step of 0.
 OUTLIER_STEP = 2.0
 #: Fields of ``WeightFacts`` by name; the record checks their types when it is made.
 Fields = dict[str, object]
@@ -68,7 +68,7 @@ class LayerTotals:
         self._seen += len(groups)
 
     def _note_dead(self, groups: Floats, scale: Values | None) -> None:
-        """Groups stored as one value although the float ones differ; whether they are loud is told at the end."""
+        """Note groups stored as one value although the float ones differ; quiet ones are left out at the end."""
         flat = groups[:, :, F["stored_low"]] == groups[:, :, F["stored_high"]]
         if scale is not None:
             flat |= ~np.isfinite(scale) | (scale == 0)

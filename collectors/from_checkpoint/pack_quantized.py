@@ -100,7 +100,7 @@ def _alternative_readings(bits: int, inputs: int) -> dict[str, Reading]:
 
 
 def _fits_words(inputs: int, bits: int, width: int) -> bool:
-    """So many words hold the codes of a row, dense or padded."""
+    """This number of words holds the codes of a row, dense or padded."""
     return 1 <= bits <= 8 and width in (-(-inputs * bits // WORD), -(-inputs // (WORD // bits)))
 
 

@@ -47,7 +47,7 @@ class Block:
 
     Attributes:
         starts: First column of each group, and the number of columns.
-        order: Sorts the inputs by group where groups are no runs; ``codes`` are sorted already.
+        order: Sorts the inputs by group where groups are not contiguous; ``codes`` are sorted already.
     """
 
     codes: Array
@@ -173,7 +173,7 @@ def even_groups(inputs: int, groups: int, declared: int | None = None) -> Intege
 def group_columns(
     index: Stored | None, inputs: int, groups: int, declared: int | None
 ) -> tuple[Integers, Integers | None]:
-    """First columns of the groups, and the order that sorts the inputs by group where they are no runs.
+    """First columns of the groups, and the order that sorts the inputs by group where these are not contiguous.
 
     Raises:
         UnreadableLayerError: The index does not fit the inputs or the groups.

@@ -12,7 +12,7 @@ from quantmedic.collectors.from_checkpoint.packed_codes import UnreadableLayerEr
 from quantmedic.collectors.from_checkpoint.packed_layer import PackedLayer, Parts, Settings
 from quantmedic.collectors.from_checkpoint.safetensors_file import EIGHT_BIT_FLOATS, INTEGERS, Stored
 
-#: Last parts of the names of tensors that belong to a layer's quantization and are no weights by themselves.
+#: Last parts of the names of tensors that belong to a layer's quantization and are not weights themselves.
 _PARTS = (
     "qweight",
     "qzeros",
@@ -74,7 +74,7 @@ def packed_layers(tensors: Mapping[str, Stored], settings: Settings) -> tuple[di
 
 
 def belongs(name: str, bases: Iterable[str]) -> bool:
-    """The tensor is a part of a quantized layer and no weight by itself."""
+    """The tensor is a part of a quantized layer and not a weight itself."""
     base, _, last = name.rpartition(".")
     return last in _PARTS or (last == "weight" and base in bases)
 

@@ -22,7 +22,7 @@ from quantmedic.engine.case.facts import QuantizerFacts, WeightFacts
 _DISTINCT_SHARE = 0.5
 _GROUP_SIZES = (1024, 512, 256, 128, 64, 32, 16)
 _GRID_ROWS = 32
-#: What of real numbers cannot be told: no step is known to hold them against.
+#: Facts that need a step, which real numbers do not have.
 _NEEDS_STEP = ("misplaced_share", "clipped_share", "end_share", "outlier_groups", "outlier_noise_share")
 _NEEDS_GROUPS = ("groups", "dead_groups", "dead_group", "worst_group_sqnr_db", "worst_group")
 
@@ -49,7 +49,7 @@ def measure_packed(layer: PackedLayer, source: Source, workers: Executor) -> Mea
     totals = LayerTotals(inputs)
     stored = stored_source(layer)
     spans = list(slices(outputs, inputs, layer.unit))
-    # Without groups a channel is one, and its outliers are told as in other models.
+    # Without groups a channel is one group, and its outliers are computed as in other models.
     with_outliers = layer.groups == 1
     for sums in workers.map(lambda rows: sum_slice(rows, source, stored, gains.columns, with_outliers), spans):
         totals.add(sums)
@@ -91,7 +91,7 @@ def _packed_quantizer(layer: PackedLayer, totals: LayerTotals) -> QuantizerFacts
 
 
 def measure_values(source: Source, stored: Source, shape: tuple[int, int], workers: Executor) -> Measured:
-    """Facts of weights stored as real numbers: with a grid where the number of distinct values tells one."""
+    """Facts of weights stored as real numbers: with a grid where few distinct values show one."""
     outputs, inputs = shape
     bits, size = found_grid(stored, shape)
     count = -(-inputs // size) if size else 1
@@ -121,7 +121,7 @@ def measure_values(source: Source, stored: Source, shape: tuple[int, int], worke
 
 
 def found_grid(stored: Source, shape: tuple[int, int]) -> tuple[int | None, int | None]:
-    """Bits and group size (None: one per output channel) that the number of distinct values tells; None without."""
+    """Bits and group size (None: one per output channel) by the distinct values; None where they show no grid."""
     outputs, inputs = shape
     rows = np.unique(np.linspace(0, outputs - 1, min(_GRID_ROWS, outputs)).astype(int))
     sample = np.concatenate([stored(slice(int(row), int(row) + 1)) for row in rows])

@@ -91,7 +91,7 @@ def sum_slice(
         stored: Stored weights.
         column_gains: What stored weights are multiplied with against the float ones, per input channel; gains of
             output channels are taken out as well then.
-        with_outliers: Whether outliers of each channel are told.
+        with_outliers: Whether outliers of each channel are computed.
 
     Raises:
         UnreadableLayerError: The two have different shapes.

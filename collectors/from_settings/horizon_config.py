@@ -241,7 +241,7 @@ def _inputs_differ(*settings: Sequence[object] | None) -> bool | None:
 
 
 def _is_compiled(reader: GroupReader) -> bool | None:
-    """Made by hb_compile; None where nothing tells."""
+    """Made by hb_compile; None where the configuration does not show it."""
     march = reader.as_text("model_parameters", "march")
     if reader.value_of("calibration_parameters", "quant_config") is not None:
         return True
@@ -372,7 +372,7 @@ def _quant_part(config: Mapping[str, object], name: str, reader: GroupReader) ->
 
 
 def _names_with_type(part: Mapping[str, object], wanted: Callable[[str], bool]) -> Iterator[str]:
-    """Names in a part of a quant_config for which a type is asked."""
+    """Names in a part of a quant_config that get a wanted type."""
     for name, given in part.items():
         if isinstance(given, Mapping) and any(wanted(value) for value in given.values() if isinstance(value, str)):
             yield str(name)

@@ -102,10 +102,10 @@ def fitting_mct_log(
     event_file_loader()
     path = Path(folder).expanduser()
     if not path.is_dir():
-        return None, f"the log folder {path} of MCT is missing: what it tells is not judged"
+        return None, f"the log folder {path} of MCT is missing: its settings are not judged"
     runs = _quantizations(path)
     if not runs:
-        return None, f"the log folder {path} holds no event files of MCT: what it tells is not judged"
+        return None, f"the log folder {path} holds no event files of MCT: its settings are not judged"
     known = list(names)
     first: str | None = None
     for run in reversed(runs):
@@ -117,7 +117,7 @@ def fitting_mct_log(
         if why is None:
             return log, None
         first = first or why
-    return None, f"the log folder {path} is stale: {first}; what it tells is not judged"
+    return None, f"the log folder {path} is stale: {first}; its settings are not judged"
 
 
 def why_stale(

@@ -378,7 +378,7 @@ def _import_record(source: Source, tensors: int, layers: int) -> ImportRecord:
     imported = source.imported
     options = imported.settings.model_copy(update=dict.fromkeys(_NO_OPTION)).model_dump(exclude_none=True)
     thresholds = [*imported.tensors, *imported.inputs]
-    # A file that names layers with nothing but their types tells of no errors.
+    # A file that names layers with nothing but their types holds no errors.
     figures = _figures(imported.layers.values())
     texts = [f"{name} {_setting_text(value)}" for name, value in options.items()]
     parts = [

@@ -67,7 +67,7 @@ def read_log_facts(paths: Iterable[str | Path], patterns: Sequence[LogPattern]) 
     Of several errors the last one counts, since earlier runs may stand in the same log: a traceback whose words no
     pattern knows therefore hides what was known before, unless Python says that the one led to the other, or what was
     known stands right in front of it. Lines that only say that a run has failed never hide what they follow, and what
-    stands before a line that tells of a model which was written was overcome.
+    stands before a line about a model that was written was overcome.
 
     Raises:
         DataError: A file cannot be read.

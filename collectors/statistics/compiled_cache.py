@@ -1,4 +1,4 @@
-"""Compiled loops, and where their machine code is kept between runs."""
+"""Compiled loops whose machine code is kept between runs, and where."""
 
 import os
 import tempfile
@@ -13,7 +13,7 @@ import numba
 Loop = Callable[..., Any]
 
 
-def compiled(*, forceinline: bool = False, fastmath: bool | set[str] = False) -> Callable[[Loop], Loop]:
+def cached_njit(*, forceinline: bool = False, fastmath: bool | set[str] = False) -> Callable[[Loop], Loop]:
     """``numba.njit`` without the interpreter's lock, with numpy's division, and with its code kept between runs.
 
     numba looks the folder up when it decorates a function; its configuration is left as it was.

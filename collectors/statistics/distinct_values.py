@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.statistics.compiled_cache import compiled
+from quantmedic.collectors.statistics.compiled_cache import cached_njit
 from quantmedic.collectors.statistics.float_bits import bits_of
 
 Float32 = NDArray[np.float32]
@@ -19,7 +19,7 @@ def distinct(x: Float32, limit: int) -> Float32:
     return np.sort(table[used])
 
 
-@compiled()
+@cached_njit()
 def _fill(x: Float32, limit: int, table: Float32, used: NDArray[np.bool_]) -> None:
     """Open addressing over the bits of a value."""
     found = 0

@@ -9,7 +9,7 @@ they return, and a chunk for which it does not hold is done again, carefully, in
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.statistics.compiled_cache import compiled
+from quantmedic.collectors.statistics.compiled_cache import cached_njit
 from quantmedic.collectors.statistics.distinct_values import distinct
 from quantmedic.collectors.statistics.float_bits import bits_of, float_of
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
@@ -41,10 +41,10 @@ _NO_ROUNDING = Rounding(_NO_CHANNELS, _NO_CHANNELS, _NO_CHANNELS)
 # Only what Python calls is a function of its own in the compiled code. All else is inlined: of two compiled copies of a
 # loop the linker would take one in the run that compiles and the other in those that load it, and sums would differ in
 # their last bits.
-_entry = compiled()
-_jit = compiled(forceinline=True)
+_entry = cached_njit()
+_jit = cached_njit(forceinline=True)
 # Sums may be reordered, else they do not vectorize; NaN and infinities keep their meaning, else they could be missed.
-_sum = compiled(forceinline=True, fastmath={"reassoc", "nsz"})
+_sum = cached_njit(forceinline=True, fastmath={"reassoc", "nsz"})
 
 
 def observe(

@@ -157,7 +157,7 @@ def _holds_policy(path: Path) -> bool:
         try:
             tool = tomllib.loads(text).get("tool")
         except ValueError:
-            pass  # broken: what it mentions decides
+            pass  # not valid TOML: whether it mentions the table decides
         else:
             return isinstance(tool, Mapping) and "quantmedic" in tool
     return bool(_MENTION.search(text))

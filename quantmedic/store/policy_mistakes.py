@@ -86,7 +86,7 @@ def refuse(file: PolicyFile, mistakes: Iterable[Mistake], help: str = EXPLAIN) -
 
 
 def place(path: Path, line: int | None = None) -> str:
-    """``file:line``, which no CI system takes for a command, whatever the file is called."""
+    """``file:line``, which no CI system takes for a command, also of a file with an odd name."""
     shown = visible(str(path))
     shown = f"./{shown}" if shown.startswith((":", "#")) else shown
     return f"{shown}:{line}" if line else shown
@@ -146,7 +146,7 @@ def in_quotes(text: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, whatever case and hyphens it was written with; nothing where none is near."""
+    """The nearest known name, ignoring case and hyphens; an empty text where none is near."""
     by_plain = {_plain_name(each): each for each in known}
     near = difflib.get_close_matches(_plain_name(name[:100]), by_plain, n=1)
     return f'; did you mean "{by_plain[near[0]]}"?' if near else ""

@@ -42,7 +42,7 @@ def key_lines(text: str) -> dict[Key, int]:
 def too_deep(text: str) -> int | None:
     """Line on which lists, tables or dotted names are nested beyond ``DEEPEST``; None where they are not.
 
-    Asks no validity of the text, so that it can be asked before tomllib reads it.
+    The text need not be valid, so that this can be checked before tomllib reads it.
     """
     depth = dots = 0
     for token in _tokens(text):
