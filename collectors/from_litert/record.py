@@ -140,7 +140,7 @@ def marks_of_files(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
 
 def _metadata(content: bytes) -> Iterator[str]:
     """Names of the metadata of a checked file."""
-    from ai_edge_litert.schema_py_generated import Model
+    from ai_edge_litert.schema_py_generated import Model  # an optional package
 
     model = Model.GetRootAs(content, 0)
     for i in range(model.MetadataLength()):

@@ -8,9 +8,8 @@ import os
 import queue
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +79,7 @@ class Session:
         with self._lent() as interpreter:
             return {place for place in wanted if interpreter.holds(place)}
 
-    def call(self, feed: Mapping[int, Array]) -> Any:
+    def call(self, feed: Mapping[int, Array]) -> Callable[[], None]:
         """A function that runs this batch, which it feeds beforehand, over and over on an interpreter of its own."""
         interpreter = self._make_interpreter()
         interpreter.run(feed)
@@ -114,7 +113,7 @@ class _Interpreter:
     """One interpreter with the shapes that its inputs have now."""
 
     def __init__(self, content: bytes, threads: int, observed: bool, delegated: bool) -> None:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType  # an optional package
 
         kinds = OpResolverType.BUILTIN if delegated else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         with warnings.catch_warnings(), _without_greeting():
@@ -182,7 +181,7 @@ def takes_batches(session: Session, model: LiteModel) -> bool:
     return all(_is_same(together[place], [found[place] for found in alone]) for place in outputs)
 
 
-def dtype_of(tensor: LiteTensor) -> np.dtype[Any]:
+def dtype_of(tensor: LiteTensor) -> np.dtype[np.generic]:
     """Type of the arrays that a tensor is read from and written to; of objects where numpy has none."""
     try:
         return np.dtype(tensor.kind.lower())

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -86,7 +85,7 @@ def _is_finite(tensor: TensorProto) -> bool:
     return tensor.data_type not in kinds or _finite(numpy_helper.to_array(tensor))
 
 
-def _finite(data: NDArray[Any]) -> bool:
+def _finite(data: NDArray[np.generic]) -> bool:
     return data.dtype.kind != "f" or bool(np.isfinite(data).all())
 
 

@@ -44,7 +44,7 @@ def settle_twins(models: TorchPair, batch: Batch) -> None:
     models.run_quantized(batch, values)
     for root, found in options.items():
         shown = _real_values(quantized, root, values.found[root])
-        distance = {name: _squared_distance(floats.found[name], shown) for name in (models.match.tensors[root], *found)}
+        distance = {name: _energy_between(floats.found[name], shown) for name in (models.match.tensors[root], *found)}
         now, best = distance[models.match.tensors[root]], min(found, key=distance.__getitem__)
         if distance[best] < _CLEARLY * now:
             models.match.tensors[root] = best
@@ -124,7 +124,7 @@ def _real_values(graph: Graph, root: str, values: Array) -> Array:
     return grid.dequantize(values) if grid is not None and values.dtype.kind in "iu" else values
 
 
-def _squared_distance(x: Array, y: Array) -> float:
+def _energy_between(x: Array, y: Array) -> float:
     """Σ(x - y)²; infinite where the shapes differ or the sum is not finite."""
     if x.shape != y.shape:
         return np.inf

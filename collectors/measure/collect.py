@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +63,9 @@ class Extras:
     settings: SettingsFacts | None = None
 
     @property
-    def run(self) -> dict[str, Any]:
+    def run(self) -> dict[str, object]:
         """Entries of the run record for what was given."""
-        given: dict[str, Any] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
+        given: dict[str, object] = {f"{kind}_outputs": r.origin for kind, r in self.references.items()}
         if self.stages:
             given["stages"] = ", ".join(f"{stage.name}={stage.network.path.name}" for stage in self.stages)
         if self.expected_float_metric is not None:
@@ -74,7 +74,7 @@ class Extras:
 
     def added_to(self, record: CaseRecord) -> CaseRecord:
         """The record with what is known of them."""
-        changes: dict[str, Any] = {
+        changes: dict[str, object] = {
             "stages": tuple(stage.record for stage in self.stages),
             "compared": {kind: r.origin for kind, r in self.references.items()},
             "expected_float_metric": self.expected_float_metric,

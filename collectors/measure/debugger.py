@@ -7,7 +7,7 @@ Both operators of a pair, the float one and the quantized one, are fed with what
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ from quantmedic.engine.formulas.debugger import LEADING, METRICS, TRAILING, Debu
 Array = NDArray[np.generic]
 Float32 = NDArray[np.float32]
 #: A function of the user, or how it is named: ``module:function``.
-Function = str | Callable[..., Any]
+Function = str | Callable[..., object]
 
 #: Of the difference ``quantized - float`` of one sample.
-_BUILT_IN: Mapping[str, Callable[[Float32], Any]] = dict(
+_BUILT_IN: Mapping[str, Callable[[Float32], SupportsFloat]] = dict(
     zip(
         METRICS,
         (np.size, np.std, np.average, lambda d: np.max(np.abs(d)), lambda d: np.average(d**2)),
@@ -52,9 +52,9 @@ class UserMetric:
     name: str
     kind: str
     spec: str
-    function: Callable[..., Any]
+    function: Callable[..., object]
 
-    def __call__(self, *arguments: Any) -> float:
+    def __call__(self, *arguments: object) -> float:
         """The number.
 
         Raises:

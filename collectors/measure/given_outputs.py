@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.engine.errors import DataError
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 Numbers = NDArray[np.int64]
 
 
@@ -36,7 +35,7 @@ class References:
         samples: Number of samples in it.
     """
 
-    def __init__(self, source: Any, kind: str, models: PairedGraphs, samples: int | None, limit: int | None) -> None:
+    def __init__(self, source: object, kind: str, models: PairedGraphs, samples: int | None, limit: int | None) -> None:
         """Open the outputs and check what can be checked without reading them.
 
         Args:
@@ -115,7 +114,7 @@ class _Reader:
             yield self._wanted.popleft()
 
 
-def _open(source: Any, option: str) -> tuple[str, dict[str, Column]]:
+def _open(source: object, option: str) -> tuple[str, dict[str, Column]]:
     if isinstance(source, str | Path):
         path = Path(source).expanduser()
         if not path.is_file():

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Profile:
         times: Milliseconds by the index of the quantized model's operator.
     """
 
-    facts: dict[str, Any]
+    facts: dict[str, float]
     kernels: tuple[KernelFacts, ...] = ()
     times: dict[int, float] | None = None
 
@@ -37,7 +36,7 @@ def latency_facts(
     threads: int,
     batch: int,
     seconds: float = SECONDS,
-) -> dict[str, Any]:
+) -> dict[str, float]:
     """The latency fields of ``ModelFacts``.
 
     Args:
@@ -48,7 +47,7 @@ def latency_facts(
         seconds: How long each may be measured; slow models take five runs longer.
     """
     floats, quantized = in_turn(float_run, quantized_run, seconds)
-    facts: dict[str, Any] = {}
+    facts: dict[str, float] = {}
     for name, times in (("float", floats), ("quantized", quantized)):
         low, median, high = (float(q) for q in np.percentile(np.array(times) * 1e3, (25, 50, 75)))
         keys = (f"latency_{name}_low_ms", f"latency_{name}_ms", f"latency_{name}_high_ms")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +115,7 @@ class Observer:
         return found
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Fields of ``ModelFacts`` that say how faithfully the models were observed, and how they compute."""
         return {
             "observed": "simulated" if self.simulated else "deployed",
@@ -225,7 +224,7 @@ class Observer:
             into.end(batch.samples)
 
     def _rows(self, i: int, values: Array) -> Float32:
-        rows: Float32 = as_rows(values, self.plan.axes[i])
+        rows = as_rows(np.asarray(values, np.float32), self.plan.axes[i])
         if rows.shape[1] != self.plan.channels[i]:
             raise self._channel_error(i, values)
         return rows

@@ -5,7 +5,6 @@ Neither model is run. Whatever rests on data stays None, so that its rules are n
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.measure.models import FileModels, Kernel, Models
@@ -38,7 +37,7 @@ class _Unobserved:
         return is_image(known, image[1]) if len(known) == len(sizes) else None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         """Nothing was run."""
         return {}
 

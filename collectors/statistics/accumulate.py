@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,8 @@ from quantmedic.engine.case.statistics import (
     union_lattice,
 )
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
+S = TypeVar("S", bound=np.generic)
 Float32 = NDArray[np.float32]
 _PROJECTION_SEED = 20240117
 #: Shorter rows are gathered per channel before they are measured.
@@ -199,7 +200,7 @@ def content_hash(sample: Array) -> int:
     return int.from_bytes(hashlib.sha256(np.ascontiguousarray(sample).data).digest()[:8], "little")
 
 
-def as_rows(x: Array, axis: int | None) -> Array:
+def as_rows(x: NDArray[S], axis: int | None) -> NDArray[S]:
     """Contiguous ``[outer, channels, inner]``; without a channel axis, one channel per sample.
 
     Where the channels come last, rows would be single numbers: they are gathered into one long row per channel.

@@ -1,6 +1,6 @@
 """The statistics of one tensor in plain numpy: the contract of ``kernels``, and its fallback where numba cannot run."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ class Rounding(NamedTuple):
 class Deployed(NamedTuple):
     """What the quantized model computed, ``scale · (codes - zero)``: codes of any type, the rest per channel."""
 
-    codes: NDArray[Any]
+    codes: NDArray[np.generic]
     scale: Float32
     zero: Float32
 
@@ -88,7 +88,7 @@ def observe_values(x: Float32, into: TensorStatistics, buckets: NDArray[np.int64
         merge_moments(into, c, values.size, mean, m2)
         into.min[c] = min(into.min[c], values.min())
         into.max[c] = max(into.max[c], values.max())
-    into.histogram += _counts(x)
+    into.histogram += _bin_counts(x)
     return ends.reshape(-1, 2).T
 
 
@@ -102,7 +102,7 @@ def observe_deployed(y: Float32, into: TensorStatistics, buckets: NDArray[np.int
     """
     for part, bucket in zip(_by_bucket(y, buckets), buckets, strict=True):
         if bucket < SHOWN_BUCKETS:
-            into.quantized_histogram += _counts(part)
+            into.quantized_histogram += _bin_counts(part)
 
 
 def _by_bucket(x: Float32, buckets: NDArray[np.int64]) -> list[Float32]:
@@ -110,7 +110,7 @@ def _by_bucket(x: Float32, buckets: NDArray[np.int64]) -> list[Float32]:
     return np.split(x, len(buckets), axis=2) if len(x) == 1 and len(buckets) > 1 else list(x)
 
 
-def _counts(x: Float32) -> NDArray[np.int64]:
+def _bin_counts(x: Float32) -> NDArray[np.int64]:
     """Finite values by their leading bits."""
     bits = np.ascontiguousarray(x).view(np.uint32)[np.isfinite(x)]
     return np.bincount(bits >> SHIFT, minlength=BINS)

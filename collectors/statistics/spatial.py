@@ -1,13 +1,11 @@
 """How neighbouring pixels of images relate, one row of sums per image: what a wrong layout or resize leaves behind."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.statistics import SPATIAL
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 Sums = NDArray[np.float64]
 #: Colour planes that an image can have.
 IMAGE_CHANNELS = (1, 3, 4)
@@ -43,7 +41,7 @@ def spatial_sums(x: Array, axis: int) -> Sums:
     as_pixels = as_pixels.transpose(0, 3, 1, 2)
     stored, other = (as_planes, as_pixels) if axis == 1 else (as_pixels, as_planes)
     sums = np.zeros((n, len(SPATIAL)))
-    finite = np.isfinite(flat).all(axis=1)
+    finite: NDArray[np.bool_] = np.isfinite(flat).all(axis=1)
     with np.errstate(invalid="ignore"):
         sums[:, 0] = 1.0
         sums[:, 1:4] = _neighbours(_middle(stored))

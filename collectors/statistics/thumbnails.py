@@ -1,14 +1,13 @@
 """Samples made small: only those that are kept are touched."""
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails, places_to_keep
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 COPIED = ("hash", "deviation", "saturated", "nonfinite")
 
 
