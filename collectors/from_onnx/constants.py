@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import onnx
@@ -41,12 +41,12 @@ def read_constant(tensor: onnx.TensorProto) -> Constant:
     return _constant_of(tensor.name, numpy_helper.to_array(tensor), tensor.data_type)
 
 
-def _constant_of(name: str, array: NDArray[Any], kind: int) -> Constant:
+def _constant_of(name: str, array: NDArray[np.generic], kind: int) -> Constant:
     if kind in _FLOATS:
         return Constant(name, array.astype(np.float32))
     if kind in _CODES:
         return Constant(name, None, codes=array)
-    return Constant(name, None, integers=array if kind == _T.INT64 else None)
+    return Constant(name, None, integers=array.astype(np.int64, copy=False) if kind == _T.INT64 else None)
 
 
 def read_constant_node(node: onnx.NodeProto) -> Constant:
