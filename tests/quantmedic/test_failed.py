@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from builders.onnx_models import conv_net, images, random
+from builders.recordings import RECORDINGS
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
@@ -28,7 +29,7 @@ from quantmedic.engine.versus.outcome import answer
 from quantmedic.reports.terminal.console import render_console
 
 BASE = quantmedic.load_rulebase()
-LOGS = Path(__file__).parents[1] / "collectors" / "data" / "logs"
+LOGS = RECORDINGS / "logs"
 
 
 class Reader(CalibrationDataReader):

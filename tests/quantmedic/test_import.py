@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders.onnx_models import own
+from builders.recordings import RECORDINGS
 from click.testing import CliRunner, Result
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
@@ -165,7 +166,7 @@ def test_static_check_takes_files_too(stale: tuple[Path, Path, dict[str, Any]]) 
     assert any(tensor.recorded.high is not None for tensor in case.record.tensors)
 
 
-RECORDED = Path(__file__).parents[1] / "collectors" / "data"
+RECORDED = RECORDINGS
 HORIZON = """\
 2025-02-20 01:32:30,300 file: hb_mapper.py func: hb_mapper line No: 80 Start hb_mapper....
 2025-02-20 01:45:45,908 file: modelwise_search.py func: modelwise_search line No: 75 Select kl method.

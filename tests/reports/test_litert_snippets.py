@@ -1,13 +1,13 @@
 """Snippets for ai-edge-quantizer are run as rendered for a LiteRT model; those that name layers change just these."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from ai_edge_quantizer import quantizer, recipe
+from builders.recordings import RECORDINGS
 
 from quantmedic import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
@@ -20,7 +20,7 @@ from quantmedic.engine.rules.rule import Rule
 
 BASE = load_rulebase()
 TOOLCHAINS = {toolchain.name: toolchain for toolchain in BASE.toolchains}
-DATA = Path(__file__).parents[1] / "collectors" / "data" / "debugger"
+DATA = RECORDINGS / "debugger"
 FLOAT = DATA / "float.tflite"
 MARKED = [
     pytest.param(remedy.id, number, id=f"{remedy.id}-{number}")

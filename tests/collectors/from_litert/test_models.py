@@ -22,6 +22,7 @@ from ai_edge_litert.interpreter import Interpreter
 from ai_edge_litert.schema_py_generated import ActivationFunctionType
 from builders.litert_models import LiteFile, Twins, channels_last, every_operator, quantized
 from builders.onnx_models import Array, conv_net, images, random, save_pair
+from builders.recordings import RECORDINGS
 
 import quantmedic
 from quantmedic.api.opening import open_files
@@ -33,7 +34,7 @@ from quantmedic.engine.formulas.derive import derive
 
 pytestmark = pytest.mark.thorough
 
-DATA = Path(__file__).parent / "data" / "litert"
+DATA = RECORDINGS / "litert"
 PAIR = DATA / "image_example1.float32.tflite", DATA / "image_example1.tflite"
 MODES = {"int8": "int8", "int16": "int16x8", "dynamic": "dynamic", "weights": "weight-only", "float16": "float16"}
 X = channels_last(images(40))

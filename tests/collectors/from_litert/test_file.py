@@ -12,11 +12,12 @@ import onnxruntime as ort
 import pytest
 from builders.litert_models import Twins, channels_last, every_operator, quantized
 from builders.onnx_models import images, random
+from builders.recordings import RECORDINGS
 
 from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpack_codes
 from quantmedic.engine.errors import ModelError
 
-DATA = Path(__file__).parent / "data" / "litert"
+DATA = RECORDINGS / "litert"
 
 
 def test_a_float_model():

@@ -13,6 +13,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from builders import litert_models
 from builders.properties import examples
+from builders.recordings import RECORDINGS
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -803,7 +804,7 @@ def test_every_geometry_of_a_convolution(
 
 # Whole models
 
-DATA = Path(__file__).with_name("data") / "litert"
+DATA = RECORDINGS / "litert"
 PAIRS = ["autoencoder_example", "image_example1"]
 MODES = ["int8", "int16", "dynamic", "weights", "float16"]
 

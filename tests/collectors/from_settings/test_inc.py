@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders.recordings import RECORDINGS
 from click.testing import CliRunner
 
 import quantmedic
@@ -27,7 +28,7 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.evaluate import decide
 from quantmedic.engine.rules.options import fill
 
-DATA = Path(__file__).parent / "data" / "inc"
+DATA = RECORDINGS / "inc"
 FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
 
 

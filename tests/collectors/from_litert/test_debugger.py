@@ -2,17 +2,17 @@
 
 import csv
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from builders.recordings import RECORDINGS
 
 import quantmedic
 from quantmedic.engine.formulas.debugger import DebuggerLayer, DebuggerRecord
 from quantmedic.reports.machines.spreadsheets import debugger_csv
 
-DATA = Path(__file__).parent / "data" / "debugger"
+DATA = RECORDINGS / "debugger"
 PAIR = (DATA / "float.tflite", DATA / "int8.tflite")
 #: The debugger compares it with itself in int8.
 POOL = "functional_1/pool_1/AvgPool"

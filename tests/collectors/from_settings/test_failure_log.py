@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from builders.recordings import RECORDINGS
 
 import quantmedic
 from quantmedic.collectors.from_settings.toolchain_log import LogFacts, read_log_facts
@@ -12,7 +13,7 @@ from quantmedic.engine.case.facts import FailureFacts
 from quantmedic.engine.rules.log_patterns import LogPattern
 
 BASE = quantmedic.load_rulebase()
-LOGS = Path(__file__).parent / "data" / "logs"
+LOGS = RECORDINGS / "logs"
 ORT, AEQ, INC, MCT = "onnxruntime", "ai-edge-quantizer", "Intel Neural Compressor", "Sony MCT"
 TF = "TensorFlow converter"
 FED = "calibration-input-mismatch"
