@@ -24,6 +24,7 @@ from quantmedic.cli.options import (
     JudgingOptions,
     ReportOptions,
     collect_options,
+    data_options,
     judging_options,
     measuring_options,
     proof_options,
@@ -45,6 +46,7 @@ _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREP
 
 @click.command(context_settings=CONTEXT)
 @option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
+@data_options.only("samples")
 @measuring_options.without("memory")
 @proof_options
 @rule_options
@@ -52,6 +54,7 @@ _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREP
 @report_options
 def demo(
     healthy: bool,
+    data: DataOptions,
     measuring: MeasuringOptions,
     proof: ProofOptions,
     rules: RuleOptions,
@@ -66,8 +69,8 @@ def demo(
       quantmedic demo --prove
       quantmedic demo --healthy -o healthy-report
     """
-    (float_model, quantized_model), data = patient(healthy=healthy)
-    options = CollectOptions(data=DataOptions(**data), measuring=measuring, proof=proof)
+    (float_model, quantized_model), embedded = patient(healthy=healthy)
+    options = CollectOptions(data=DataOptions(**embedded, samples=data.samples), measuring=measuring, proof=proof)
     _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
 
 

@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar
 import click
 
 Value = TypeVar("Value")
+#: Settings of every command.
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 #: A command's function before and after an option is added.
 Function = Callable[..., None]
 Decorator = Callable[[Function], Function]

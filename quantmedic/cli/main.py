@@ -10,11 +10,11 @@ from typing import NoReturn
 
 import click
 
+from quantmedic.cli.groups import CONTEXT
 from quantmedic.cli.lazy import LazyCommand, LazyGroup
 from quantmedic.cli.terminal import fail
 from quantmedic.engine.errors import QuantmedicError
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 COMMANDS = {
     "demo": LazyCommand("quantmedic.cli.diagnose:demo", "Diagnose an embedded network with a calibration mistake."),
     "diagnose": LazyCommand("quantmedic.cli.diagnose:diagnose", "Measure two models, judge causes, write a report."),

@@ -18,6 +18,7 @@ from quantmedic.api.options import (
     RuleOptions,
     ToolchainOptions,
 )
+from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import OptionGroup, join_groups, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
 
@@ -29,7 +30,6 @@ FORMATS = ("html", "markdown", "json", "png")
 DEFAULT_FORMATS = FORMATS[:3]
 #: Formats of what is printed as well as written.
 PRINTED_FORMATS = ("html", "markdown", "json", "text")
-CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class Seconds(click.ParamType[float]):
@@ -82,12 +82,12 @@ class _DataArguments(TypedDict, total=False):
 
 def _data_options(
     *,
-    mean: Sequence[str],
-    std: Sequence[str],
-    scale: Sequence[str],
-    layout: Sequence[str],
-    channel_order: Sequence[str],
-    resize: Sequence[str],
+    mean: Sequence[str] = (),
+    std: Sequence[str] = (),
+    scale: Sequence[str] = (),
+    layout: Sequence[str] = (),
+    channel_order: Sequence[str] = (),
+    resize: Sequence[str] = (),
     **given: Unpack[_DataArguments],
 ) -> DataOptions:
     declared = {

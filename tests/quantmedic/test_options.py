@@ -41,6 +41,7 @@ ALL = "all"
 #: The groups of each command, and of a group that it has a part of, which options.
 EXPECTED: dict[str, dict[str, str]] = {
     "demo": {
+        "data": "samples",
         "measuring": "mode batch_size threads seed operator_error step_error thumbnails profile",
         "proof": ALL,
         "rules": ALL,
