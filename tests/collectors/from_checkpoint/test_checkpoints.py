@@ -481,3 +481,10 @@ def test_memory_does_not_grow_with_the_layers(tmp_path: Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         peaks.append(int(done.stdout))
     assert peaks[1] <= 1.05 * peaks[0], peaks
+
+
+def test_compiled_loops_are_kept_apart_from_the_source() -> None:
+    """Files that pip does not know would survive an uninstall and hide the next install."""
+    loops = pytest.importorskip("quantmedic.collectors.from_checkpoint.group_loops")
+    kept = Path(loops._fill_sums._cache.cache_path)
+    assert not kept.is_relative_to(Path(loops.__file__).parent)
