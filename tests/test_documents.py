@@ -1,0 +1,81 @@
+"""What ARCHITECTURE.md and CONTRIBUTING.md list is what the repository holds.
+
+``python tests/test_documents.py`` writes the tables of ARCHITECTURE.md again.
+"""
+
+import ast
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+#: Folders that install, from left to right as a run passes through them.
+FOLDERS = ("quantmedic", "collectors", "engine", "rules", "manuals", "trials", "reports")
+#: Names in code spans that are paths of the repository: they have a folder or a known ending.
+PATH = re.compile(r"[\w.*-]+(?:/[\w.*{}-]+)+/?|[\w-]+\.(?:py|md|yaml|toml|txt|json)")
+#: Files that a run writes or a reader makes, and patterns in which a reader puts a name.
+NOT_OURS = {"report.json", "my_rule.yaml"}
+
+
+def rooms() -> list[str]:
+    """One row of the table per package: its folder, and what its first docstring line says."""
+    rows = ["| folder | what it holds |", "|---|---|"]
+    for top in FOLDERS:
+        for path in sorted((ROOT / top).rglob("__init__.py")):
+            folder = path.parent.relative_to(ROOT)
+            if any((ROOT / part).is_symlink() for part in [folder, *folder.parents]):
+                continue
+            said = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
+            rows.append(f"| `{folder.as_posix()}` | {said[0] if said else ''} |")
+    return rows
+
+
+def directions() -> list[str]:
+    """One line per folder and room: the neighbours that it may import, as tests/test_architecture.py checks it."""
+    checked = runpy.run_path(str(ROOT / "tests" / "test_architecture.py"))
+    tables = {"": checked["MAY_IMPORT"], **{f"{folder}/": rooms for folder, rooms in checked["ROOMS"].items()}}
+    rows = []
+    for folder, table in tables.items():
+        for room, allowed in table.items():
+            others = ", ".join(f"`{other}`" for other in table if other in allowed and other != room)
+            rows.append(f"* `{folder}{room}` imports {others or 'none of the others'}")
+    return rows
+
+
+def with_tables(text: str) -> str:
+    """ARCHITECTURE.md with its generated tables as they should be."""
+    for mark, rows in {"rooms": rooms(), "directions": directions()}.items():
+        start, end = (f"<!-- {words} -->" for words in (f"{mark}: python tests/test_documents.py", f"end of {mark}"))
+        assert start in text and end in text, f"the comments around the {mark} are missing"
+        before, after = text.partition(start)[0], text.partition(end)[2]
+        text = "\n".join([before + start, "", *rows, "", end + after])
+    return text
+
+
+def test_architecture_lists_rooms_and_directions() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert text == with_tables(text), "write the tables again: python tests/test_documents.py"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git tells which files belong to the repository")
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_path_that_is_named_exists(document: str) -> None:
+    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    folders = {parent.as_posix() for file in known for parent in Path(file).parents}
+    spans = re.findall(r"`([^`\n]+)`", (ROOT / document).read_text(encoding="utf-8"))
+    named = {span.rstrip("/") for span in spans if PATH.fullmatch(span)} - NOT_OURS
+    missing = {
+        name
+        for name in named
+        if name not in known and name not in folders and not any(Path(file).match(name) for file in known)
+    }
+    assert not missing
+
+
+if __name__ == "__main__":
+    document = ROOT / "ARCHITECTURE.md"
+    document.write_text(with_tables(document.read_text(encoding="utf-8")), encoding="utf-8")
