@@ -161,7 +161,7 @@ def test_reports_are_made_in_one_direction() -> None:
 
 def test_no_modules_import_each_other() -> None:
     """Not even inside functions or for type checkers."""
-    names = {dotted(path): path for folder in ("engine", "collectors", "trials", "reports") for path in modules(folder)}
+    names = {dotted(path): path for folder in FOLDERS for path in modules(folder)}
     graph = {
         name: {target for found in imported(path) if (target := longest_known(found, names)) not in (None, name)}
         for name, path in names.items()
@@ -171,7 +171,8 @@ def test_no_modules_import_each_other() -> None:
 
 def dotted(path: Path) -> str:
     """Name of a module of the house as it is installed; that of the package for its ``__init__``."""
-    return ".".join(["quantmedic", *path.with_suffix("").parts]).removesuffix(".__init__")
+    parts = path.with_suffix("").parts
+    return ".".join(parts if parts[0] == "quantmedic" else ("quantmedic", *parts)).removesuffix(".__init__")
 
 
 def longest_known(name: str, names: Collection[str]) -> str | None:
@@ -179,6 +180,27 @@ def longest_known(name: str, names: Collection[str]) -> str | None:
     while name and name not in names:
         name = name.rpartition(".")[0]
     return name or None
+
+
+def local_imports(path: Path) -> Iterator[ast.stmt]:
+    """Imports inside the functions of a file."""
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            yield from (inner for inner in ast.walk(node) if isinstance(inner, ast.Import | ast.ImportFrom))
+
+
+def test_imports_inside_functions_say_why() -> None:
+    """The reason, start-up time or an optional package, stands on the line or above the group that it belongs to."""
+    wrong = []
+    for path in [path for folder in sorted(FOLDERS) for path in modules(folder)]:
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        for node in local_imports(path):
+            above = node.lineno - 2
+            while re.match(r"\s+(from|import) ", lines[above]) and "#" not in lines[above]:
+                above -= 1
+            said = any("#" in line for line in (*lines[node.lineno - 1 : node.end_lineno], lines[above]))
+            wrong += [] if said else [f"{path}:{node.lineno}"]
+    assert not wrong
 
 
 @pytest.mark.parametrize("folder", ["rules", "manuals"])

@@ -43,7 +43,8 @@ def directions() -> list[str]:
         for room, allowed in table.items():
             others = ", ".join(f"`{other}`" for other in table if other in allowed and other != room)
             rows.append(f"* `{folder}{room}` imports {others or 'none of the others'}")
-    return rows
+    steps = (", ".join(f"`{part}`" for part in step) for step in checked["REPORT_STEPS"])
+    return [*rows, f"* In `reports`, each step imports only those before it: {'; '.join(steps)}"]
 
 
 def with_tables(text: str) -> str:

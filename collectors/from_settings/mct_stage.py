@@ -16,9 +16,9 @@ from quantmedic.engine.errors import DataError
 from quantmedic.engine.record import Record
 
 if TYPE_CHECKING:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
-    from tensorboard.compat.proto.node_def_pb2 import NodeDef
+    from tensorboard.compat.proto.event_pb2 import Event  # optional package
+    from tensorboard.compat.proto.graph_pb2 import GraphDef  # optional package
+    from tensorboard.compat.proto.node_def_pb2 import NodeDef  # optional package
 
 #: An attribute of a graph's entry.
 Attribute = int | float | bool | str
@@ -75,8 +75,8 @@ def read_stage(file: Path) -> Stage:
     Raises:
         DataError: The file cannot be read.
     """
-    from tensorboard.compat.proto.config_pb2 import RunMetadata
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from tensorboard.compat.proto.config_pb2 import RunMetadata  # optional package
+    from tensorboard.compat.proto.graph_pb2 import GraphDef  # optional package
 
     stage = Stage()
     for event in _events(file):
@@ -124,7 +124,7 @@ def event_file_loader() -> ModuleType:
         DataError: TensorBoard is not installed.
     """
     try:
-        from tensorboard.backend.event_processing import event_file_loader as module
+        from tensorboard.backend.event_processing import event_file_loader as module  # optional package
     except ModuleNotFoundError as error:
         raise DataError(
             "the log folder of MCT needs TensorBoard, which is not installed", help="pip install 'quantmedic[mct]'"
@@ -135,7 +135,7 @@ def event_file_loader() -> ModuleType:
 
 def _events(file: Path) -> "Iterator[Event]":
     """Events of one file, up to where it was cut off."""
-    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.event_pb2 import Event  # optional package
 
     try:
         for raw in event_file_loader().RawEventFileLoader(str(file)).Load():
