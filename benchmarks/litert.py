@@ -94,7 +94,7 @@ def work_plain(arguments: argparse.Namespace) -> Any:
 
 def work_collect(arguments: argparse.Namespace) -> Any:
     import quantmedic.api.collect
-    import quantmedic.collectors.from_litert.open
+    import quantmedic.collectors.from_litert.models
     import quantmedic.collectors.from_litert.view
     import quantmedic.collectors.measure.collect
 

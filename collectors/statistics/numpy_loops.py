@@ -1,4 +1,4 @@
-"""The statistics of one tensor in plain numpy: the contract of ``kernels``, and its fallback where numba cannot run."""
+"""The statistics of one tensor in plain numpy: the contract of ``numba_loops``, and what runs where numba cannot."""
 
 from typing import NamedTuple
 

@@ -41,13 +41,13 @@ def spatial_sums(x: Array, axis: int) -> Sums:
     as_pixels = as_pixels.transpose(0, 3, 1, 2)
     stored, other = (as_planes, as_pixels) if axis == 1 else (as_pixels, as_planes)
     sums = np.zeros((n, len(SPATIAL)))
-    finite: NDArray[np.bool_] = np.isfinite(flat).all(axis=1)
+    finite = np.isfinite(flat).all(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         sums[:, 0] = 1.0
         sums[:, 1:4] = _neighbours(_middle(stored))
         if channels > 1:
             sums[:, 4:6] = _neighbours(_middle(other), second=False)
-    return np.where(finite[:, None], sums, 0.0)
+    return np.where(finite, sums, 0.0)
 
 
 def _middle(planes: Array) -> Sums:

@@ -139,7 +139,7 @@ def collect(
         DataError: A data set does not fit the model, or none was given.
         ModelError: A model cannot be read, or the two do not belong together.
         CaseError: The case to resume was measured with other models, data or options.
-        collectors.from_onnx.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
+        collectors.measure.collect.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
     """
     options = CollectOptions(
         data=DataOptions(

@@ -1,0 +1,58 @@
+"""Which front end a model belongs to, and what every front end must name."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from quantmedic.collectors.front_ends import front_end_named, front_end_of, front_end_of_pair, front_ends
+from quantmedic.engine.errors import ModelError
+
+LITERT_BYTES = b"\x1c\0\0\0TFL3" + b"\0" * 8
+
+
+class Module:
+    """Neither a path nor anything that a front end knows."""
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("net.onnx", "onnx"),
+        ("net", "onnx"),
+        ("NET.TFLITE", "litert"),
+        (Path("net.lite"), "litert"),
+        (Module(), "torch"),
+    ],
+)
+def test_a_model_belongs_to_one_front_end(model: object, name: str) -> None:
+    assert front_end_of(model).name == name
+
+
+def test_a_file_is_recognised_by_its_mark(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(LITERT_BYTES)
+    assert front_end_of(path).name == "litert"
+
+
+def test_every_front_end_is_found_by_its_name_and_names_an_editor() -> None:
+    names = [each.name for each in front_ends()]
+    assert len(set(names)) == len(names) and {"onnx", "litert", "torch"} <= set(names)
+    for each in front_ends():
+        assert front_end_named(each.name) is each
+        assert find_spec(each.editor) is not None
+
+
+def test_a_missing_file_is_left_to_the_front_end_of_the_other_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(LITERT_BYTES)
+    assert front_end_of_pair(tmp_path / "missing", path).name == "litert"
+
+
+def test_models_of_two_front_ends_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").touch()
+    (tmp_path / "model.tflite").touch()
+    with pytest.raises(ModelError, match="one model is a LiteRT file, the other is not"):
+        front_end_of_pair(tmp_path / "model.onnx", tmp_path / "model.tflite")
+    with pytest.raises(ModelError, match="one model is a file, the other is not"):
+        front_end_of_pair(tmp_path / "model.onnx", Module())
