@@ -82,9 +82,9 @@ STATIC_ONLY = (
 )
 #: The same where nothing but files of a toolchain was read.
 FILE_VERDICTS = {
-    "degraded": "The toolchain's files tell of a fault.",
-    "not-comparable": "Nothing in the toolchain's files tells of a fault of medium or high severity, which is no pass: "
-    "float and quantized model were not compared.",
+    "degraded": "The toolchain's files show a fault.",
+    "not-comparable": "The toolchain's files show no fault of medium or high severity. That is not a pass: the float "
+    "and the quantized model were not compared.",
 }
 FILES_ONLY = "Files of a toolchain alone were read: neither model was run, and whether accuracy is lost is not known."
 #: The same where quantization gave no model.
@@ -187,7 +187,7 @@ class ReportContext:
     cost: Annotated[CostBox, "what quantization gave for what it cost"]
     compared: Annotated[tuple[ComparisonLine, ...], "outputs of framework, device and stages held against others"]
     imports: Annotated[tuple[ImportLine, ...], "files of the toolchain; empty where none was given"]
-    lacking: Annotated[tuple[str, ...], "what none of these files tells, and which kind of file would"]
+    lacking: Annotated[tuple[str, ...], "what none of these files holds, and which kind of file does"]
     reported: Annotated[tuple[ReportedLine, ...], "what the toolchain itself measured of layers, worst first"]
     not_judged: Annotated[tuple[RuleLine, ...], "rules that lacked a fact"]
     passed: Annotated[tuple[RuleLine, ...], "rules that found nothing"]
@@ -311,7 +311,7 @@ def judged_alone(diagnosis: Diagnosis) -> str:
 
 
 def _unmeasured_drop(diagnosis: Diagnosis) -> bool:
-    """Both models were run, and no metric tells what that cost."""
+    """Both models were run, and no metric was measured."""
     return diagnosis.metrics.drop is None and not judged_alone(diagnosis)
 
 
@@ -354,7 +354,7 @@ def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
 
 def _advice_text(diagnosis: Diagnosis) -> str:
     if any(cause.tried for cause in diagnosis.causes):
-        return "No cause is left that was not tried without effect."
+        return "A remedy of every cause was tried without effect."
     return "No rule named a cause."
 
 

@@ -97,7 +97,7 @@ def place(files: Mapping[str, bytes], folder: Path) -> list[Written]:
 
 @contextmanager
 def _output_folder(folder: Path) -> Iterator[None]:
-    """The folder exists inside, and what goes wrong is told."""
+    """The folder exists inside; a failure to write it becomes an OutputError."""
     made = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

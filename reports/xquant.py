@@ -132,7 +132,7 @@ def _measures(errors: ErrorFacts) -> dict[str, float]:
 
 
 def degraded_layers(layers: Mapping[str, Mapping[str, float]], metric: str, limit: float, below: bool) -> list[str]:
-    """Layers at the limit or beyond it; ``below`` tells that small values are bad. What is not measured is not."""
+    """Layers at the limit or beyond it; ``below``: small values are bad. What was not measured is not listed."""
     values = {name: found.get(metric, math.nan) for name, found in layers.items()}
     return [name for name, value in values.items() if (value <= limit if below else value >= limit)]
 
@@ -246,7 +246,7 @@ def judgements(
         diagnosis: What was judged.
         facts: What it was judged from.
         images: Histogram by layer.
-        kinds: Class of a layer by its name in the quantized model, where it is known; else its operator type is told.
+        kinds: Class of a layer by its name in the quantized model, where it is known; else its operator type is named.
         report: Folder of the report, for the link to the manual.
     """
     types = {layer_name(row): row.op_type for row in diagnosis.layers} | dict(kinds)
@@ -274,7 +274,7 @@ def _in_xquants_words(cause: CauseReport, diagnosis: Diagnosis) -> tuple[str, tu
 
 
 def own_line(cause: CauseReport, report: str) -> str:
-    """A cause on one line: rule, layer, what was measured, and the page that tells what to do."""
+    """A cause on one line: rule, layer, what was measured, and the manual page."""
     where = ", ".join(visible(subject, NAME_LIMIT) for subject in cause.subjects[:3])
     more = f" and {len(cause.subjects) - 3} more" if len(cause.subjects) > 3 else ""
     rule = cause.rules[0] if cause.rules else "?"

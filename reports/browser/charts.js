@@ -64,7 +64,7 @@ function drawGraphs() {
 /** SQNR of a share of noise. */
 const noiseLevel = (nmse) => (nmse > 0 ? -10 * Math.log10(nmse) : nmse === 0 ? Infinity : NaN);
 
-/** Values in the order of the axis; what is no finite number comes as text. */
+/** Values in the order of the axis; what is not finite comes as text. */
 const alongAxis = (values, change = Number) =>
   errorGraphs.order.map((position) => (values[position] === null ? null : change(Number(values[position]))));
 
@@ -379,7 +379,7 @@ function stroke(ctx, paint, width, dash, [x1, y1, x2, y2]) {
   ctx.setLineDash([]);
 }
 
-/** The end of a name tells layers apart. */
+/** Layers differ in the end of their names. */
 const shortName = (name) => (name.length > 26 ? `…${name.slice(-25)}` : name);
 
 function fitGraphs() {
@@ -405,7 +405,7 @@ function zoomGraphs([from, to]) {
 /** Move the cursor of all graphs to a rank, or away with null; the tooltip stands in the graph that is pointed at. */
 function pointAt(rank, graph, again = false) {
   rank ??= null;
-  if (graph === null && errorGraphs.telling) return;
+  if (graph === null && errorGraphs.notifying) return;
   const same = rank === errorGraphs.cursor && (graph ?? null) === errorGraphs.pointed;
   if (same && !again) return;
   Object.assign(errorGraphs, { cursor: rank, pointed: graph ?? null });
@@ -419,9 +419,9 @@ function pointAt(rank, graph, again = false) {
   }
   showTip();
   if (!graph) return;
-  errorGraphs.telling = true;
+  errorGraphs.notifying = true;
   hover(rank === null ? null : errorGraphs.order[rank]);
-  errorGraphs.telling = false;
+  errorGraphs.notifying = false;
 }
 
 const errorText = (graph, value) =>

@@ -30,7 +30,7 @@ class LayerColumn {
   }
 }
 
-/** Values of a packed column; what is no finite number is written as text and read as a number. */
+/** Values of a packed column; what is not finite is written as text and read as a number. */
 function unpack(packed) {
   const read = (value) => (!packed.text && typeof value === "string" ? Number(value) : value);
   if ("all" in packed) return new Array(layers.count).fill(read(packed.all));

@@ -43,8 +43,8 @@ function drawerTicks(start, stop, wanted = 5) {
   return ticks;
 }
 
-/** A figure that tells about what is under the pointer: `told(x)` is given the place across the plot, 0 to 1. */
-function drawerFigure(title, summary, note, told, ...marks) {
+/** A figure that describes what is under the pointer: `describe(x)` gets the place across the plot, 0 to 1. */
+function drawerFigure(title, summary, note, describe, ...marks) {
   const { width, height, left, right } = DRAWER_PLOT;
   const caption = element("figcaption", {}, element("b", {}, title), element("span", { class: "dr-note" }, note));
   const picture = drawn(
@@ -56,7 +56,7 @@ function drawerFigure(title, summary, note, told, ...marks) {
   picture.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * width;
-    say(told((x - left) / (width - left - right)) ?? note);
+    say(describe((x - left) / (width - left - right)) ?? note);
   });
   picture.addEventListener("pointerleave", () => say(note));
   return element("figure", {}, caption, picture);
@@ -140,7 +140,7 @@ function spreadFigure(title, spread, [start, stop], scale) {
   const levels = scale ? (spread.high - spread.low) / scale : Infinity;
   const codes = levels <= 64 ? Array.from({ length: Math.round(levels) + 1 }, (_, i) => spread.low + i * scale) : [];
   const drawnCodes = codes.filter((code) => code >= start && code <= stop).map(plot.x);
-  const told = (across) => {
+  const describe = (across) => {
     const bin = Math.floor((start + across * (stop - start) - spread.start) / width);
     if (!(bin >= 0 && bin < bins)) return null;
     const share = (counts) => `${formatNumber((100 * counts[bin]) / sum(counts))} %`;
@@ -151,7 +151,7 @@ function spreadFigure(title, spread, [start, stop], scale) {
     title,
     `values from ${formatNumber(spread.start)} to ${formatNumber(spread.stop)}, ${range}${share}`,
     range + share,
-    told,
+    describe,
     ...drawerSide(plot, powers, countText),
     ...bars.filter(Boolean),
     ...(steps.length ? [drawn("path", { d: outline, class: "dr-step" })] : []),
@@ -198,7 +198,7 @@ function channelsFigure(title, { total, rows }, [bottom, top], low, high, limit)
   const bad = rows.filter(isBad).length;
   const more = total > rows.length ? `${rows.length} worst, ${total - rows.length} more` : `all ${total}`;
   const note = `${more}${bad ? `, ${bad} below ${formatLevel(limit)} dB` : ""}`;
-  const told = (across) => {
+  const describe = (across) => {
     const row = ordered[Math.floor(across * rows.length)];
     if (!row) return null;
     const span = (low, high) => `${formatNumber(low)} … ${formatNumber(high)}`;
@@ -211,7 +211,7 @@ function channelsFigure(title, { total, rows }, [bottom, top], low, high, limit)
     title,
     note + worst,
     note,
-    told,
+    describe,
     ...drawerSide(plot, drawerTicks(bottom, top, 4), formatNumber),
     ...bars,
     ...ends.map((end) => drawerLine(plot.x0, plot.y(end), plot.x1, plot.y(end), "dr-range")),
@@ -455,7 +455,7 @@ function closeDrawer() {
   const inside = drawer.root.contains(document.activeElement);
   drawer.root.hidden = true;
   drawer.root.replaceChildren();
-  // Going back takes the focus from what it closes before this is told.
+  // Going back takes the focus from what it closes before this runs.
   const lost = document.activeElement === document.body;
   if ((inside || lost) && drawer.from?.isConnected) drawer.from.focus({ preventScroll: true });
 }

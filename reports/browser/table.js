@@ -32,7 +32,7 @@ function parseCondition(text) {
   return { key, comparison, value: Number(value) };
 }
 
-/** What is no measurement sorts behind all that is. */
+/** What was not measured sorts behind all measured values. */
 function isMissing(value) {
   return value === null || Number.isNaN(value) || (Array.isArray(value) && !value.length);
 }

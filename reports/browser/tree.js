@@ -123,7 +123,7 @@ function graphLabel(node, parent) {
   return (before ? before[0] + node.part.slice(0, node.part.search(/[^/.]/)) : "") + text || "?";
 }
 
-/** As many characters as there is room for; the end of a name tells more than its start. */
+/** As many characters as there is room for; names differ in their ends more than in their starts. */
 function graphShort(text, room) {
   return text.length <= room ? text : `…${text.slice(text.length - room + 1)}`;
 }

@@ -41,7 +41,7 @@ from quantmedic.reports.text import NAME_LIMIT, decibels, visible
 BIRTH_WIDTH, BIRTH_TITLE, BORN_NAMES = 920.0, "Where the error is born", 8
 #: Noise this far below the worst is drawn at the foot.
 DEPTH_DB = 80.0
-#: Shares that tell where the noise of a layer comes from.
+#: Shares that decide where the noise of a layer comes from.
 OWN_SHARE, AMPLIFIED = 0.5, 2.0
 Origin = Literal["born", "added", "amplified", "carried"]
 ORIGINS: tuple[Origin, ...] = ("born", "added", "amplified", "carried")

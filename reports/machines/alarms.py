@@ -103,7 +103,7 @@ def gate_level(gate: GateLine, check: CheckReport) -> Level:
 
 
 def is_let_pass(check: CheckReport) -> bool:
-    """The policy accepts a verdict that is not ACCEPT; ``--warn-only`` is no acceptance."""
+    """The policy accepts a verdict that is not ACCEPT; ``--warn-only`` does not accept it."""
     return check.verdict != "ACCEPT" and check.exit_code == 0 and not check.warn_only
 
 
@@ -113,7 +113,7 @@ def findings_line(check: CheckReport) -> int:
 
 
 def location(check: CheckReport) -> str:
-    """The file that alarms point at, never an absolute path: that tells of the machine, and is in no repository."""
+    """The file that alarms point at; never an absolute path, which would disclose the machine."""
     path = check.location
     if PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute():
         path = PureWindowsPath(path).name

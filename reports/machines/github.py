@@ -42,7 +42,7 @@ class _Annotation:
 
 
 def annotations(diagnosis: Diagnosis) -> list[str]:
-    """Workflow commands, one line each, to be printed as they are: at most ten of a kind, the tenth tells of the rest.
+    """Workflow commands, one line each, to be printed as they are: at most ten of a kind; the tenth counts the rest.
 
     Gates that did not pass come first, then causes by severity, then exemptions that somebody should look at. What
     the baseline knows is a notice, whatever its severity; what is exempted is left out.

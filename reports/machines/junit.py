@@ -44,8 +44,8 @@ class _Case:
 def render_junit(diagnosis: Diagnosis) -> str:
     """A test per gate, per cause, and per rule that passed or was not judged.
 
-    A test fails where the gate fails: a cause that does not count against the policy passes, and tells of itself in its
-    output. What was not judged is skipped, and what the policy exempts, ignores or lets pass.
+    A test fails where the gate fails: a cause that does not count against the policy passes, and its output describes
+    it. What was not judged is skipped, and what the policy exempts, ignores or lets pass.
 
     Raises:
         QuantmedicError: The diagnosis was made without a gate.

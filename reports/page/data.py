@@ -1,7 +1,7 @@
 """The data of the interactive page, one JSON object per section; ``browser/data.js`` reads them.
 
-Positions of layers are those of ``Inspection.facts.layers``. A value that was not measured is null; what is no finite
-number is the text "Infinity", "-Infinity" or "NaN", which ``Number`` reads as such.
+Positions of layers are those of ``Inspection.facts.layers``. A value that was not measured is null; what is not
+finite is the text "Infinity", "-Infinity" or "NaN", which ``Number`` reads as such.
 """
 
 import json

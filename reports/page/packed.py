@@ -109,7 +109,7 @@ def _pack_all(columns: Sequence[Column], width: int) -> dict[str, _Packed]:
     seen: dict[tuple[object, ...], str] = {}
     packed: dict[str, _Packed] = {}
     for column in columns:
-        # A count is no measure even where the numbers are equal, but reads the same; flags must stay flags.
+        # Counts and flags of equal value stay apart: their columns are shown in different ways.
         same = seen.setdefault((_value_type(column), column.unit == "dB", *column.values), column.key)
         packed[column.key] = {"same": same} if same != column.key else _pack_shortest(column, width)
     return packed

@@ -66,7 +66,7 @@ class RemedyCard:
     changes: Annotated[str, "what it changes"]
     now: Annotated[tuple[str, ...], "present values of what it changes: 'weight.quantizer.granularity per_tensor'"]
     concerns: Annotated[str, "layers or tensors that it is for, empty where it is for all that the cause concerns"]
-    unsure: Annotated[str, "facts that were not measured and would tell whether it is in place, may be empty"]
+    unsure: Annotated[str, "facts not measured, so that it is not known whether it is in place; may be empty"]
     predicted: Annotated[str, "what it recovers at the output, simulated, with its interval; empty where not simulated"]
     measured: Annotated[str, "what became of its trial: gain and interval, proven or why not; empty: not tried"]
     left_integer: Annotated[str, "layers that lost their integer kernels in the trial unintended; empty: none"]

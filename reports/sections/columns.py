@@ -46,7 +46,7 @@ _GROUPS = (
 #: A quantity of a layer; None where it was not measured.
 Value = str | int | float | tuple[str, ...] | None
 _SHORT = {"representative": "repr.", "validation": "valid."}
-#: Labels of facts whose field name is no good one; all others are their field name in words.
+#: Labels of facts whose field name is a bad label; the others are labelled with their field name in words.
 _LABELS = {
     "index": "#",
     "name": "layer",
@@ -307,13 +307,13 @@ def layer_columns(layers: Sequence[LayerFacts], findings: Sequence[tuple[str, ..
 
 
 def presets(columns: Iterable[Column], role: Role) -> dict[str, Preset]:
-    """The ready tables of a case by name, default first: with the columns that it has, none with nothing to tell."""
+    """The ready tables of a case by name, default first: those with columns of their own."""
     known = {column.key for column in columns}
     found = [_preset_for(preset, known, role) for preset in (_default(known), *PRESETS)]
     common = {*_TITLE, "findings", "executed_as", "born", "added_nmse"}
-    telling = [preset for preset in found if preset.name == DEFAULT.name or set(preset.columns) - common]
+    own = [preset for preset in found if preset.name == DEFAULT.name or set(preset.columns) - common]
     everything = Preset(ALL, tuple(column.key for column in columns))
-    return {preset.name: preset for preset in (*telling, everything)}
+    return {preset.name: preset for preset in (*own, everything)}
 
 
 def _default(known: Iterable[str]) -> Preset:

@@ -196,18 +196,18 @@ def _limits_of_comparison(record: ComparisonReport) -> Iterator[str]:
     roles = {True: record.before.samples.keys(), False: record.after.samples.keys()}
     for role in sorted(roles[True] ^ roles[False]):
         have, lack = ("first", "second") if role in roles[True] else ("second", "first")
-        yield f"only the {have} case has a {role} set: what takes one is not judged in the {lack}"
+        yield f"only the {have} case has a {role} set: rules that need one are not judged in the {lack}"
     for shared in record.shared:
         if shared.share < 1.0:
             same = "no sample is" if not shared.share else f"{percent(shared.share, 1)} of the samples are"
             yield f"{same} in both {shared.role} sets"
     if not record.same_data and record.before.samples and record.after.samples:
-        yield "the cases are not judged on the same samples: levels differ for that too, and no change of theirs counts"
+        yield "the cases are not judged on the same samples, which changes levels too: no change of a level counts"
     known = [side.metric.drop is not None for side in (record.before, record.after)]
     if any(known) and not all(known):
         yield f"only the {'first' if known[0] else 'second'} case has a task metric"
     if all(known) and record.same_metric and record.metric is None:
-        yield "the task metrics are of other samples and not known to be of one float model: their change is not judged"
+        yield "the task metrics are of different samples and maybe different float models: their change is not judged"
     if all(known) and not record.same_metric:
         labels = [metric_label(side.metric.name) for side in (record.before, record.after)]
         yield f"the task metrics are not the same: {labels[0]} and {labels[1]}"

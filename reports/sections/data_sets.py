@@ -19,7 +19,7 @@ class Fault:
     cause: Annotated[str, "name of the cause"]
     severity: Annotated[str, "high, medium, low or info; of the cause that explains it, where one does"]
     message: Annotated[str, "what is wrong, one sentence"]
-    card: Annotated[str, "code of the card that tells more"]
+    card: Annotated[str, "code of the card with the details"]
     explained_by: Annotated[str, "cause with which it would vanish; empty where it stands for itself"]
 
 

@@ -58,7 +58,7 @@ class GateRow:
     kind: Annotated[str, "accuracy, agreement, sqnr, data, comparison, findings, coverage, gain or exemptions"]
     name: Annotated[str, "name of the gate"]
     message: Annotated[str, "figure, interval and limit, or why it was not judged"]
-    figures: Annotated[bool, "value and limit are known, so that they tell what the message says"]
+    figures: Annotated[bool, "value and limit are known: they say what the message says"]
     value: Annotated[str, "what was measured, with its unit"]
     interval: Annotated[str, "both ends of its interval; empty where it has none"]
     confidence: Annotated[str, "coverage of the interval as percent; empty where it has none"]

@@ -52,7 +52,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class HistoryBox:
-    """All that a report tells of earlier checks."""
+    """All that a report shows of earlier checks."""
 
     title: Annotated[str, "name of the model"]
     summary: Annotated[str, "how many runs, when, and the last verdict"]

@@ -1,4 +1,4 @@
-"""What files of a toolchain told, and what is missing to judge more."""
+"""What was read from files of a toolchain, and what is missing to judge more."""
 
 import math
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ class ImportLine:
     file: Annotated[str, "its name"]
     format: Annotated[str, "what kind of file it is"]
     toolchain: Annotated[str, "whose it is"]
-    tells: Annotated[tuple[str, ...], "what it told"]
-    lacks: Annotated[tuple[str, ...], "what files may tell and this one does not"]
+    tells: Annotated[tuple[str, ...], "what was read from it"]
+    lacks: Annotated[tuple[str, ...], "what such files can hold and this one does not"]
     unknown: Annotated[tuple[str, ...], "keys in it that its toolchain does not know"]
 
 
@@ -64,10 +64,10 @@ def import_rows(imports: Iterable[ImportRecord]) -> tuple[ImportLine, ...]:
 
 
 def lacking(imports: Iterable[ImportRecord]) -> tuple[str, ...]:
-    """What none of the files tells, and which kind of file would."""
+    """What none of the files holds, and which kind of file does."""
     rows = list(imports)
     return tuple(
-        f"no {what}: {supply} would tell"
+        f"no {what}: give {supply}"
         for what, supply in SUPPLIES.items()
         if rows and all(what in row.lacks for row in rows)
     )
@@ -99,13 +99,13 @@ def _text_if_known(value: float | None, text: str) -> str:
 
 def _normalized_text(reported: ReportedFacts) -> str:
     """With the SQNR of the same tensors where they were saved: the scaled figure sees no wrong scale or offset."""
-    told = [_text_if_known(reported.normalized_mse, number(reported.normalized_mse))]
-    told.append(_text_if_known(reported.saved_sqnr_db, f"unscaled {level(reported.saved_sqnr_db)} dB"))
-    return ", ".join(filter(None, told))
+    texts = [_text_if_known(reported.normalized_mse, number(reported.normalized_mse))]
+    texts.append(_text_if_known(reported.saved_sqnr_db, f"unscaled {level(reported.saved_sqnr_db)} dB"))
+    return ", ".join(filter(None, texts))
 
 
 def _badness(reported: ReportedFacts) -> float | None:
-    """Share of noise in the signal as far as any figure tells; only for the order of lines."""
+    """Share of noise in the signal by the first figure that is known; only for the order of lines."""
     if reported.cosine is not None and reported.cosine > 0:
         return 1 / reported.cosine**2 - 1
     if reported.cosine is not None:

@@ -36,7 +36,7 @@ class Picture:
     """One sample."""
 
     uri: Annotated[str, "the picture as a data URI"]
-    alt: Annotated[str, "what it is, for who cannot see it"]
+    alt: Annotated[str, "what it is, for those who cannot see it"]
     caption: Annotated[str, "class, or what is odd about it; may be empty"]
     odd: Annotated[bool, "kept because it is the extreme of its set"]
     wrong: Annotated[bool, "blank, or not finite: no sample should be"]
@@ -62,7 +62,7 @@ class _Sample:
     caption: str
     odd: bool
     wrong: bool
-    told: str
+    facts: str
     has_class: bool
 
 
@@ -88,7 +88,7 @@ class Samples:
         return (
             f"What the network received, in one window for both sets: {number(self.low)} is black and "
             f"{number(self.high)} is white.{colours}"
-            f"{' Magenta is no finite number.' if spoiled else ''}{self._classes}"
+            f"{' Magenta marks values that are not finite.' if spoiled else ''}{self._classes}"
         )
 
     @property
@@ -119,7 +119,7 @@ class Samples:
         pictures = tuple(
             Picture(
                 uri=f"data:image/png;base64,{base64.b64encode(file).decode()}",
-                alt=f"{role} sample {place}: {sample.told}",
+                alt=f"{role} sample {place}: {sample.facts}",
                 caption=sample.caption,
                 odd=sample.odd,
                 wrong=sample.wrong,
@@ -164,15 +164,15 @@ def _span(arrays: Iterable[NDArray[np.float32]]) -> tuple[float, float]:
 
 
 def _samples_shown(case: Case, role: Role, statistics: SetStatistics) -> list[_Sample]:
-    """The samples that stand for a set, then those kept for what is odd about them; one of both is told once."""
+    """The samples that stand for a set, then those kept for what is odd about them; one that is both is listed once."""
     kept = statistics.thumbnails
     odd: dict[int, list[str]] = {}
     for place, reason in ((kept.faintest, _faint_text(case, role, kept)), (kept.most_spoiled, _saturated_text(kept))):
         if place is not None and reason:
             odd.setdefault(place, []).append(reason)
     ordinary = [place for place in kept.typical if place not in odd]
-    told = [_sample(statistics, place, "") for place in ordinary]
-    return told + [_sample(statistics, place, ", ".join(reasons)) for place, reasons in odd.items()]
+    ordinary_samples = [_sample(statistics, place, "") for place in ordinary]
+    return ordinary_samples + [_sample(statistics, place, ", ".join(reasons)) for place, reasons in odd.items()]
 
 
 def _faint_text(case: Case, role: Role, kept: Thumbnails) -> str:

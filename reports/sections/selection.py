@@ -121,7 +121,9 @@ def _sort_option(sort: str | None) -> str:
 def _sort_key(asked: str, known: dict[str, Column], role: Role) -> tuple[str, bool]:
     name, colon, direction = asked.partition(":")
     if colon and direction not in ("asc", "desc"):
-        raise QuantmedicError(f"{direction!r} is no direction", where=f"--sort {asked}", help="write KEY or KEY:desc")
+        raise QuantmedicError(
+            f"not a sort direction: {direction!r}", where=f"--sort {asked}", help="write KEY or KEY:desc"
+        )
     return _column_key(name, known, role), direction == "desc"
 
 

@@ -53,7 +53,7 @@ FIRST_FACTS = (
     "range_growth",
     "clipped_share",
 )
-#: The others by what they tell.
+#: The others by what they are about.
 FACT_GROUPS = {
     "Values": ("lattice_step", "lattice_low", "saturation_excess", "uniform_distance", "normal_distance"),
     "Variety": (
@@ -74,7 +74,7 @@ FACT_GROUPS = {
         "range_reach",
     ),
 }
-#: How entries of the run are called where their key does not tell, and what it means where one was not set.
+#: Labels of entries of the run whose key is unclear, and what it means where one was not set.
 RUN_LABELS = {
     "float_model": "float model",
     "float_sha256": "float model · sha256",
@@ -152,7 +152,7 @@ class FactLine:
 class FactGroup:
     """Facts that belong together."""
 
-    title: Annotated[str, "what they tell"]
+    title: Annotated[str, "what they are about"]
     rows: Annotated[tuple[FactLine, ...], "one line per fact"]
 
 

@@ -40,7 +40,7 @@ def render_console(
 
 
 def warning_lines(diagnosis: Diagnosis) -> list[str]:
-    """One line per judged cause: what is wrong, and the manual page that tells what to do."""
+    """One line per judged cause: what is wrong, and its manual page."""
     return [
         f"WARNING {visible(cause.rules[0] if cause.rules else '?')} {visible(cause.cause)}: "
         f"{visible(cause.message.strip(), 300)}; see {visible(cause.manual)}.html"

@@ -32,7 +32,7 @@ def _debugger_lines(record: DebuggerRecord, shown: int) -> Iterator[str]:
     for metric, value in record.outputs.items():
         yield f"outputs: {name(metric)} {_figure_or_nan(value)}"
     if record.unmeasured:
-        yield f"not told from their neighbours: {', '.join(map(name, record.unmeasured))}"
+        yield f"not measured apart from their neighbours: {', '.join(map(name, record.unmeasured))}"
     yield from (f"note: {notice}" for notice in record.notices)
 
 
@@ -67,6 +67,6 @@ def _figure_or_nan(value: float) -> str:
 
 
 def _short_name(text: str) -> str:
-    """The name of a fused tensor lists all that was fused, the first what it is: more is not needed to tell it."""
+    """The name of a fused tensor lists all that was fused; the first part is enough to identify it."""
     first, fused, _ = text.partition(";")
     return visible(first, _WIDTH) + (";…" if fused else "")

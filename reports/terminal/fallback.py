@@ -23,7 +23,7 @@ NAMES_SHOWN, REVERSALS_SHOWN = 3, 3
 _AS = {"agreement": "top1"}
 _VERDICTS: dict[Verdict, str] = {
     "met": "the goal is met",
-    "unsure": "the goal may be met: the interval includes it, and more samples would tell",
+    "unsure": "the goal may be met: the interval includes it, and more samples would decide",
     "missed": "the goal is missed on these samples",
     "none": "no set of layers meets the goal in the simulated network",
     "unchecked": "the set was not checked on the quantized model",

@@ -92,7 +92,7 @@ def test_general_page_comes_first_where_all_was_tried(diagnosis: Diagnosis, manu
     assert context.first is not None
     assert context.first.title == "Preprocessing"
     assert "tried without effect" in context.first.detail
-    assert context.advice_text == "No cause is left that was not tried without effect."
+    assert context.advice_text == "A remedy of every cause was tried without effect."
     assert build_context(since(diagnosis), manuals).first.code == "D001"
 
 

@@ -87,7 +87,7 @@ def test_noise_of_full_size_stays_within_the_budget(demo_case: Case) -> None:
     samples = samples_of(demo_case)
     strips = samples.strips()
     assert sum(len(picture.uri) for strip in strips.values() for picture in strip.pictures) <= BUDGET + 700
-    assert "Magenta is no finite number" in samples.window and "red, green and blue" in samples.window
+    assert "Magenta marks values that are not finite" in samples.window and "red, green and blue" in samples.window
     first = decoded(base64.b64decode(strips["validation"].pictures[0].uri.partition(",")[2]))
     assert (first == (255, 0, 255)).all(axis=2).any()
     kinds = {decoded(base64.b64decode(p.uri.partition(",")[2])).shape for s in strips.values() for p in s.pictures}
