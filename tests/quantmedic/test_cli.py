@@ -66,6 +66,7 @@ def test_completion_script(shell: str):
     assert "_QUANTMEDIC_COMPLETE" in done.stdout
 
 
+@pytest.mark.thorough
 def test_thresholds_are_listed_and_overridden(pair, good, tmp_path):
     assert "activation_zscore" in run("rules", "--thresholds").stdout
     done = run("diagnose", *pair, "-v", good, "-o", tmp_path / "r", "--threshold", "activation_zscoer=8")

@@ -228,6 +228,7 @@ def test_an_arrow_up_is_a_layer_that_got_worse(record: ComparisonReport) -> None
     assert chart.summary.endswith("2 layers worse, 2 better, of 12")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 2, 40, 200, 3000])
 def test_the_graph_is_readable_at_any_size(size: int) -> None:
     before = judged(facts([layer(f"layer{place}", 30.0) for place in range(size)]))

@@ -233,6 +233,7 @@ def browse(html: str, folder: Path) -> tuple[str, str]:
     return run.stdout, run.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium on PATH")
 @pytest.mark.parametrize("name", ["proven", "hostile_proven+gate"])
 def test_a_browser_shows_the_page_without_complaint(

@@ -104,6 +104,7 @@ def test_the_simulated_network_is_the_deployed_one(net: Experiment) -> None:
     assert net.start.unsimulated == ()
 
 
+@pytest.mark.thorough
 def test_some_layer_matters_in_every_mode(net: Experiment) -> None:
     record = net.start
     for mode, unit in record.planned:
