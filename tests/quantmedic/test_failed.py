@@ -15,7 +15,6 @@ from builders.recordings import RECORDINGS
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-from PIL import Image
 
 import quantmedic
 from quantmedic.cli.main import cli
@@ -27,6 +26,8 @@ from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.versus.outcome import answer
 from quantmedic.reports.terminal.console import render_console
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 BASE = quantmedic.load_rulebase()
 LOGS = RECORDINGS / "logs"

@@ -4,11 +4,12 @@ import json
 from collections.abc import Callable
 from importlib.resources import files
 
-import jsonschema
 import pytest
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json, render_schema
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
 
 def test_the_schema_file_is_the_generated_one() -> None:

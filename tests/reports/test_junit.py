@@ -7,9 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import xmlschema
 from builders.gates import accepted, check_report, regression, unmeasured, with_check
-from junitparser import Failure, JUnitXml, Skipped, TestCase
 
 from quantmedic.engine.contract.causes import RuleNote
 from quantmedic.engine.contract.check import EXIT_CODES, GateLine, GateWord
@@ -17,18 +15,25 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.junit import render_junit
 
+xmlschema = pytest.importorskip("xmlschema", reason="xmlschema is not installed")
+junitparser = pytest.importorskip("junitparser", reason="junitparser is not installed")
+
 SCHEMA = xmlschema.XMLSchema(Path(__file__).parent / "data" / "junit.xsd")
 
 
-def cases_of(text: str) -> dict[str, TestCase]:
+def cases_of(text: str) -> dict[str, junitparser.TestCase]:
     """The tests of a valid report by their names."""
     SCHEMA.validate(text)
-    suites = JUnitXml.fromstring(text.encode())
+    suites = junitparser.JUnitXml.fromstring(text.encode())
     (suite,) = suites
     cases = list(suite)
     assert suite.tests == suites.tests == len(cases)
-    assert suite.failures == suites.failures == sum(isinstance(r, Failure) for case in cases for r in case.result)
-    assert suite.skipped == sum(isinstance(r, Skipped) for case in cases for r in case.result)
+    assert (
+        suite.failures
+        == suites.failures
+        == sum(isinstance(r, junitparser.Failure) for case in cases for r in case.result)
+    )
+    assert suite.skipped == sum(isinstance(r, junitparser.Skipped) for case in cases for r in case.result)
     assert suite.errors == suites.errors == 0
     found = {case.name: case for case in cases}
     assert len(found) == len(cases), "GitLab drops a test whose name it has seen"
@@ -98,7 +103,7 @@ def test_a_cause_that_does_not_count_passes_and_tells_of_itself(checked: Diagnos
 def test_what_is_exempted_throughout_is_skipped_with_the_reason(checked: Diagnosis) -> None:
     findings = tuple(f.model_copy(update={"exemption": 0, "gated": False}) for f in check_report(checked).findings)
     (result,) = cases_of(render_junit(with_check(checked, findings=findings)))["W001 channel-range-imbalance"].result
-    assert isinstance(result, Skipped)
+    assert isinstance(result, junitparser.Skipped)
     assert result.message == "exempted: A004 on head/*: swish is fixed in the accelerator, VIS-214 (until 2026-11-30)"
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ai_edge_litert.interpreter import Interpreter
-from ai_edge_quantizer import quantizer, recipe
 from builders.recordings import RECORDINGS
 
 from quantmedic import collect, load_rulebase
@@ -17,6 +15,10 @@ from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import Rule
+
+runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+quantizer = pytest.importorskip("ai_edge_quantizer.quantizer", reason="ai-edge-quantizer is not installed")
+recipe = pytest.importorskip("ai_edge_quantizer.recipe", reason="ai-edge-quantizer is not installed")
 
 BASE = load_rulebase()
 TOOLCHAINS = {toolchain.name: toolchain for toolchain in BASE.toolchains}
@@ -69,7 +71,7 @@ def quantized(code: str, calibration: Any) -> dict[str, str]:
     """Type of what each operator writes, by its name, after one more quantization with the calibration of before."""
     q = quantizer.Quantizer(str(FLOAT), recipe.static_wi8_ai8())
     exec(compile(code, "snippet", "exec"), {"q": q, "data": samples(), "model_bytes": FLOAT.read_bytes()})
-    interpreter = Interpreter(model_content=bytes(q.quantize(calibration).quantized_model))
+    interpreter = runtime.Interpreter(model_content=bytes(q.quantize(calibration).quantized_model))
     found = {}
     for op in interpreter._get_ops_details():
         details = interpreter._get_tensor_details(op["outputs"][0], 0)
@@ -111,7 +113,7 @@ def test_a_denylist_of_tensorflow_names_tensors_of_the_float_model(remedy: str, 
     code = code_of(remedy, number_of(remedy, "TensorFlow converter"), facts, POINT)
     (listed,) = re.findall(r"denylisted_nodes=\[(.*)\]\)", code)
     names = re.findall(r'"([^"]*)"', listed)
-    interpreter = Interpreter(str(FLOAT))
+    interpreter = runtime.Interpreter(str(FLOAT))
     known = {tensor["name"] for tensor in interpreter.get_tensor_details()}
     assert POINT in names and set(names) <= known
     assert len(names) == (1 if remedy == "keep-layers-float" else 4)

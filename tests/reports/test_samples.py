@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 import quantmedic
 from quantmedic.engine.case.records import Case
 from quantmedic.reports.charts.png import fewer_colours, png
 from quantmedic.reports.sections.samples import BUDGET, samples_of
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
 
 def decoded(file: bytes) -> np.ndarray:

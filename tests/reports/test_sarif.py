@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import unquote
 
-import jsonschema
 import pytest
 from builders.gates import accepted, check_report, regression, unmeasured, with_check
 
@@ -18,6 +17,8 @@ from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.sarif import render_sarif
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
 SCHEMA = json.loads((Path(__file__).parent / "data" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
 #: One brace alone: a placeholder of SARIF's messages, or none that the standard allows.

@@ -17,6 +17,8 @@ from builders.recordings import RECORDINGS
 from quantmedic.collectors.from_litert.file import LiteModel, read_litert, unpack_codes
 from quantmedic.engine.errors import ModelError
 
+pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
+
 DATA = RECORDINGS / "litert"
 
 

@@ -9,8 +9,6 @@ import flatbuffers
 import numpy as np
 import onnxruntime as ort
 import pytest
-from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from builders import litert_models
 from builders.properties import examples
 from builders.recordings import RECORDINGS
@@ -43,11 +41,14 @@ from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.from_onnx.edit import edit
 
+schema = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="ai-edge-litert is not installed")
+runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+
 Array = NDArray[Any]
 _KINDS = {np.dtype(name): kind for name, kind in {
     "f4": "FLOAT32", "f2": "FLOAT16", "i4": "INT32", "i8": "INT64", "i1": "INT8", "i2": "INT16", "?": "BOOL",
 }.items()}  # fmt: skip
-_KERNELS = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+_KERNELS = runtime.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
 RNG = np.random.default_rng(5)
 
 
@@ -167,9 +168,9 @@ def _tensor(model: Any, number: int, tensor: Operand | Result) -> Any:
     return made
 
 
-def interpreter(model: bytes) -> Interpreter:
+def interpreter(model: bytes) -> runtime.Interpreter:
     """With kernels of the library itself: delegates round in ways of their own."""
-    made = Interpreter(model_content=model, experimental_op_resolver_type=_KERNELS, num_threads=1)
+    made = runtime.Interpreter(model_content=model, experimental_op_resolver_type=_KERNELS, num_threads=1)
     made.allocate_tensors()
     return made
 
@@ -819,7 +820,7 @@ def pair_of(float_model: LiteModel, quantized: LiteModel) -> LiteRTModels:
 def every_tensor(model: LiteModel, feeds: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
     """What onnxruntime and LiteRT make of every tensor that both have."""
     graph = graph_of(model)
-    made = Interpreter(
+    made = runtime.Interpreter(
         model_content=model.content, experimental_op_resolver_type=_KERNELS, experimental_preserve_all_tensors=True
     )
     given = feed_places(Batch(feeds), graph)
