@@ -326,7 +326,7 @@ def measure(path: Path) -> dict[str, float]:
         from quantmedic.engine.formulas.derive import derive
         from quantmedic.reports import manual, markdown, write
         from quantmedic.reports.machines import json
-        from quantmedic.reports.page.data import html
+        from quantmedic.reports.page import html
 
         return (cases, judging, report, rulebase), derive, (case_file, html, json, manual, markdown, write)
 

@@ -108,6 +108,6 @@ def _assign_halves(keys: Sequence[bytes], classes: NDArray[np.int64] | None, see
     if classes is not None:
         label[group] = classes
     order = np.lexsort((np.random.default_rng(seed).permutation(len(numbers)), label))
-    side = np.empty(len(numbers), np.int64)
+    side: NDArray[np.int64] = np.empty(len(numbers), np.int64)
     side[order] = np.arange(len(numbers)) % 2
-    return side[group]
+    return np.take(side, group)
