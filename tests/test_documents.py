@@ -65,7 +65,8 @@ def test_architecture_lists_rooms_and_directions() -> None:
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git tells which files belong to the repository")
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_path_that_is_named_exists(document: str) -> None:
-    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    known = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     folders = {parent.as_posix() for file in known for parent in Path(file).parents}
     spans = re.findall(r"`([^`\n]+)`", (ROOT / document).read_text(encoding="utf-8"))
     named = {span.rstrip("/") for span in spans if PATH.fullmatch(span)} - NOT_OURS

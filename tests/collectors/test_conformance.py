@@ -17,6 +17,7 @@ from builders.onnx_models import conv_net, images, qdq, save_pair
 from builders.toy_front_end import save_toy_pair
 
 import quantmedic
+from quantmedic.collectors.front_ends import front_ends
 from quantmedic.collectors.measure.collect import Interrupted
 from quantmedic.engine.case.facts import ErrorFacts, Facts, TensorDataFacts
 from quantmedic.engine.case.records import Case
@@ -36,6 +37,10 @@ FILES: dict[str, Callable[[Path], tuple[tuple[Path, Path], Any]]] = {
     "toy": save_toy_pair,
 }
 KINDS = (*FILES, *(f"torch, {toolchain}" for toolchain in TORCH))
+
+
+def test_every_front_end_is_held_to_this_suite() -> None:
+    assert {each.name for each in front_ends()} == {kind.partition(",")[0] for kind in KINDS}
 
 
 @dataclass

@@ -40,7 +40,7 @@ def test_every_front_end_is_found_by_its_name_and_names_an_editor() -> None:
     assert len(set(names)) == len(names) and {"onnx", "litert", "torch"} <= set(names)
     for each in front_ends():
         assert front_end_named(each.name) is each
-        assert find_spec(each.editor) is not None
+        assert find_spec(each.editor) is not None, f"{each.editor} is missing: its edit may raise a ModelError"
 
 
 def test_a_missing_file_is_left_to_the_front_end_of_the_other_one(tmp_path: Path) -> None:
