@@ -116,8 +116,9 @@ def _options(folder: Path) -> dict[str, Any]:
 def _hashes() -> tuple[str, str]:
     """Of collectors and trials, and of engine and rules."""
     collectors, engine, rules, trials = (Path(next(iter(m.__path__))) for m in (collectors_, engine_, rules_, trials_))
-    measured = [*sorted(collectors.glob("*.py")), *sorted(trials.glob("*.py")), engine / "case.py"]
-    judged = [*sorted(engine.glob("*.py")), *sorted(rules.rglob("*.yaml"))]
+    cases = engine / "case"
+    measured = [path for folder in (collectors, trials, cases) for path in sorted(folder.rglob("*.py"))]
+    judged = [*sorted(engine.rglob("*.py")), *sorted(rules.rglob("*.yaml"))]
     return _hash(measured), _hash(judged)
 
 

@@ -59,10 +59,13 @@ REPORTS = {
     27: ("openvinotoolkit/openvino#25342", "test_overflow_fix_for_the_first_layer_only"),
     28: ("qualcomm/aimet#3268, rknn-toolkit2#573", "test_encoding_that_the_device_made_up"),
     29: ("NVIDIA/TensorRT#2466, onnxruntime#13639", "test_square_that_leaves_float16"),
-    30: ("microsoft/onnxruntime#10503", "feature: one pass whose memory does not grow, tests/collectors/test_lanes.py"),
+    30: (
+        "microsoft/onnxruntime#10503",
+        "feature: one pass whose memory does not grow, tests/collectors/measure/test_lanes.py",
+    ),
     31: (
         "openvinotoolkit/openvino#16240",
-        "feature: checkpoints, progress and resume, tests/collectors/test_resume.py",
+        "feature: checkpoints, progress and resume, tests/collectors/measure/test_resume.py",
     ),
     32: ("NVIDIA/TensorRT#4616", "test_layers_are_named_as_in_the_float_model"),
     33: ("tensorflow/tensorflow#58206, #58633", "test_rmse_over_scale_that_says_all_is_fine"),
