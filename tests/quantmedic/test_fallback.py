@@ -137,6 +137,8 @@ def test_interrupted_search_prints_what_it_has(pair: tuple[Path, Path], data: Pa
     """Ctrl-C comes from the metric, in the middle of the search."""
     (tmp_path / "halting.py").write_text(
         "import os, signal\n"
+        # A test runner may ignore SIGINT, and its children would too.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "calls = []\n"
         "def error(outputs, labels):\n"
         "    calls.append(1)\n"
