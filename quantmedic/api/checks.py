@@ -20,7 +20,6 @@ from quantmedic.engine.gate.check import Circumstances, gone_findings, run_gate
 from quantmedic.engine.gate.policy import PolicyFile
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.write import place
 from quantmedic.store.policy_file import apply_policy, find_policy, load_policy, policy_folders
 
 #: What annotations point at where there is no policy file.
@@ -172,6 +171,9 @@ def write_baseline(baseline: Baseline, path: str | Path) -> None:
     Raises:
         OutputError: The file cannot be written.
     """
+    # A check writes no file: it need not wait for jinja2 and markdown.
+    from quantmedic.reports.write import place
+
     target = Path(path)
     place({target.name: render_baseline(baseline).encode()}, target.parent)
 

@@ -10,7 +10,6 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.write import write_report as _write
 
 FORMATS = ("html", "markdown", "json")
 
@@ -30,6 +29,9 @@ def write_report(
     Raises:
         OutputError: The folder cannot be written.
     """
+    # A check imports this module and writes no report: it need not wait for jinja2 and markdown.
+    from quantmedic.reports.write import write_report as _write
+
     target, base = Path(folder), rules or load_rulebase()
     opened = inspect_under(case, base) if case is not None else None
     written = [(file.path, file.size) for file in _write(diagnosis, load_manuals(base), target, formats, opened)]

@@ -35,7 +35,6 @@ from quantmedic.cli.terminal import ascii_only, with_color, wrote_text
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.machines.comment import render_comment
 from quantmedic.reports.machines.github import annotations, append_summary, job_summary
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.machines.junit import render_junit
@@ -248,7 +247,7 @@ def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
         case "json":
             text = render_json(diagnosis)
         case "markdown":
-            text = render_comment(diagnosis)
+            text = _comment(diagnosis)
         case "junit":
             text = render_junit(diagnosis)
         case "sarif":
@@ -258,9 +257,16 @@ def _show(diagnosis: Diagnosis, report: ReportOptions, base: RuleBase) -> None:
     click.echo(text, nl=False)
 
 
+def _comment(diagnosis: Diagnosis) -> str:
+    # The verdict on a terminal needs no template: it need not wait for jinja2.
+    from quantmedic.reports.machines.comment import render_comment
+
+    return render_comment(diagnosis)
+
+
 def _show_on_github(diagnosis: Diagnosis) -> None:
     """What GitHub shows of it where it runs there; last, so that a summary that cannot be written costs no report."""
     for line in annotations(diagnosis):
         click.echo(line)
     if target := os.environ.get("GITHUB_STEP_SUMMARY"):
-        append_summary(Path(target), job_summary(render_comment(diagnosis)))
+        append_summary(Path(target), job_summary(_comment(diagnosis)))
