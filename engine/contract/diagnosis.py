@@ -7,6 +7,7 @@ from pydantic import Field
 
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, OutputFacts
 from quantmedic.engine.case.records import ImportRecord
+from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.check import CheckReport
 from quantmedic.engine.contract.layers import LayerRow
@@ -58,6 +59,9 @@ class Diagnosis(Contract):
     toolchain: Chosen | None = Field(default=None, description="toolchain that the prescription is written for")
     prescription: Prescription | None = Field(
         default=None, description="what to change, as one configuration; None where nothing needs to change"
+    )
+    settings_in_force: SettingsInForce | None = Field(
+        default=None, description="settings that the quantized model shows; None where there is no quantized model"
     )
     previous: Previous | None = Field(
         default=None, description="what changed since the previous case, if one was given"

@@ -13,6 +13,7 @@ from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
+from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.diagnosis.suspects import Repairs, suspects_of
 from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
@@ -90,6 +91,7 @@ def make_diagnosis(
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
         proof=proof_of(proof, suspects, causes),
+        settings_in_force=settings_in_force(facts) if facts.model.framework != FLOAT_ALONE else None,
         previous=past,
         thresholds=tuple(base.thresholds.values()),
         warnings=provenance.warnings,

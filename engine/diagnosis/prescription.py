@@ -7,16 +7,17 @@ from typing import NamedTuple
 
 from quantmedic.engine.case.facts import FLOAT_ALONE
 from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Configuration, Prescription, Step, TrialRow
 from quantmedic.engine.diagnosis.advice import general_advice
-from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet
-from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, merge, write
+from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, stand_within
+from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, mark_changes, merge, merge_all, write
 from quantmedic.engine.rules.remedies import Mark, Snippet
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.engine.rules.toolchain import Toolchain, choose
+from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
 from quantmedic.engine.text import inert
 
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
@@ -95,7 +96,9 @@ def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Too
     steps = tuple(_prescription_step(choice, found, diagnosis) for choice, found in zip(choices, parts, strict=True))
     conflicts: list[str] = []
     configurations = (
-        _merged_configurations(choices, parts, steps, toolchain, conflicts) if toolchain is not None else ()
+        _merged_configurations(choices, parts, steps, toolchain, conflicts, diagnosis.settings_in_force)
+        if toolchain is not None
+        else ()
     )
     marks = [step.mark for step in steps if step.mark is not None]
     proven = all(step.measured is not None and step.measured.proven for step in steps)
@@ -191,8 +194,9 @@ def _merged_configurations(
     steps: tuple[Step, ...],
     toolchain: Toolchain,
     conflicts: list[str],
+    settings: SettingsInForce | None,
 ) -> tuple[Configuration, ...]:
-    """Code of all remedies, then each form once with the options of all of them."""
+    """Code of all remedies, then each form once with the options of all of them and the settings in force."""
     code: list[str] = []
     merged: dict[str, Options] = {}
     forms: dict[str, Form] = {}
@@ -209,11 +213,25 @@ def _merged_configurations(
             conflicts += [f"{place}: {choice.title} asks for another value" for place in clashes]
     texts: dict[Language, list[str]] = {"python": code} if code and not _only(forms, "yaml", "json") else {}
     for form, options in merged.items():
-        texts.setdefault(forms[form].language, []).append(write(form, forms[form], options))
+        text = _write_form(form, forms[form], options, toolchain, settings)
+        looped = next((part.snippet for found in parts for part in found if part.snippet.within), None)
+        texts.setdefault(forms[form].language, []).append(stand_within(text, looped) if looped is not None else text)
     return tuple(
         Configuration(language=language, file=FILES[language], code=complete_code("\n".join(rows), language, toolchain))
         for language, rows in texts.items()
     )
+
+
+def _write_form(name: str, form: Form, options: Options, toolchain: Toolchain, settings: SettingsInForce | None) -> str:
+    """The form with the settings in force, and the options of the remedies marked where they change one."""
+    if name not in toolchain.in_force or settings is None:
+        return write(name, form, options)
+    kept = options_in_force(toolchain, name, settings)
+    before: Options = {**dict(enumerate(form.positional)), **kept}
+    merged = merge_all([options, before])
+    ordered = {key: merged[key] for key in (*before, *(key for key in merged if key not in before))}
+    head = "# The settings of the quantized model are kept; what the remedy sets anew is marked.\n" if kept else ""
+    return head + write(name, form, mark_changes(ordered, before))
 
 
 def _only(forms: Mapping[str, Form], *languages: Language) -> bool:

@@ -1,6 +1,7 @@
 """Remedies as text that can be copied: the names of this model's layers filled in."""
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.contract.remedies import Advice
@@ -8,6 +9,8 @@ from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import FIELD, Options, fill, write
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
+
+INDENT = "    "
 
 
 def render_snippet(code: str, fields: Mapping[str, object], origin: str) -> str:
@@ -80,4 +83,10 @@ def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
 def _snippet_text(snippet: Snippet, fields: Mapping[str, object], origin: str) -> str:
     code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
     filled = filled_options(snippet, fields, origin)
-    return "\n".join([*code, *(write(form, snippet.forms[form], options) for form, options in filled.items())])
+    texts = (stand_within(write(form, snippet.forms[form], options), snippet) for form, options in filled.items())
+    return "\n".join([*code, *texts])
+
+
+def stand_within(text: str, snippet: Snippet) -> str:
+    """A call inside the statement that the snippet wants around it."""
+    return f"{snippet.within}\n{textwrap.indent(text, INDENT)}" if snippet.within else text

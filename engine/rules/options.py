@@ -6,8 +6,9 @@ name. A key that ends in ``()`` is a call whose arguments follow; one that is a 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Literal, NamedTuple, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +18,8 @@ Language = Literal["python", "yaml", "json"]
 Options = Mapping[object, object]
 Collection = Options | Sequence[object]
 WIDTH = 100
+#: Comment beside a changed value.
+CHANGED = "  # changed by the remedy"
 #: So many entries that are all alike are written as one comprehension.
 MANY = 3
 #: A field of a snippet; doubled braces, which stand for themselves, match without a name.
@@ -33,6 +36,12 @@ class Form(BaseModel):
     language: Language = "python"
     assign: str | None = Field(default=None, description="variable that takes the result of the call")
     positional: tuple[str, ...] = Field(default=(), description="arguments that are always given, in order")
+
+
+class Changed(NamedTuple):
+    """A value that the settings in force do not have: Python code says so beside it."""
+
+    value: object
 
 
 class Names(tuple[str, ...]):
@@ -99,6 +108,12 @@ def merge(first: Options, second: Options, conflicts: list[str], path: str = "")
     return both | {k: v for k, v in second.items() if k not in first}
 
 
+def merge_all(rows: Iterable[Options]) -> Options:
+    """All options as one; where they contradict each other the first stay."""
+    conflicts: list[str] = []
+    return reduce(lambda merged, row: merge(merged, row, conflicts), rows, dict[object, object]())
+
+
 def _merge_values(first: object, second: object, conflicts: list[str], path: str) -> object:
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return merge(first, second, conflicts, path)
@@ -115,8 +130,28 @@ def _path(path: str, key: object) -> str:
     return f"{path} argument {key + 1}" if isinstance(key, int) else f"{path}.{key}" if path else str(key)
 
 
+def mark_changes(options: Options, before: Options) -> dict[object, object]:
+    """The options with every value marked that was not the same before."""
+    return {
+        key: _mark_change(value, before[key]) if key in before else Changed(value) for key, value in options.items()
+    }
+
+
+def _mark_change(value: object, before: object) -> object:
+    if isinstance(value, Mapping) and isinstance(before, Mapping):
+        return mark_changes(value, before)
+    return value if value == before else Changed(value)
+
+
+def has_changes(value: object) -> bool:
+    """A value inside is marked as changed."""
+    if isinstance(value, Changed):
+        return True
+    return isinstance(value, Mapping) and any(map(has_changes, value.values()))
+
+
 def write(name: str, form: Form, options: Options) -> str:
-    """Options in the language of the form that takes them."""
+    """Options in the language of the form that takes them; changed values stand on lines of their own."""
     if form.language == "json":
         return "\n".join(_layout(options, "", "", 0, _Json()))
     if form.language == "yaml":
@@ -175,11 +210,22 @@ def _flat(value: object, way: _Json) -> str:
 
 def _layout(value: object, lead: str, tail: str, indent: int, way: _Json) -> list[str]:
     """One line where that fits, else one entry per line."""
+    if isinstance(value, Changed):
+        first, *others = _layout(value.value, lead, tail, indent, way)
+        return [first + CHANGED, *others]
     space = " " * indent
+    if has_changes(value):
+        return _layout_entries(value, lead, tail, indent, way)
     line = f"{space}{lead}{_flat(value, way)}{tail}"
     if len(line) <= WIDTH or not isinstance(value, Mapping | Sequence) or isinstance(value, str):
         return [line]
-    inside = indent + 4
+    return _layout_entries(value, lead, tail, indent, way)
+
+
+def _layout_entries(value: object, lead: str, tail: str, indent: int, way: _Json) -> list[str]:
+    """One entry per line."""
+    assert isinstance(value, Mapping | Sequence)
+    space, inside = " " * indent, indent + 4
     if isinstance(way, _Python) and _is_repeated(value):
         start, end = "{", "}"
         lines = [

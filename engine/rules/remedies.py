@@ -50,6 +50,7 @@ class Snippet(Data):
     options: Mapping[str, Options] = Field(
         default={}, exclude=True, description="options by the form of the toolchain that takes them, behind the code"
     )
+    within: str = Field(default="", exclude=True, description="Python statement that the options' call stands in")
     forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
     note: str | None = None
     whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")

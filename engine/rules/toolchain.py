@@ -7,8 +7,9 @@ from difflib import get_close_matches
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import Form
+from quantmedic.engine.rules.options import Form, Options, fill, merge_all
 
 
 class Mark(BaseModel):
@@ -30,6 +31,40 @@ class Mark(BaseModel):
         return pattern
 
 
+class InForce(BaseModel):
+    """How a setting of the quantized model is stated as options of a form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    setting: str = Field(description="name of a field of SettingsInForce")
+    values: Mapping[str, Options] = Field(
+        default={}, description="options by the setting's value, or by the keys of its table; {names} are the rest"
+    )
+    options: Options = Field(default={}, description="options with {value}, whatever that is")
+    types: tuple[str, ...] = Field(default=(), description="only these keys of a table")
+
+    @field_validator("setting")
+    @classmethod
+    def _is_known(cls, setting: str) -> str:
+        if setting not in SettingsInForce.model_fields:
+            raise ValueError(f"unknown setting; known: {', '.join(SettingsInForce.model_fields)}")
+        return setting
+
+    def options_for(self, settings: SettingsInForce) -> Options:
+        """The options that state the setting; none where the model does not show it."""
+        value = getattr(settings, self.setting)
+        if isinstance(value, Mapping):
+            kept = {key: names for key, names in value.items() if not self.types or key in self.types}
+            rows = [fill(self.values[key], {"names": names}) for key, names in kept.items() if key in self.values]
+            value = tuple(dict.fromkeys(name for names in kept.values() for name in names))
+        else:
+            texts = value if isinstance(value, tuple) else (str(value),)
+            rows = [fill(self.values[text], {}) for text in texts if text in self.values]
+        if value not in (None, ()):
+            rows.append(fill(self.options, {"value": value}))
+        return merge_all(rows)
+
+
 class Toolchain(BaseModel):
     """A toolchain by the name that remedies use."""
 
@@ -42,6 +77,9 @@ class Toolchain(BaseModel):
     guide: str | None = Field(default=None, description="general page of the manual that leads through its work")
     marks: tuple[Mark, ...] = ()
     forms: Mapping[str, Form] = Field(default={}, description="calls and files that take options")
+    in_force: Mapping[str, tuple[InForce, ...]] = Field(
+        default={}, description="settings of the quantized model that a form has to state, by the form"
+    )
     given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
     imports: Mapping[str, str | tuple[str, ...]] = Field(
         default={}, description="names to import by module; a text is the name for the module itself"
@@ -57,6 +95,11 @@ class Chosen(BaseModel):
     title: str = Field(default="", description="as in reports")
     how: str = Field(description="how it was recognised, or why not")
     named: bool = Field(default=False, description="the user named it")
+
+
+def options_in_force(toolchain: Toolchain, form: str, settings: SettingsInForce) -> Options:
+    """What a form has to state so that nothing is lost that is in force."""
+    return merge_all(row.options_for(settings) for row in toolchain.in_force.get(form, ()))
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:

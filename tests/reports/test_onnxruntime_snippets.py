@@ -102,7 +102,6 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         }
         names |= {
             "reader": Reader(),
-            "new_reader": Reader,
             "images": [FEED["image"]],
             "preprocess": lambda image: image,
         }
@@ -386,4 +385,4 @@ def test_what_contradicts_is_said_and_the_first_stands(diagnosis: Diagnosis, fac
     assert found.conflicts == (
         "quantize_static argument 1: prepare the graph before quantizing asks for another value",
     )
-    assert 'quantize_static("float_21.onnx"' in found.configurations[0].code
+    assert 'quantize_static(\n    "float_21.onnx",  # changed by the remedy' in found.configurations[0].code

@@ -1,6 +1,7 @@
 """Which remedies are prescribed, and what a toolchain makes of them together."""
 
 import ast
+import builtins
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
 from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
@@ -32,6 +34,20 @@ FIELDS = {
     "pixel_mean": "123.675 116.28 103.53",
     "pixel_scale": "0.0171 0.0175 0.0174",
 }
+
+
+SHOWN = SettingsInForce(
+    format="QDQ",
+    activation_type="uint8",
+    weight_type="int8",
+    other_activations={"uint16": ("b_out",)},
+    symmetric_activations=False,
+    per_channel_weights=True,
+    float_layers={"Conv": ("/x/Conv",), "Custom": ("/y",)},
+    calibration_method="percentile",
+    percentile=99.9,
+)
+SYMMETRIC = SettingsInForce(activation_type="int8", symmetric_activations=True)
 
 
 def advice(remedy: str, **changes: Any) -> Advice:
@@ -213,6 +229,64 @@ def test_every_toolchain_writes_what_its_language_reads() -> None:
             for each in prescription(diagnosis(cause("one", advice(remedy))), toolchain.name).configurations:
                 read = {"python": ast.parse, "yaml": yaml.safe_load, "json": json.loads}[each.language]
                 assert read(each.code), (remedy, toolchain.name)
+
+
+def undefined_names(code: str) -> set[str]:
+    """Names that Python code reads and nowhere defines."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    defined = {node.id for node in names if isinstance(node.ctx, ast.Store)} | set(dir(builtins))
+    defined |= {node.name for node in nodes if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    defined |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    defined |= {
+        alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ()) if hasattr(alias, "asname")
+    }
+    return {node.id for node in names} - defined
+
+
+@pytest.mark.parametrize("remedy", BASE.remedies)
+def test_code_for_onnxruntime_leaves_only_the_names_open_that_are_said_to_be_the_users(remedy: str) -> None:
+    found = prescription(diagnosis(cause("one", advice(remedy)), settings_in_force=SHOWN), "onnxruntime")
+    for each in found.configurations:
+        assert undefined_names(each.code) <= set(found.given), each.code
+
+
+def test_the_settings_in_force_are_kept_and_the_change_is_marked() -> None:
+    found = prescription(diagnosis(cause("one", advice("keep-layers-float")), settings_in_force=SHOWN))
+    code = found.configurations[0].code
+    assert code.endswith(
+        """quantize_static(
+    "float.onnx",
+    "int8.onnx",
+    reader,
+    quant_format=QuantFormat.QDQ,
+    activation_type=QuantType.QUInt8,
+    weight_type=QuantType.QInt8,
+    per_channel=True,
+    calibrate_method=CalibrationMethod.Percentile,
+    nodes_to_exclude=["/a/Conv", "/b/Softmax", "/c/MatMul", "/x/Conv"],  # changed by the remedy
+    extra_options={
+        "ActivationSymmetric": False,
+        "CalibPercentile": 99.9,
+        "TensorQuantOverrides": {"b_out": [{"quant_type": QuantType.QUInt16}]},
+    },
+)
+"""
+    )
+    assert "import CalibrationMethod, QuantFormat, QuantType, quantize_static" in code
+
+
+def test_a_remedy_wins_over_a_setting_in_force() -> None:
+    found = prescription(diagnosis(cause("one", advice("unsigned-activations")), settings_in_force=SYMMETRIC))
+    code = found.configurations[0].code
+    assert "    activation_type=QuantType.QUInt8,  # changed by the remedy\n" in code
+    assert '{"ActivationSymmetric": False' in code or '"ActivationSymmetric": False,  # changed' in code
+    assert found.conflicts == (), "what is in force is no second remedy"
+
+
+def test_only_toolchains_with_settings_in_force_say_what_changed() -> None:
+    found = prescription(diagnosis(cause("one", advice("per-channel-weights")), settings_in_force=SHOWN), "nncf")
+    assert "changed by" not in found.configurations[0].code
 
 
 def test_what_a_toolchain_cannot_do_is_said_and_the_next_remedy_stands_in() -> None:

@@ -1,0 +1,33 @@
+"""Settings of the quantizer that the quantized model itself shows, for prescriptions that keep them."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field
+
+from quantmedic.engine.record import Contract
+
+
+class SettingsInForce(Contract):
+    """What a new quantization has to state to give the same model; None and empty: not shown, or not used."""
+
+    format: str | None = Field(default=None, description="QDQ, QOperator, or as model.format says")
+    activation_type: str | None = Field(default=None, description="type of most activation codes, such as uint8")
+    weight_type: str | None = Field(default=None, description="type of most weight codes, such as int8")
+    other_activations: Mapping[str, tuple[str, ...]] = Field(
+        default={}, description="float names of activations with codes of another type, by that type"
+    )
+    other_weights: Mapping[str, tuple[str, ...]] = Field(
+        default={}, description="names of weights with codes of another type, by that type"
+    )
+    symmetric_activations: bool | None = Field(default=None, description="0.0 is the middle code of every activation")
+    symmetric_weights: bool | None = Field(default=None, description="0.0 is the middle code of every weight")
+    per_channel_weights: bool | None = Field(default=None, description="some weights have a scale per channel")
+    per_channel_types: tuple[str, ...] = Field(default=(), description="operator types of these weights")
+    reduced_range: Literal[True] | None = Field(default=None, description="8-bit weights use 7 bits of their codes")
+    float_biases: Literal[True] | None = Field(default=None, description="quantized layers keep their biases in float")
+    float_layers: Mapping[str, tuple[str, ...]] = Field(
+        default={}, description="float nodes of layers that compute without a grid of their own, by operator type"
+    )
+    calibration_method: str | None = Field(default=None, description="as the toolchain's settings name it")
+    percentile: float | None = Field(default=None, description="share of the values that it covers, in percent")

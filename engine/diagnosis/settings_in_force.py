@@ -1,0 +1,91 @@
+"""Which settings the quantized model shows: types of codes, symmetry, granularity, layers that stay in float."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, QuantizerFacts
+from quantmedic.engine.case.settings_in_force import SettingsInForce
+
+#: Largest code of a symmetric 8-bit weight that is kept to 7 bits.
+REDUCED_CODE = 64
+
+
+def settings_in_force(facts: CaseFacts) -> SettingsInForce:
+    """The settings, read off the quantizers; the calibration method is known from files of the toolchain only."""
+    activations = {
+        name: tensor.quantizer
+        for tensor in facts.tensors
+        if (name := tensor.float_name) is not None and _code_type(tensor.quantizer) is not None
+    }
+    stored = [layer for layer in facts.layers if _code_type(layer.weight.quantizer) is not None]
+    weights = {layer.weight.name: layer.weight.quantizer for layer in stored if layer.weight.name is not None}
+    activation_type, weight_type = _most_common(activations.values()), _most_common(weights.values())
+    per_channel = [layer for layer in stored if layer.weight.quantizer.granularity == "per_channel"]
+    symmetric_weights = _all_symmetric(weights.values())
+    settings = facts.model.settings
+    return SettingsInForce(
+        format=facts.model.format,
+        activation_type=activation_type,
+        weight_type=weight_type,
+        other_activations=_of_other_types(activations, activation_type),
+        other_weights=_of_other_types(weights, weight_type),
+        symmetric_activations=_all_symmetric(q for q in activations.values() if _code_type(q) == activation_type),
+        symmetric_weights=symmetric_weights,
+        per_channel_weights=bool(per_channel) if stored else None,
+        per_channel_types=tuple(dict.fromkeys(layer.op_type for layer in per_channel if layer.op_type is not None)),
+        reduced_range=(symmetric_weights and _is_reduced(stored)) or None,
+        float_biases=_keeps_biases(stored) or None,
+        float_layers=_float_layers(facts.layers),
+        calibration_method=settings.calibration_method,
+        percentile=settings.percentile,
+    )
+
+
+def _code_type(quantizer: QuantizerFacts) -> str | None:
+    """Type of the codes, such as uint8; None without a fixed grid of integers."""
+    if quantizer.scale is None or not quantizer.bits or quantizer.signed is None or quantizer.dynamic:
+        return None
+    return f"{'int' if quantizer.signed else 'uint'}{quantizer.bits}"
+
+
+def _most_common(quantizers: Iterable[QuantizerFacts]) -> str | None:
+    ((found, _),) = Counter(map(_code_type, quantizers)).most_common(1) or ((None, 0),)
+    return found
+
+
+def _of_other_types(quantizers: Mapping[str, QuantizerFacts], common: str | None) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for name, quantizer in quantizers.items():
+        kind = _code_type(quantizer)
+        if kind is not None and kind != common:
+            found[kind] = (*found.get(kind, ()), name)
+    return found
+
+
+def _all_symmetric(quantizers: Iterable[QuantizerFacts]) -> bool | None:
+    middles = [q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) for q in quantizers]
+    return all(middles) if middles else None
+
+
+def _is_reduced(stored: Iterable[LayerFacts]) -> bool:
+    """The widest channel of a symmetric weight ends on the largest code that is used."""
+    codes = [layer.weight.max_code for layer in stored if layer.weight.quantizer.bits == 8]
+    return bool(codes) and all(code is not None and REDUCED_CODE - 1 <= code <= REDUCED_CODE for code in codes)
+
+
+def _keeps_biases(stored: Iterable[LayerFacts]) -> bool:
+    bits = [layer.bias.bits for layer in stored if layer.bias.bits is not None]
+    return bool(bits) and not any(bits)
+
+
+def _float_layers(layers: Iterable[LayerFacts]) -> dict[str, tuple[str, ...]]:
+    """Float nodes by operator type of layers with stored weights, or else outputs, that have no grid."""
+    found: dict[str, tuple[str, ...]] = {}
+    for layer in layers:
+        has_weight = layer.weight.name is not None
+        grid = layer.weight.quantizer if has_weight else layer.output.quantizer
+        known = has_weight or layer.output.name is not None
+        nodes = layer.float_nodes or ((layer.float_name,) if layer.float_name is not None else ())
+        if known and grid.scale is None and layer.op_type is not None and nodes:
+            found[layer.op_type] = (*found.get(layer.op_type, ()), *nodes)
+    return found

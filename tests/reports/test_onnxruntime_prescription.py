@@ -1,0 +1,225 @@
+"""The prescription for onnxruntime: nothing in force is lost, and the pasted file itself heals."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from builders import onnx_models
+from numpy.typing import NDArray
+from onnxruntime.quantization import QuantFormat, QuantType
+
+from quantmedic import collect, judge, load_rulebase
+from quantmedic.demo import patient as demo_patient
+from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.prescription import complete_code
+from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.options import write
+from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
+from quantmedic.reports.sections.prescription import prescription_files
+
+Array = NDArray[Any]
+BASE = load_rulebase()
+TOOLCHAIN = find_toolchain("onnxruntime", BASE.toolchains)
+READER = """
+from onnxruntime.quantization import CalibrationDataReader
+class Inputs(CalibrationDataReader):
+    def __init__(self):
+        self.feeds = iter([{"image": np.load("images.npy")}])
+    def get_next(self):
+        return next(self.feeds, None)
+reader = Inputs()
+"""
+
+
+def clipped_net(widest: float, *, softmax: bool = False) -> onnx.ModelProto:
+    """Two convolutions, the first with one channel of wide weights that a Clip behind it keeps in range."""
+    net = onnx_models.Net(17)
+    wide = onnx_models.random(1, 16, 3, 3, 3, scale=0.3)
+    wide[0] *= widest
+    bias = onnx_models.random(2, 16, scale=0.1)
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), wide, bias, out="conv", name="/conv", pads=[1, 1, 1, 1])
+    net.const("low", np.float32(0))
+    net.const("high", np.float32(6))
+    x = net.add("Clip", x, "low", "high", out="clip", name="/clip")
+    weight, bias = onnx_models.random(3, 16, 16, 3, 3, scale=0.1), onnx_models.random(4, 16, scale=0.1)
+    x = net.add("Relu", net.conv(x, weight, bias, out="conv2", name="/conv2"), out="relu", name="/relu")
+    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool", name="/pool"), out="flat", name="/flat")
+    net.const("fc.weight", onnx_models.random(5, 16, 10))
+    x = net.add("MatMul", x, "fc.weight", out="scores", name="/fc")
+    net.output(net.add("Softmax", x, out="share", name="/softmax") if softmax else x, shape=["n", 10])
+    return net.model()
+
+
+def samples(seed: int, count: int = 128) -> Array:
+    return np.random.default_rng(seed).normal(size=(count, 3, 8, 8)).astype(np.float32)
+
+
+def run_script(folder: Path, given: str) -> subprocess.CompletedProcess[str]:
+    """Runs ``prescription.py`` in a process of its own, with the names that the user gives and no others."""
+    (folder / "run.py").write_text(f'import numpy as np\n{given}\nexec(open("prescription.py").read())\n')
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "run.py"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def outputs(model: Path, x: Array) -> Array:
+    return np.asarray(ort.InferenceSession(str(model)).run(None, {"image": x})[0])
+
+
+def noise(folder: Path, quantized: str, x: Array) -> float:
+    reference = outputs(folder / "float.onnx", x)
+    return float(np.square(reference - outputs(folder / quantized, x)).sum())
+
+
+def stored_arrays(path: Path) -> dict[str, bytes]:
+    return {tensor.name: tensor.SerializeToString() for tensor in onnx.load(str(path)).graph.initializer}
+
+
+SETTINGS: Mapping[str, dict[str, Any]] = {
+    "default": {},
+    "unsigned": {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QUInt8},
+    "per-channel": {"per_channel": True},
+    "operators": {"quant_format": QuantFormat.QOperator, "activation_type": QuantType.QUInt8},
+    "operators-per-channel": {"quant_format": QuantFormat.QOperator, "per_channel": True},
+    "reduced": {"reduce_range": True, "per_channel": True},
+    "symmetric": {"extra_options": {"ActivationSymmetric": True}},
+    "symmetric-unsigned": {
+        "activation_type": QuantType.QUInt8,
+        "weight_type": QuantType.QUInt8,
+        "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True},
+    },
+    "asymmetric-weights": {"extra_options": {"WeightSymmetric": False}},
+    "sixteen-bits": {"activation_type": QuantType.QUInt16, "per_channel": True},
+    "four-bits": {"activation_type": QuantType.QInt16, "weight_type": QuantType.QInt4},
+    "float-convolution": {"nodes_to_exclude": ["/conv2", "/relu"]},
+    "float-end": {"nodes_to_exclude": ["/fc", "/softmax"], "per_channel": True},
+    "convolutions-only": {"op_types_to_quantize": ["Conv", "Clip"]},
+    "wide-tensor": {"extra_options": {"TensorQuantOverrides": {"relu": [{"quant_type": QuantType.QUInt16}]}}},
+    "wide-weight": {
+        "weight_type": QuantType.QInt4,
+        "extra_options": {"TensorQuantOverrides": {"conv.weight": [{"quant_type": QuantType.QInt8}]}},
+    },
+    "float-biases": {"extra_options": {"QuantizeBias": False}},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_settings_in_force_give_the_same_model_again(name: str, tmp_path: Path) -> None:
+    feed = {"image": samples(0, 16)}
+    quantized = onnx_models.static(clipped_net(1.0, softmax=True), feed, tmp_path, **SETTINGS[name])
+    onnx.save(quantized, str(tmp_path / "patient.onnx"))
+    onnx.save(clipped_net(1.0, softmax=True), str(tmp_path / "float.onnx"))
+    np.save(tmp_path / "images.npy", feed["image"])
+    shown = settings_in_force(
+        derive(collect(tmp_path / "float.onnx", tmp_path / "patient.onnx", validation=feed), BASE)
+    )
+    options = options_in_force(TOOLCHAIN, "quantize_static", shown)
+    call = write("quantize_static", TOOLCHAIN.forms["quantize_static"], options)
+    (tmp_path / "prescription.py").write_text(complete_code(call, "python", TOOLCHAIN))
+    done = run_script(tmp_path, READER)
+    assert done.returncode == 0, done.stderr
+    assert stored_arrays(tmp_path / "int8.onnx") == stored_arrays(tmp_path / "patient.onnx"), call
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake in the settings or the data of a quantization, and the cause and change that undo it."""
+
+    cause: str
+    changed: str
+    widest: float = 1.0
+    scale: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+FAULTS = {
+    "per-tensor": Fault(
+        "channel-range-imbalance",
+        "per_channel=True,",
+        widest=2000.0,
+        options={"activation_type": QuantType.QUInt8, "nodes_to_exclude": ["/fc"]},
+    ),
+    "four-bits": Fault(
+        "too-few-weight-bits",
+        '"TensorQuantOverrides": {',
+        widest=30.0,
+        options={"activation_type": QuantType.QUInt16, "weight_type": QuantType.QInt4, "nodes_to_exclude": ["/fc"]},
+    ),
+    "small-ranges": Fault(
+        "over-clipped-activations",
+        "calibrate_method=CalibrationMethod.MinMax,",
+        scale=0.08,
+        options={"activation_type": QuantType.QUInt8, "per_channel": True, "quant_format": QuantFormat.QOperator},
+    ),
+}
+
+
+def write_prescription(diagnosis: Diagnosis, folder: Path) -> str:
+    ((name, content),) = prescription_files(diagnosis)
+    (folder / name).write_bytes(content)
+    return content.decode()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_pasted_prescription_heals_and_keeps_what_is_in_force(name: str, tmp_path: Path) -> None:
+    fault, given, judged = FAULTS[name], samples(0), samples(1)
+    net = clipped_net(fault.widest)
+    quantized = onnx_models.static(net, {"image": given * fault.scale}, tmp_path, **fault.options)
+    onnx.save(quantized, str(tmp_path / "patient.onnx"))
+    onnx.save(net, str(tmp_path / "float.onnx"))
+    np.save(tmp_path / "images.npy", given)
+    pair = tmp_path / "float.onnx", tmp_path / "patient.onnx"
+    found = judge(collect(*pair, representative={"image": given}, validation={"image": judged}))
+    code = write_prescription(found, tmp_path)
+    assert found.causes[0].cause == fault.cause
+    assert f"{fault.changed}  # changed by the remedy" in code
+    assert found.prescription is not None and set(found.prescription.given) == {"reader"}
+    done = run_script(tmp_path, READER)
+    assert done.returncode == 0, done.stderr
+    assert noise(tmp_path, "int8.onnx", judged) < 0.2 * noise(tmp_path, "patient.onnx", judged)
+    again = settings_in_force(derive(collect(pair[0], tmp_path / "int8.onnx", validation={"image": judged}), BASE))
+    assert found.settings_in_force is not None
+    kept = ("format", "activation_type", "symmetric_activations", "symmetric_weights", "float_layers")
+    assert [getattr(again, key) for key in kept] == [getattr(found.settings_in_force, key) for key in kept]
+
+
+def test_the_prescription_of_the_demo_heals_it(tmp_path: Path) -> None:
+    (source, quantized), data = demo_patient()
+    prepared = data["preprocessing"]["validation"]
+    with np.load(data["validation"]) as stored:
+        images, labels = stored["image"], stored["labels"]
+    (mean,), (std,), scale = prepared.mean, prepared.std, prepared.scale
+    judged = ((images / np.float64(scale) - mean) / std).astype(np.float32)
+    found = judge(collect(source, quantized, **data))
+    code = write_prescription(found, tmp_path)
+    assert "per_channel=True,\n" in code and "Reader(input_name, images),  # changed by the remedy" in code
+    assert found.prescription is not None and set(found.prescription.given) == {"images", "preprocess"}
+    (tmp_path / "float.onnx").write_bytes(source.read_bytes())
+    with np.load(data["representative"]) as stored:
+        np.save(tmp_path / "images.npy", stored["image"][:, None])
+    done = run_script(
+        tmp_path,
+        'images = np.load("images.npy")\n'
+        f"preprocess = lambda image: ((image / {scale} - {mean}) / {std}).astype(np.float32)",
+    )
+    assert done.returncode == 0, done.stderr
+    top1 = (outputs(tmp_path / "int8.onnx", judged).argmax(axis=1) == labels).mean()
+    reference = (outputs(source, judged).argmax(axis=1) == labels).mean()
+    assert top1 > reference - 0.01 > (outputs(quantized, judged).argmax(axis=1) == labels).mean()
+
+
+def test_a_setting_that_the_model_does_not_show_is_not_stated() -> None:
+    assert not options_in_force(TOOLCHAIN, "quantize_static", SettingsInForce())
+    assert options_in_force(TOOLCHAIN, "quantize_static", SettingsInForce(calibration_method="percentile")) == {
+        "calibrate_method": "=CalibrationMethod.Percentile"
+    }
