@@ -35,7 +35,8 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         per_channel_types=tuple(dict.fromkeys(layer.op_type for layer in per_channel if layer.op_type is not None)),
         reduced_range=(symmetric_weights and _is_reduced(stored)) or None,
         float_biases=_keeps_biases(stored) or None,
-        float_layers=_float_layers(facts.layers),
+        # Where nothing is quantized, that is the fault and no setting to keep.
+        float_layers=_float_layers(facts.layers) if activations or stored else {},
         calibration_method=settings.calibration_method,
         percentile=settings.percentile,
     )

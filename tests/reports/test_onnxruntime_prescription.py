@@ -218,6 +218,14 @@ def test_the_prescription_of_the_demo_heals_it(tmp_path: Path) -> None:
     assert top1 > reference - 0.01 > (outputs(quantized, judged).argmax(axis=1) == labels).mean()
 
 
+def test_a_model_without_any_quantizer_shows_no_layers_to_keep_in_float(tmp_path: Path) -> None:
+    onnx.save(clipped_net(1.0), str(tmp_path / "float.onnx"))
+    onnx.save(clipped_net(1.0), str(tmp_path / "patient.onnx"))
+    pair = tmp_path / "float.onnx", tmp_path / "patient.onnx"
+    shown = settings_in_force(derive(collect(*pair, validation={"image": samples(1)}), BASE))
+    assert not shown.float_layers and shown.weight_type is None
+
+
 def test_a_setting_that_the_model_does_not_show_is_not_stated() -> None:
     assert not options_in_force(TOOLCHAIN, "quantize_static", SettingsInForce())
     assert options_in_force(TOOLCHAIN, "quantize_static", SettingsInForce(calibration_method="percentile")) == {
