@@ -1,6 +1,7 @@
 """The forms in which weights can be stored: float, as they are, on a better range, per channel, in eight bits."""
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +49,17 @@ class WeightForms:
     def _in_form(self, form: WeightForm) -> Float32:
         weight = self.original.weight
         assert weight is not None
-        if form == "float":
-            return weight
-        if form == "best-range":
-            return round_to_best_grid(weight, self.bits, None if self.per_tensor else self.axis)
-        return round_to_grid(weight, 8 if form == "eight-bit" else self.bits, self.axis)
+        match form:
+            case "float":
+                return weight
+            case "best-range":
+                return round_to_best_grid(weight, self.bits, None if self.per_tensor else self.axis)
+            case "per-channel":
+                return round_to_grid(weight, self.bits, self.axis)
+            case "eight-bit":
+                return round_to_grid(weight, 8, self.axis)
+            case _:
+                assert_never(form)
 
 
 def forms_of(op: Operator, graph: Graph, twin: Operator | None, float_graph: Graph) -> WeightForms | None:

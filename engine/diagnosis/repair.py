@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import assert_never
 
 import numpy as np
 
@@ -91,12 +92,17 @@ def _changed_operators(operators: Iterable[OperatorRecord], change: Change) -> t
 def _weights_in_form(weight: WeightFacts, form: WeightForm) -> WeightFacts:
     """Weights stored in another form; how well they are rounded there was not measured."""
     quantizer = weight.quantizer
-    if form == "float":
-        quantizer = QuantizerFacts()
-    elif form == "per-channel":
-        quantizer = QuantizerFacts(bits=quantizer.bits, signed=True, symmetric=True, granularity="per_channel")
-    elif form == "eight-bit":
-        quantizer = QuantizerFacts(bits=8, signed=True, symmetric=True, granularity="per_channel")
+    match form:
+        case "float":
+            quantizer = QuantizerFacts()
+        case "per-channel":
+            quantizer = QuantizerFacts(bits=quantizer.bits, signed=True, symmetric=True, granularity="per_channel")
+        case "eight-bit":
+            quantizer = QuantizerFacts(bits=8, signed=True, symmetric=True, granularity="per_channel")
+        case "best-range":
+            pass  # the same grid with other limits
+        case _:
+            assert_never(form)
     return weight.model_copy(update={"quantizer": quantizer, "rounding": NO_ERROR} | _NOT_AS_STORED)
 
 

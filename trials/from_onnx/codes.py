@@ -1,6 +1,7 @@
 """Weights as codes on symmetric grids."""
 
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +59,15 @@ def codes_in_form(op: Operator, weight: Float32, bits: int, form: WeightForm, *,
     """
     axis = output_axis(op)
     axis = None if axis is None else axis % weight.ndim
-    if form == "best-range":
-        axis = None if per_tensor else axis
-        _, step = encode_on_best_grid(weight, bits, axis)
-    else:
-        bits = 8 if form == "eight-bit" else bits
-        _, step = encode_on_grid(weight, bits, axis)
+    match form:
+        case "best-range":
+            axis = None if per_tensor else axis
+            _, step = encode_on_best_grid(weight, bits, axis)
+        case "per-channel" | "float":
+            _, step = encode_on_grid(weight, bits, axis)
+        case "eight-bit":
+            bits = 8
+            _, step = encode_on_grid(weight, bits, axis)
+        case _:
+            assert_never(form)
     return Codes(weight, bits, axis, step.astype(np.float32).reshape(() if axis is None else -1))
