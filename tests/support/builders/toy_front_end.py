@@ -39,6 +39,7 @@ from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
 
 Array = NDArray[np.generic]
+Float32 = NDArray[np.float32]
 SIZES = (16, 24, 4)
 
 
@@ -46,11 +47,12 @@ SIZES = (16, 24, 4)
 class ToyGraph(Graph):
     """A file: weights, biases, and where there are any, the steps that results are rounded to."""
 
-    layers: list[tuple[Array, Array, float]] = field(default_factory=list)
+    layers: list[tuple[Float32, Float32, float]] = field(default_factory=list)
 
-    def run(self, x: Array) -> dict[str, Array]:
+    def run(self, inputs: Array) -> dict[str, Array]:
         """Every tensor of a batch; codes of a quantized file under ``NAME.codes``."""
-        found = {"x": x}
+        x: Float32 = np.asarray(inputs, np.float32)
+        found: dict[str, Array] = {"x": x}
         for k, (weight, bias, step) in enumerate(self.layers):
             x = np.maximum(x @ weight + bias, 0.0) if k + 1 < len(self.layers) else x @ weight + bias
             if step:
@@ -82,6 +84,11 @@ def read(path: Path) -> ToyGraph:
     graph.producers = {name: op for op in graph.operators for name in op.outputs}
     graph.consumers = consumers_of(graph.operators)
     return graph
+
+
+def runner_of(graph: ToyGraph) -> Runner:
+    """Runs one file."""
+    return lambda batch: [np.asarray(graph.run(*batch.inputs.values())[graph.outputs[0]], np.float32)]
 
 
 class ToyView:
@@ -125,7 +132,8 @@ class ToyModels(ModelPair):
     @property
     def shapes(self) -> dict[str, tuple[int | None, ...]]:
         layers = self.float_graph.layers
-        return {"x": (None, SIZES[0])} | {f"h{k}": (None, len(bias)) for k, (_, bias, _) in enumerate(layers)}
+        sizes = {"x": SIZES[0]} | {f"h{k}": len(bias) for k, (_, bias, _) in enumerate(layers)}
+        return {name: (None, size) for name, size in sizes.items()}
 
     def static_types(self, samples: int) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
         types = {name: TensorSpec(name, shape, np.dtype("f4")) for name, shape in self.shapes.items()}
@@ -157,10 +165,10 @@ class ToyModels(ModelPair):
         raise ModelError("toy models are not edited", where=str(self.quantized.path))
 
     def float_runner(self, threads: int) -> Runner:
-        return lambda batch: [np.float32(self.float_graph.run(*batch.inputs.values())[self.float_graph.outputs[0]])]
+        return runner_of(self.float_graph)
 
     def quantized_runner(self, threads: int) -> Runner:
-        return lambda batch: [np.float32(self.quantized.run(*batch.inputs.values())[self.quantized.outputs[0]])]
+        return runner_of(self.quantized)
 
 
 def edit(models: ToyModels, case: Case, change: Change) -> Edited:
@@ -199,5 +207,5 @@ def save_toy_pair(folder: Path) -> tuple[tuple[Path, Path], Array]:
     paths = folder / "float.toy", folder / "quantized.toy"
     for path, steps in zip(paths, ([0.0, 0.0], [0.1, 0.4]), strict=True):
         with path.open("wb") as stream:
-            np.savez(stream, steps=np.array(steps), **parts)
+            np.savez(stream, **{"steps": np.array(steps), **parts})  # type: ignore[arg-type]  # numpy's own stub
     return paths, rng.normal(size=(40, SIZES[0])).astype("f4")
