@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
@@ -316,9 +317,11 @@ class _Run:
         while True:
             more = _Until(batches, time.monotonic() + CHECKPOINT_SECONDS)
             try:
-                for item in side_by_side(more, work, self._options.lanes):
-                    done += item.batch.samples
-                    self._progress(role, done, total)
+                # Closed before anything is read off: an interrupt in this loop waits for the batches that were begun.
+                with closing(side_by_side(more, work, self._options.lanes)) as items:
+                    for item in items:
+                        done += item.batch.samples
+                        self._progress(role, done, total)
             finally:
                 state.seen[index] = into.ended - before
             if more.exhausted:

@@ -7,7 +7,7 @@ depend on the number of threads.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition
 from typing import TypeVar
@@ -70,7 +70,7 @@ class Abandoned(KeyboardInterrupt):
     """Interrupted again while begun items were finished: some of them are being worked on still."""
 
 
-def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: int) -> Iterator[T]:
+def side_by_side(items: Iterable[T], work: Callable[[T, Lane], None], threads: int) -> Generator[T, None, None]:
     """Work on items in ``threads`` lanes; yields each item when it is done, in order.
 
     Whatever ends the iteration early, Ctrl-C too, first waits until every item that was taken has been worked on. So
