@@ -1,0 +1,110 @@
+"""A printed script runs in a process of its own: what it prints, leaks or crashes stays there."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from quantmedic.engine.errors import ModelError
+from quantmedic.trials.bench import OutOfTimeError
+
+#: The files of the child: what users paste, and the names of theirs that it leaves open.
+SCRIPT, SUPPLIED = "prescription.py", "supplied.py"
+#: Runs the script unaltered, with the names that the other file defines.
+_DRIVER = f"""
+import runpy
+names = runpy.run_path({SUPPLIED!r})
+supplied = {{name: value for name, value in names.items() if not name.startswith("_")}}
+runpy.run_path({SCRIPT!r}, init_globals=supplied, run_name="__main__")
+"""
+#: Bytes at the end of what it printed, and lines of them, among which the error is sought.
+TAIL, LINES = 16384, 4
+
+
+def run_script(folder: Path, code: str, prelude: str, deadline: float | None) -> None:
+    """Run a script in a folder, in which it finds its files and leaves what it writes.
+
+    The packages are those of this process. What the script prints is kept off the terminal. Both texts are written
+    to the folder: the script as ``prescription.py``, the prelude as ``supplied.py``.
+
+    Args:
+        folder: Exists, and holds the files that the script opens.
+        code: The script, executed as it is.
+        prelude: Python text that defines the names that the script leaves open; those that begin with ``_`` are its
+            own.
+        deadline: ``time.monotonic()`` at which the process is killed; None: never.
+
+    Raises:
+        ModelError: It failed, with the last words that it printed to stderr, or its process crashed.
+        OutOfTimeError: The deadline has passed.
+    """
+    left = None if deadline is None else deadline - time.monotonic()
+    if left is not None and left <= 0:
+        raise OutOfTimeError
+    (folder / SCRIPT).write_text(code, encoding="utf-8")
+    (folder / SUPPLIED).write_text(prelude, encoding="utf-8")
+    # Not a pipe: a process that the script started and that outlives it would hold that open.
+    with tempfile.TemporaryFile() as words:
+        try:
+            # -P: no file of the folder stands in for a package.
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-c", _DRIVER],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=words,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ModelError("the script cannot be run: no Python process starts", where=str(error)) from error
+        try:
+            status = child.wait(left)
+        except subprocess.TimeoutExpired:
+            raise OutOfTimeError from None
+        finally:
+            _stop(child)
+        if status != 0:
+            raise _failure(status, _end_of(words.fileno()))
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    """Kill it with the processes that it started, unless it has ended."""
+    if child.poll() is not None:
+        return
+    if sys.platform != "win32":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+
+
+def _end_of(file: int) -> str:
+    size = os.lseek(file, 0, os.SEEK_END)
+    os.lseek(file, max(0, size - TAIL), os.SEEK_SET)
+    return os.read(file, TAIL).decode(errors="replace")
+
+
+def _failure(status: int, words: str) -> ModelError:
+    """The error that Python raised, with the line of the script; else the last lines that were printed."""
+    before, _, after = words.rpartition("Traceback (most recent call last):")
+    if before or after != words:
+        raised = re.search(r"^(?=\S)(?:.*\n?)*", after.lstrip("\n"), re.M)
+        lines = [line.strip() for line in (raised[0] if raised else after).splitlines() if line.strip()]
+        places = re.findall(rf'File "{re.escape(SCRIPT)}", line (\d+)', after)
+        where = [f"{SCRIPT}, line {places[-1]}"] if places else []
+        return ModelError(f"the script fails: {lines[0]}", where=[*where, *lines[1:LINES]])
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    ended = _signal_name(-status) if status < 0 else f"exit code {status}"
+    return ModelError(f"the script ends its process with {ended}", where=lines[-LINES:])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
