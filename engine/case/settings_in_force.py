@@ -17,8 +17,10 @@ class SettingsInForce(Contract):
     other_activations: Mapping[str, tuple[str, ...]] = Field(
         default={}, description="float names of activations with codes of another type, by that type"
     )
-    other_weights: Mapping[str, tuple[str, ...]] = Field(
-        default={}, description="names of weights with codes of another type, by that type"
+    other_weights: Mapping[str, Mapping[str, tuple[int | None]]] = Field(
+        default={},
+        description="axis of the scales, or None for one scale, by name of the weight and type of its codes, of weights "
+        "with another type than most, or with one scale where others have one per channel",
     )
     symmetric_activations: bool | None = Field(default=None, description="0.0 is the middle code of every activation")
     symmetric_weights: bool | None = Field(default=None, description="0.0 is the middle code of every weight")

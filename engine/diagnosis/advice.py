@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Present, Withheld
+from quantmedic.engine.diagnosis.settings_in_force import scale_axis
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, VALUE_FIELDS, Remedy, Snippet
@@ -291,7 +292,18 @@ def _snippet_fields(
     }
     lists = {field: tuple(dict.fromkeys(names[field])) for field in NAME_FIELDS}
     values = {field: _snippet_value(given, views, index.facts) for field, given in remedy.values.items()}
-    return lists | _pixels(index.facts.datasets) | values
+    return lists | _pixels(index.facts.datasets) | _weight_axes(layers, index.facts.layers) | values
+
+
+def _weight_axes(layers: list[LayerFacts], every: Iterable[LayerFacts]) -> dict[str, dict[str, tuple[int | None]]]:
+    """The axes of weights that a toolchain has to be told so that it keeps their granularity, or changes it."""
+    own = {layer.weight.name: layer for layer in layers if layer.weight.name}
+    some = any(layer.weight.quantizer.granularity == "per_channel" for layer in every)
+    single = {name: layer for name, layer in own.items() if some and scale_axis(layer) is None}
+    return {
+        "weight_axes": {name: (scale_axis(layer),) for name, layer in own.items()},
+        "channel_axes": {name: (layer.weight.output_axis,) for name, layer in single.items()},
+    }
 
 
 def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
@@ -349,7 +361,7 @@ def _fits(snippet: Snippet, fields: Mapping[str, object]) -> bool:
     """All that it asks for is there, and it is not meant for the whole model only."""
     if snippet.whole and (fields["layers"] or fields["tensors"]):
         return False
-    return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, ()) for name in snippet.fields)
+    return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, (), {}) for name in snippet.fields)
 
 
 def _present_values(remedy: Remedy, views: list[Facts], index: _Index) -> tuple[Present, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, QuantizerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 
+#: Layers whose weights get a scale per channel where a toolchain is asked for it.
+CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: Largest code of a symmetric 8-bit weight that is kept to 7 bits.
 REDUCED_CODE = 64
 
@@ -28,7 +30,7 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         activation_type=activation_type,
         weight_type=weight_type,
         other_activations=_of_other_types(activations, activation_type),
-        other_weights=_of_other_types(weights, weight_type),
+        other_weights=_other_weights(stored, weight_type, bool(per_channel) and facts.model.format == "QDQ"),
         symmetric_activations=_all_symmetric(q for q in activations.values() if _code_type(q) == activation_type),
         symmetric_weights=symmetric_weights,
         per_channel_weights=bool(per_channel) if stored else None,
@@ -61,6 +63,28 @@ def _of_other_types(quantizers: Mapping[str, QuantizerFacts], common: str | None
         if kind is not None and kind != common:
             found[kind] = (*found.get(kind, ()), name)
     return found
+
+
+def _other_weights(
+    stored: Iterable[LayerFacts], common: str | None, per_channel: bool
+) -> dict[str, dict[str, tuple[int | None]]]:
+    """Weights of another type than most, and those with one scale where weights have one per channel by default."""
+    found: dict[str, dict[str, tuple[int | None]]] = {}
+    for layer in stored:
+        name, kind = layer.weight.name, _code_type(layer.weight.quantizer)
+        axis = scale_axis(layer)
+        one_scale = per_channel and axis is None and layer.op_type in CHANNEL_TYPES
+        if name is not None and kind is not None and (kind != common or one_scale):
+            found.setdefault(kind, {})[name] = (axis,)
+    return found
+
+
+def scale_axis(layer: LayerFacts) -> int | None:
+    """Axis of the float weights along which their scales lie; None: they have one scale."""
+    quantizer = layer.weight.quantizer
+    if quantizer.granularity != "per_channel":
+        return None
+    return layer.weight.output_axis if layer.weight.found_as == "transposed" else quantizer.axis
 
 
 def _all_symmetric(quantizers: Iterable[QuantizerFacts]) -> bool | None:

@@ -2,7 +2,9 @@
 
 Options are keyword arguments or keys by the form that takes them, a call or a file of the toolchain. In them a text
 that begins with ``=`` is code, ``{field}`` alone stands for a list of names or a value, and as a key for one entry per
-name. A key that ends in ``()`` is a call whose arguments follow; one that is a number is a place in the call.
+name. Where the field is a table of rows by name, ``{0}`` stands for the first value of the row; what it would give is
+left out where that is None. A key that ends in ``()`` is a call whose arguments follow; one that is a number is a place
+in the call.
 """
 
 import re
@@ -84,8 +86,14 @@ def _entries(key: object, value: object, fields: Mapping[str, object]) -> Iterat
             yield name, _fill_value(value, {**fields, **{str(place): part for place, part in enumerate(row)}})
     elif isinstance(each, Sequence):
         yield from ((name, _fill_value(value, fields)) for name in each)
-    else:
+    elif not _is_left_out(value, fields):
         yield key, _fill_value(value, fields)
+
+
+def _is_left_out(value: object, fields: Mapping[str, object]) -> bool:
+    """It is a place of a row that holds nothing."""
+    place = FIELD.fullmatch(value) if isinstance(value, str) else None
+    return place is not None and (place[1] or "").isdigit() and fields.get(place[1], place) is None
 
 
 def _fill_text(text: str, fields: Mapping[str, object]) -> object:

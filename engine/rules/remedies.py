@@ -33,6 +33,8 @@ NAME_FIELDS: dict[str, str] = {
 VALUE_FIELDS: dict[str, str] = {
     "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
     "pixel_scale": "factor per channel that it multiplies the rest by",
+    "weight_axes": "the weights of the layers concerned, each with the axis of its scales, which one scale has not",
+    "channel_axes": "those with one scale where other weights have one per channel, each with its axis of outputs",
 }
 #: Fields whose line of the snippet stands once for each name of a list.
 EACH_FIELDS = {"layer": "layers", "node": "nodes", "tensor": "tensors"}

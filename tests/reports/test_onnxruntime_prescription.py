@@ -109,6 +109,12 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
         "weight_type": QuantType.QInt4,
         "extra_options": {"TensorQuantOverrides": {"conv.weight": [{"quant_type": QuantType.QInt8}]}},
     },
+    "wide-channels": {
+        "weight_type": QuantType.QInt4,
+        "per_channel": True,
+        "extra_options": {"TensorQuantOverrides": {"conv.weight": [{"quant_type": QuantType.QInt8, "axis": 0}]}},
+    },
+    "one-scale": {"per_channel": True, "extra_options": {"TensorQuantOverrides": {"conv.weight": [{}]}}},
     "float-biases": {"extra_options": {"QuantizeBias": False}},
 }
 

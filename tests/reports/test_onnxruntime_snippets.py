@@ -70,6 +70,16 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> CaseFacts:
     return derive(case, BASE)
 
 
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> CaseFacts:
+    """The same with a scale per channel, but for the weights of the convolution."""
+    folder = tmp_path_factory.mktemp("mixed")
+    options = {"per_channel": True, "extra_options": {"TensorQuantOverrides": {"conv.weight": [{}]}}}
+    onnx.save(onnx_models.static(sample(), FEED, folder, **options), str(folder / "int8.onnx"))
+    case = collect(folder / "before.onnx", folder / "int8.onnx", validation=FEED)
+    return derive(case, BASE)
+
+
 def finding(layer: str, remedy: str) -> Finding:
     rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
     rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
@@ -146,9 +156,11 @@ def layer_for(remedy: str) -> str:
 
 @pytest.mark.parametrize("remedy, number", MARKED)
 def test_a_snippet_marked_as_run_runs(
-    remedy: str, number: int, facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+    remedy: str, number: int, facts: CaseFacts, mixed: CaseFacts, execute: Callable[..., onnx.ModelProto]
 ) -> None:
-    code = code_of(remedy, number, facts, layer_for(remedy))
+    snippet = BASE.remedies[remedy].snippets[number]
+    known = mixed if "channel_axes" in snippet.fields else facts
+    code = code_of(remedy, number, known, "/fc" if "MatMul" in snippet.types else layer_for(remedy))
     written = re.findall(r'"(int8|prepared|float_21)\.onnx"', code) or ["int8_Entropy"]
     execute(code, f"{written[0]}.onnx")
 
@@ -199,9 +211,13 @@ def test_unsigned_codes(facts: CaseFacts, execute: Callable[..., onnx.ModelProto
     assert quantizers(execute(code.replace("False", "True")))["relu"][1] == 0
 
 
-def test_weights_per_channel_and_back(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
-    every = weights(execute(code_of("per-channel-weights", 0, facts, "/conv")))
-    assert every["conv.weight_quantized"][1].size == 4
+def test_weights_per_channel_and_back(
+    facts: CaseFacts, mixed: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    for number, known in ((0, mixed), (1, facts)):
+        every = weights(execute(code_of("per-channel-weights", number, known, "/conv")))
+        assert every["conv.weight_quantized"][1].size == 4
+        assert every["fc.weight_quantized"][1].size == 5
     one = weights(execute(code_of("per-tensor-for-named-weights", 0, facts, "/conv")))
     assert one["conv.weight_quantized"][1].size == 1
     with_product = weights(execute(code_of("fix-weight-axis", 0, facts, "/conv")))
@@ -215,6 +231,14 @@ def test_weights_per_channel_and_back(facts: CaseFacts, execute: Callable[..., o
         "fc.weight_quantized": "int4",
         "head.weight_quantized": "int4",
     }
+
+
+def test_more_bits_keep_the_granularity(mixed: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
+    call = "reader, per_channel=True, weight_type=QuantType.QInt4,"
+    for layer, scales in (("/fc", 5), ("/conv", 1)):
+        found = weights(execute(code_of("more-weight-bits", 0, mixed, layer).replace("reader,", call)))
+        codes, scale = found[f"{layer[1:]}.weight_quantized"]
+        assert (str(codes.dtype), scale.size) == ("int8", scales)
 
 
 def test_reduced_weights_stay_within_seven_bits(facts: CaseFacts, execute: Callable[..., onnx.ModelProto]) -> None:
