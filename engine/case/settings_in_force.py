@@ -19,8 +19,8 @@ class SettingsInForce(Contract):
     )
     other_weights: Mapping[str, Mapping[str, tuple[int | None]]] = Field(
         default={},
-        description="axis of the scales, or None for one scale, by name of the weight and type of its codes, of weights "
-        "with another type than most, or with one scale where others have one per channel",
+        description="axis of the scales, or None for one scale, by type of the codes and name of the weight: weights "
+        "of another type than most, or with one scale where others have one per channel",
     )
     symmetric_activations: bool | None = Field(default=None, description="0.0 is the middle code of every activation")
     symmetric_weights: bool | None = Field(default=None, description="0.0 is the middle code of every weight")
