@@ -11,6 +11,8 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py --part all --jobs 2 --keep /tmp/zoo --json zoo.json
     python benchmarks/fault_zoo.py --only 'csp/*' --part all
     python benchmarks/fault_zoo.py --prove 20 --only '*'  # carry out remedies, and score what they bring back
+    python benchmarks/fault_zoo.py --paste 10 --json a.json  # follow the prescriptions, and measure what comes out
+    python benchmarks/fault_zoo.py --paste --old        # the same with prescriptions without any trial
     python benchmarks/fault_zoo.py --list
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
@@ -30,18 +32,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from zoo import paste_table
 from zoo.cases import Built, Spec, all_specs, build
+from zoo.paste_table import render_pasted, rows
 from zoo.proof import render_proofs
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
 from zoo.verdict import Answer, ask
 
+#: Time for trials per case, unless it is given.
+PASTE_SECONDS = 10.0
 PARTS = ("tuning", "reporting", "all")
 
 
@@ -56,11 +62,23 @@ def chosen(part: str, pattern: str) -> list[Spec]:
     ]
 
 
-def work(task: tuple[Spec, Path, bool, float | None]) -> tuple[Built, Answer | None]:
+@dataclass(frozen=True)
+class Task:
+    """One case, and what is to be asked of it; see ``ask``."""
+
+    spec: Spec
+    root: Path
+    quick: bool = False
+    prove: float | None = None
+    follow: bool = False
+
+
+def work(task: Task) -> tuple[Built, Answer | None]:
     """Build one case and have it diagnosed."""
-    spec, root, quick, prove = task
-    built = build(spec, root)
-    return built, ask(built, _rules(), quick=quick, prove=prove) if built.usable else None
+    built = build(task.spec, task.root)
+    if not built.usable:
+        return built, None
+    return built, ask(built, _rules(), quick=task.quick, prove=task.prove, follow=task.follow)
 
 
 _RULES: list[Any] = []
@@ -75,19 +93,24 @@ def _rules() -> Any:
 
 
 def results(
-    specs: list[Spec], root: Path, jobs: int, quick: bool = False, prove: float | None = None
+    specs: list[Spec],
+    root: Path,
+    jobs: int,
+    quick: bool = False,
+    prove: float | None = None,
+    follow: bool = False,
 ) -> Iterator[tuple[Built, Answer | None]]:
     """All cases, built and answered; cases of one network stay in one process."""
-    tasks = [(spec, root, quick, prove) for spec in specs]
+    tasks = [Task(spec, root, quick, prove, follow) for spec in specs]
     if jobs == 1:
         yield from map(work, tasks)
         return
     # Doubles need the singles they are made of: build those first, so that no two processes make the same case.
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        singles = [task for task in tasks if task[0].group != "double"]
-        doubles = [task for task in tasks if task[0].group == "double"]
-        parts = {Spec(d[0].network, (kind,)) for d in doubles for kind in d[0].kinds}
-        missing = [(spec, root) for spec in sorted(parts - {t[0] for t in singles}, key=lambda s: s.name)]
+        singles = [task for task in tasks if task.spec.group != "double"]
+        doubles = [task for task in tasks if task.spec.group == "double"]
+        parts = {replace(d.spec, kinds=(kind,)) for d in doubles for kind in d.spec.kinds}
+        missing = [(spec, root) for spec in sorted(parts - {t.spec for t in singles}, key=lambda s: s.name)]
         yield from pool.map(work, singles, chunksize=4)
         list(pool.map(_build_only, missing))
         yield from pool.map(work, doubles, chunksize=2)
@@ -108,6 +131,15 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the built cases here")
     parser.add_argument("--quick", action="store_true", help="keep measurements although rules have changed")
     parser.add_argument("--prove", type=float, metavar="SECONDS", help="time for trials of remedies, per case")
+    parser.add_argument(
+        "--paste",
+        type=float,
+        nargs="?",
+        const=PASTE_SECONDS,
+        metavar="SECONDS",
+        help=f"follow the prescriptions, after so many seconds of trials per case ({PASTE_SECONDS:.0f})",
+    )
+    parser.add_argument("--old", action="store_true", help="with --paste: prescriptions without any trial")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
     parser.add_argument("--verbose", action="store_true", help="one line per case")
     arguments = parser.parse_args()
@@ -124,7 +156,9 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     found: list[tuple[Built, Answer]] = []
     left_out: list[Built] = []
-    for built, answer in results(specs, root, arguments.jobs, arguments.quick, arguments.prove):
+    follow = arguments.paste is not None or arguments.old
+    prove = None if arguments.old else arguments.prove if arguments.paste is None else arguments.paste
+    for built, answer in results(specs, root, arguments.jobs, arguments.quick, prove, follow):
         if arguments.verbose:
             said = ", ".join(answer.names[:3]) if answer else ""
             print(
@@ -140,6 +174,8 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     proofs = [(built, answer.proof) for built, answer in found if answer.proof is not None]
     if proofs:
         print(render_proofs(proofs))
+    if pasted := rows(found):
+        print(render_pasted(pasted))
     print_left_out(left_out)
     if arguments.json:
         arguments.json.write_text(json.dumps(summary(found, left_out), indent=1, default=str))
@@ -165,6 +201,7 @@ def summary(found: list[tuple[Built, Answer]], left_out: list[Built]) -> dict[st
         "doubles": {"count": doubles, "missed": missed},
         "confidence": {"brier": score, "count": count, "stated": stated, "right": right},
         "gains": gain_errors(found),
+        "pasted": paste_table.summary(rows(found)),
         "cases": [
             {
                 "name": built.spec.name,

@@ -56,9 +56,14 @@ def proved(proof: Proof) -> Proved:
 
 def noise_share(built: Built, gain_db: float | None) -> float | None:
     """Share of the noise power that the fault added and the remedy takes away; nothing is proven: 0."""
-    if built.gain_db is None or built.gain_db <= 0:
+    return share_of_gain(built.gain_db, gain_db)
+
+
+def share_of_gain(recovery_db: float | None, gain_db: float | None) -> float | None:
+    """Share of the noise that a fault added, and takes ``recovery_db`` to undo, which a gain takes away."""
+    if recovery_db is None or recovery_db <= 0:
         return None
-    return _gone(gain_db or 0.0) / _gone(built.gain_db)
+    return _gone(gain_db or 0.0) / _gone(recovery_db)
 
 
 def metric_share(built: Built, found: Proved) -> float | None:

@@ -52,10 +52,14 @@ class Recipe:
         return options
 
 
+def equal_batch(network: Network, samples: int) -> int:
+    """Size of equal batches: onnxruntime's histogram calibrators fail on a last one of another size."""
+    return max(n for n in range(1, min(network.batch, 32) + 1) if samples % n == 0)
+
+
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, network: Network, name: str, inputs: Array) -> None:
-        # Equal batches: onnxruntime's histogram calibrators fail on a last one of another size.
-        size = max(n for n in range(1, min(network.batch, 32) + 1) if len(inputs) % n == 0)
+        size = equal_batch(network, len(inputs))
         self._feeds = iter([network.feed(name, inputs[i : i + size]) for i in range(0, len(inputs), size)])
 
     def get_next(self) -> dict[str, Array] | None:
@@ -134,7 +138,7 @@ def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Ar
         agreement=float(task.same(given, wanted).mean()),
         float_score=float(float_right.mean()),
         score=float(right.mean()),
-        proven_drop=_sign_test(lost, won) < 0.025,
+        proven_drop=sign_test(lost, won) < 0.025,
     )
 
 
@@ -159,7 +163,7 @@ def _worst_column(reference: list[Array], outputs: list[Array]) -> float:
     return min(found, default=_sqnr(reference, outputs))
 
 
-def _sign_test(lost: int, won: int) -> float:
+def sign_test(lost: int, won: int) -> float:
     """One-sided probability of at least so many losses among the samples that changed, if both were as likely."""
     from math import comb
 

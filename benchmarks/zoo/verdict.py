@@ -17,6 +17,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 
 from .cases import Built
+from .paste import Pasted, paste
 from .peer import peer_causes
 from .proof import Proved, proved
 
@@ -40,6 +41,7 @@ class Answer:
     seconds: float = 0.0
     error: str = ""
     proof: Proved | None = None
+    pasted: Pasted | None = None
 
     @property
     def names(self) -> list[str]:
@@ -50,17 +52,22 @@ class Answer:
         return [cause for cause in self.causes if cause[1] in SEVERE]
 
 
-def ask(built: Built, rules: RuleBase, *, quick: bool = False, prove: float | None = None) -> Answer:
+def ask(
+    built: Built, rules: RuleBase, *, quick: bool = False, prove: float | None = None, follow: bool = False
+) -> Answer:
     """Have one case diagnosed.
 
     Measurements are kept beside the case and used again while quantmedic stays the same. With ``quick`` only the
     collectors have to be the same: changed rules judge old measurements, and what remedies recover is as it was
-    simulated for the causes suspected then. ``prove`` gives the seconds for trials of remedies.
+    simulated for the causes suspected then. ``prove`` gives the seconds for trials of remedies. With ``follow`` the
+    prescription is pasted, run and measured.
     """
     started = time.perf_counter()
     try:
         case = _case(built, quick, prove)
         diagnosis = quantmedic.judge(case, rules)
+        seconds = time.perf_counter() - started
+        pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
         return Answer(built.spec.name, error=f"{type(error).__name__}: {error}"[:300])
     return Answer(
@@ -72,8 +79,9 @@ def ask(built: Built, rules: RuleBase, *, quick: bool = False, prove: float | No
         [f"{e.name} ({e.subject})" for c in diagnosis.causes for e in c.absorbs],
         peer_causes(derive(case, rules)),
         diagnosis.verdict,
-        time.perf_counter() - started,
+        seconds,
         proof=proved(diagnosis.proof) if diagnosis.proof is not None else None,
+        pasted=pasted,
     )
 
 

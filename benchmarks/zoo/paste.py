@@ -1,0 +1,308 @@
+"""The prescription as a user would follow it: pasted into an empty folder, run, and the model that comes out measured.
+
+The folder holds ``float.onnx``, ``prescription.py`` and a script that defines ``reader`` and nothing else. The reader
+gives the case's representative inputs in equal batches. Where the prescription says that the reader has to give inputs
+as the application sees them, it gives those validation inputs on which remedies were fitted, and the model is judged on
+all others.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.measure.output_noise import OutputNoise
+from quantmedic.engine.case.proof import gain_of
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Prescription
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.reports.sections.prescription import prescription_files
+from quantmedic.trials.split import BATCH, folds, samples_of
+
+from .cases import Built
+from .networks import NETWORKS, TAIL, Task
+from .proof import share_of_gain
+from .quantizing import Standing, compare, equal_batch, run, sign_test
+
+Array = NDArray[Any]
+Outcome = Literal["ran", "failed", "no prescription", "no configuration"]
+#: A script that takes longer is stopped.
+TIMEOUT = 600
+#: What is shown may differ from what is measured by so many dB.
+TOLERANCE_DB = 1.0
+#: Less than this is no change for the worse.
+SAME_DB = 0.1
+
+_SCRIPT = """\
+import glob
+
+import numpy
+import onnxruntime.quantization
+
+
+class _Reader(onnxruntime.quantization.CalibrationDataReader):
+    def __init__(self):
+        self.feeds = iter(sorted(glob.glob("reader/*.npz")))
+
+    def get_next(self):
+        path = next(self.feeds, None)
+        return None if path is None else dict(numpy.load(path))
+
+
+with open("prescription.py") as file:
+    exec(compile(file.read(), "prescription.py", "exec"), {"reader": _Reader(), "__name__": "__main__"})
+"""
+
+
+@dataclass
+class Shown:
+    """What a report says that its prescription brings.
+
+    Attributes:
+        grade: executed, edited, predicted, or untried.
+        gain_db: Rise of the output's SQNR; None where it is not known.
+        low_db: Lower end of its interval.
+    """
+
+    grade: str
+    gain_db: float | None = None
+    low_db: float | None = None
+    high_db: float | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        return self.grade in ("executed", "edited")
+
+
+@dataclass
+class Pasted:
+    """What became of one prescription.
+
+    Attributes:
+        remedies: Ids of what it holds.
+        reason: Why there is no model: the last line of the script's errors.
+        samples: Samples on which the model was judged: all of the validation set that the reader did not give.
+        before: The patient on these.
+        after: The model that came out.
+        shown: What the report says of it.
+        same_db: Gain as the report defines it, on the samples on which the report judged; None: these are not known.
+    """
+
+    outcome: Outcome
+    remedies: tuple[str, ...] = ()
+    reason: str = ""
+    samples: int = 0
+    before: Standing | None = None
+    after: Standing | None = None
+    shown: Shown | None = None
+    gain_db: float | None = None
+    same_db: float | None = None
+    worse: str = ""
+
+    @property
+    def pooled_db(self) -> float | None:
+        return self.after.sqnr_db - self.before.sqnr_db if self.after and self.before else None
+
+    @property
+    def worst_column_db(self) -> float | None:
+        return self.after.worst_column_db - self.before.worst_column_db if self.after and self.before else None
+
+    def is_near(self, found_db: float | None) -> bool | None:
+        """Whether a gain is within 1 dB of what is shown; None where there is nothing to compare."""
+        if self.shown is None or self.shown.gain_db is None or found_db is None:
+            return None
+        return abs(self.shown.gain_db - found_db) <= TOLERANCE_DB
+
+    @property
+    def is_within(self) -> bool | None:
+        """Whether the gain lies in the interval that is shown."""
+        shown = self.shown
+        if shown is None or shown.low_db is None or shown.high_db is None or self.gain_db is None:
+            return None
+        return shown.low_db <= self.gain_db <= shown.high_db
+
+
+def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
+    """Follow the prescription of a case to the letter."""
+    given = diagnosis.prescription
+    if given is None:
+        return Pasted("no prescription", reason=f"verdict {diagnosis.verdict}")
+    remedies, said = tuple(step.remedy or step.title for step in given.steps), shown(diagnosis)
+    scripts = [(name, content) for name, content in prescription_files(diagnosis) if name.endswith(".py")]
+    if not scripts:
+        return Pasted("no configuration", remedies, shown=said)
+    validation = _load(built.folder / "validation.npz")
+    fitted, judged = _halves(validation, diagnosis)
+    as_application = reads_as_application(given, base)
+    calibration = _rows(validation, fitted) if as_application else _load(built.folder / "representative.npz")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "float.onnx").write_bytes((built.folder / "float.onnx").read_bytes())
+        (folder / "prescription.py").write_bytes(scripts[0][1])
+        model = run_script(folder, _feeds(built, calibration))
+        if isinstance(model, str):
+            return Pasted("failed", remedies, model, shown=said)
+        others = _rows(validation, judged) if as_application else validation
+        try:
+            found = _measure(built, model, others, remedies, said)
+        except Exception as error:
+            return Pasted("failed", remedies, f"the model does not run: {error}"[:300], shown=said)
+        found.same_db = _gain(built, model, _rows(validation, judged))
+        return found
+
+
+def run_script(folder: Path, feeds: Sequence[dict[str, Array]]) -> onnx.ModelProto | str:
+    """Run ``prescription.py`` in a process of its own; the model that it writes, or why there is none."""
+    (folder / "reader").mkdir()
+    for i, feed in enumerate(feeds):
+        np.savez(folder / "reader" / f"{i:05d}.npz", **feed)
+    (folder / "run.py").write_text(_SCRIPT)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "run.py"]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired:
+        return f"still running after {TIMEOUT} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1][:300]
+    written = [path for path in folder.glob("*.onnx") if path.name != "float.onnx"]
+    if not written:
+        return "it writes no model"
+    return onnx.load(str(max(written, key=lambda path: path.stat().st_mtime_ns)))
+
+
+def reads_as_application(given: Prescription, base: RuleBase) -> bool:
+    """Whether the reader has to give inputs as the application sees them: a remedy of the data is among the steps."""
+    return any(step.remedy in base.remedies and base.remedies[step.remedy].scope == "dataset" for step in given.steps)
+
+
+def shown(diagnosis: Diagnosis) -> Shown:
+    """The number that the report shows for the whole prescription."""
+    given = diagnosis.prescription
+    assert given is not None
+    trials = [step.measured for step in given.steps]
+    if given.basis == "proven" and (first := trials[0]) is not None and (last := trials[-1]) is not None:
+        if len(trials) == 1:
+            return Shown("edited", first.gain_db, first.low_db, first.high_db)
+        return Shown("edited", (last.sqnr_after or 0.0) - (first.sqnr_before or 0.0))
+    predicted = given.steps[0].predicted
+    if given.basis == "predicted" and len(given.steps) == 1 and predicted is not None:
+        return Shown("predicted", predicted.gain_db, predicted.low_db, predicted.high_db)
+    return Shown("untried" if given.basis == "untried" else "predicted")
+
+
+def _load(path: Path) -> dict[str, Array]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def _rows(arrays: dict[str, Array], rows: Array) -> dict[str, Array]:
+    return {name: array[rows] for name, array in arrays.items()}
+
+
+def _halves(validation: dict[str, Array], diagnosis: Diagnosis) -> tuple[Array, Array]:
+    """Numbers of the samples on which the proof fitted and judged, split as it does."""
+    labels = validation["labels"]
+    inputs = {name: array for name, array in validation.items() if name != "labels"}
+    numbers = np.arange(len(labels))
+    pool = [
+        Batch(
+            {name: array[i : i + BATCH] for name, array in inputs.items()},
+            labels[i : i + BATCH],
+            numbers[i : i + BATCH],
+        )
+        for i in range(0, len(labels), BATCH)
+    ]
+    fold = folds(pool, 1, 0)[0]
+    assert samples_of(fold.judged)
+    fitted, judged = (np.concatenate([batch.numbers for batch in part]) for part in (fold.fitted, fold.judged))
+    return fitted, judged
+
+
+def _feeds(built: Built, arrays: dict[str, Array]) -> list[dict[str, Array]]:
+    """Equal batches for the reader."""
+    network = NETWORKS[built.spec.network]
+    name = _input_name(built)
+    inputs = arrays[name]
+    size = equal_batch(network, len(inputs))
+    return [network.feed(name, inputs[i : i + size]) for i in range(0, len(inputs) - size + 1, size)]
+
+
+def _input_name(built: Built) -> str:
+    return str(onnx.load(str(built.folder / "float.onnx")).graph.input[0].name)
+
+
+def _task(built: Built) -> Task:
+    return TAIL if built.metric == TAIL.metric else NETWORKS[built.spec.network].task
+
+
+def _three(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> list[list[Array]]:
+    """Outputs of the float model, of the patient and of another model."""
+    network, inputs = NETWORKS[built.spec.network], samples[_input_name(built)]
+    patient = [onnx.load(str(built.folder / name)) for name in ("float.onnx", "quantized.onnx")]
+    return [run(network, each, inputs) for each in (*patient, model)]
+
+
+def _measure(
+    built: Built, model: onnx.ModelProto, samples: dict[str, Array], remedies: tuple[str, ...], said: Shown
+) -> Pasted:
+    task, labels = _task(built), samples["labels"]
+    reference, ill, healed = _three(built, model, samples)
+    before, after = (compare(task, reference, outputs, labels) for outputs in (ill, healed))
+    right = [task.right(task.answers(outputs), labels) for outputs in (ill, healed)]
+    lost, won = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
+    found = Pasted("ran", remedies, "", len(labels), before, after, said)
+    found.gain_db = _gain_of(reference, ill, healed)
+    judged_db = found.worst_column_db if built.metric == TAIL.metric else found.pooled_db
+    if judged_db is not None and judged_db < -SAME_DB:
+        found.worse = f"noise {judged_db:+.1f} dB"
+    elif sign_test(lost, won) < 0.025:
+        found.worse = f"score {before.score:.3f} -> {after.score:.3f}"
+    return found
+
+
+def _gain(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> float:
+    return _gain_of(*_three(built, model, samples))
+
+
+def _gain_of(reference: list[Array], ill: list[Array], healed: list[Array]) -> float:
+    """The gain as the report defines it: where noise hides in few columns, these alone count."""
+    batch = Batch({"samples": np.arange(len(reference[0]))})
+    noise = OutputNoise([batch], [reference], [ill], classes=False)
+    powers = [np.array(noise.compare([outputs]).noise) for outputs in (ill, healed)]
+    return gain_of(powers[0], powers[1]).gain_db
+
+
+def noise_share(built: Built, found: Pasted) -> float | None:
+    """Share of the noise that the fault added and that is gone; in the worst column where boxes hide scores."""
+    gain = found.worst_column_db if built.metric == TAIL.metric else found.pooled_db
+    return share_of_gain(built.gain_db, gain)
+
+
+def worst_share(built: Built, found: Pasted) -> float | None:
+    """The same for the worst column."""
+    return share_of_gain(built.recovery_worst_db, found.worst_column_db)
+
+
+def metric_share(built: Built, found: Pasted) -> float | None:
+    """The same of the task metric, where the fault takes a proven part of it; None elsewhere."""
+    if built.before is None or built.healed is None or not built.before.proven_drop:
+        return None
+    if built.healed.score <= built.before.score:
+        return None
+    if found.before is None or found.after is None:
+        return 0.0
+    left = built.healed.float_score - built.healed.score
+    taken = found.before.float_score - found.before.score - left
+    return (found.after.score - found.before.score) / taken if taken > 0 else None
