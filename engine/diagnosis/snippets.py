@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import FIELD, Options, fill, write
+from quantmedic.engine.rules.options import FIELD, Options, fill, write_excerpt
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
 
@@ -83,7 +83,9 @@ def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
 def _snippet_text(snippet: Snippet, fields: Mapping[str, object], origin: str) -> str:
     code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
     filled = filled_options(snippet, fields, origin)
-    texts = (stand_within(write(form, snippet.forms[form], options), snippet) for form, options in filled.items())
+    texts = (
+        stand_within(write_excerpt(form, snippet.forms[form], options), snippet) for form, options in filled.items()
+    )
     return "\n".join([*code, *texts])
 
 

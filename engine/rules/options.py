@@ -30,14 +30,30 @@ PLAIN = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
+class CodeStep(BaseModel):
+    """Code of a form that works with the variables that its options are assigned to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: str
+    needs: str | None = Field(default=None, description="only where this option is given")
+    lacks: str | None = Field(default=None, description="only where this option is not given")
+
+    def stands(self, given: Collection) -> bool:
+        """Whether it belongs to a script with these options."""
+        return (self.needs is None or self.needs in given) and (self.lacks is None or self.lacks not in given)
+
+
 class Form(BaseModel):
-    """What takes options: a call, or a file."""
+    """What takes options: a call, a file, or with steps a script, whose options are variables."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     language: Language = "python"
     assign: str | None = Field(default=None, description="variable that takes the result of the call")
     positional: tuple[str, ...] = Field(default=(), description="arguments that are always given, in order")
+    defaults: Options = Field(default={}, description="options that are stated wherever nothing else is said")
+    steps: tuple[CodeStep, ...] = Field(default=(), description="the script, behind the assignments of the options")
 
 
 class Changed(NamedTuple):
@@ -123,7 +139,7 @@ def merge_all(rows: Iterable[Options]) -> Options:
 
 
 def _merge_values(first: object, second: object, conflicts: list[str], path: str) -> object:
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
+    if isinstance(first, Mapping) and isinstance(second, Mapping) and _callee(first) == _callee(second):
         return merge(first, second, conflicts, path)
     if isinstance(first, Names) and isinstance(second, Names):
         return Names(dict.fromkeys((*first, *second)))
@@ -132,6 +148,12 @@ def _merge_values(first: object, second: object, conflicts: list[str], path: str
     if first != second:
         conflicts.append(path)
     return first
+
+
+def _callee(value: Options) -> str | None:
+    """What is called, where the value is a call."""
+    name = next(iter(value), None) if len(value) == 1 else None
+    return name if isinstance(name, str) and name.endswith("()") else None
 
 
 def _path(path: str, key: object) -> str:
@@ -146,7 +168,7 @@ def mark_changes(options: Options, before: Options) -> dict[object, object]:
 
 
 def _mark_change(value: object, before: object) -> object:
-    if isinstance(value, Mapping) and isinstance(before, Mapping):
+    if isinstance(value, Mapping) and isinstance(before, Mapping) and _callee(value) == _callee(before):
         return mark_changes(value, before)
     return value if value == before else Changed(value)
 
@@ -160,6 +182,17 @@ def has_changes(value: object) -> bool:
 
 def write(name: str, form: Form, options: Options) -> str:
     """Options in the language of the form that takes them; changed values stand on lines of their own."""
+    if form.steps:
+        given = {**options, **{key: value for key, value in form.defaults.items() if key not in options}}
+        steps = [step.code.removesuffix("\n") for step in form.steps if step.stands(given)]
+        return "\n".join([write_excerpt(name, form, given), "", *steps])
+    return write_excerpt(name, form, options)
+
+
+def write_excerpt(name: str, form: Form, options: Options) -> str:
+    """The options alone: of a form with steps their assignments."""
+    if form.steps:
+        return "\n".join(row for key, value in options.items() for row in _layout(value, f"{key} = ", "", 0, _Python()))
     if form.language == "json":
         return "\n".join(_layout(options, "", "", 0, _Json()))
     if form.language == "yaml":
@@ -192,9 +225,9 @@ class _Python(_Json):
     def parts(self, value: Collection) -> tuple[str, list[tuple[str, object]], str]:
         if not isinstance(value, Mapping):
             return super().parts(value)
-        call = next(iter(value), None) if len(value) == 1 else None
-        given = value[call] if isinstance(call, str) and call.endswith("()") else None
-        if isinstance(call, str) and isinstance(given, Mapping):
+        call = _callee(value)
+        given = value[call] if call is not None else None
+        if call is not None and isinstance(given, Mapping):
             return f"{call[:-1]}", [(f"{k}=" if isinstance(k, str) else "", v) for k, v in given.items()], ")"
         return super().parts(value)
 

@@ -11,6 +11,9 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.errors import RuleError
 from quantmedic.engine.rules.options import Form, Options, fill, merge_all
 
+#: Between the names of settings that decide together, and between their values.
+JOINED = ", "
+
 
 class Mark(BaseModel):
     """A mark by which models of a toolchain are recognised."""
@@ -36,9 +39,11 @@ class InForce(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    setting: str = Field(description="name of a field of SettingsInForce")
+    setting: str = Field(description="name of a field of SettingsInForce, or several joined by commas")
     values: Mapping[str, Options] = Field(
-        default={}, description="options by the setting's value, or by the keys of its table; {names} are the rest"
+        default={},
+        description="options by the setting's value, or by the keys of its table; {names} are the rest. Values of "
+        "several settings are joined as their names are",
     )
     options: Options = Field(default={}, description="options with {value}, whatever that is")
     types: tuple[str, ...] = Field(default=(), description="only these keys of a table")
@@ -46,13 +51,14 @@ class InForce(BaseModel):
     @field_validator("setting")
     @classmethod
     def _is_known(cls, setting: str) -> str:
-        if setting not in SettingsInForce.model_fields:
+        if not set(setting.split(JOINED)) <= SettingsInForce.model_fields.keys():
             raise ValueError(f"unknown setting; known: {', '.join(SettingsInForce.model_fields)}")
         return setting
 
     def options_for(self, settings: SettingsInForce) -> Options:
         """The options that state the setting; none where the model does not show it."""
-        value = getattr(settings, self.setting)
+        found = [getattr(settings, name) for name in self.setting.split(JOINED)]
+        value = found[0] if len(found) == 1 else JOINED.join(map(str, found))
         if isinstance(value, Mapping):
             kept = {key: names for key, names in value.items() if not self.types or key in self.types}
             rows = [fill(self.values[key], {"names": names}) for key, names in kept.items() if key in self.values]
@@ -99,7 +105,8 @@ class Chosen(BaseModel):
 
 def options_in_force(toolchain: Toolchain, form: str, settings: SettingsInForce) -> Options:
     """What a form has to state so that nothing is lost that is in force."""
-    return merge_all(row.options_for(settings) for row in toolchain.in_force.get(form, ()))
+    rows = [row.options_for(settings) for row in toolchain.in_force.get(form, ())]
+    return merge_all([*rows, toolchain.forms[form].defaults if form in toolchain.forms else {}])
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:

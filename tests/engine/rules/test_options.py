@@ -9,7 +9,17 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.rules.options import Form, Names, asked_fields, fill, merge, write
+from quantmedic.engine.rules.options import (
+    CodeStep,
+    Form,
+    Names,
+    asked_fields,
+    fill,
+    mark_changes,
+    merge,
+    write,
+    write_excerpt,
+)
 
 NAMES = st.text(min_size=1, max_size=12)
 SCALARS = st.one_of(st.booleans(), st.integers(-1000, 1000), NAMES.filter(lambda text: not text.startswith("=")))
@@ -133,3 +143,52 @@ def test_long_calls_have_an_argument_per_line_and_alike_entries_stand_once() -> 
     assert text.count("bits") == 1 and "for name in [" in text
     assert all(len(line) <= 100 for line in text.splitlines())
     assert text.splitlines()[0] == "f(" and text.splitlines()[-1] == ")"
+
+
+def test_another_call_replaces_the_one_before_with_its_arguments() -> None:
+    first, second = {"config": {"Wide()": {}}}, {"config": {"Narrow()": {"bits": 4}}, "names": ["a"]}
+    conflicts: list[str] = []
+    merged = merge(first, second, conflicts)
+    assert merged == {"config": {"Wide()": {}}, "names": ["a"]}
+    assert conflicts == ["config"]
+    assert write("f", Form(), mark_changes(merged, second)).splitlines()[1:3] == [
+        "    config=Wide(),  # changed by the remedy",
+        '    names=["a"],',
+    ]
+
+
+SCRIPT = Form(
+    defaults={"names": [], "config": {"Config()": {}}},
+    steps=(
+        CodeStep(code="made = make(config)"),
+        CodeStep(code="leave(names)", needs="names"),
+        CodeStep(code="search(target)", needs="target"),
+        CodeStep(code="run()", lacks="target"),
+    ),
+)
+
+
+def test_options_of_a_script_are_variables_and_stand_before_its_steps() -> None:
+    text = write("f", SCRIPT, {"config": {"Config()": {"bits": 4}}})
+    assert text.splitlines() == [
+        "config = Config(bits=4)",
+        "names = []",
+        "",
+        "made = make(config)",
+        "leave(names)",
+        "run()",
+    ]
+    assert write("f", SCRIPT, {"target": 3}).splitlines()[-1] == "search(target)"
+    assert write_excerpt("f", SCRIPT, {"target": 3}) == "target = 3", "of a remedy only what it asks for"
+
+
+def test_changes_of_a_script_are_marked_beside_the_variable() -> None:
+    before = {"config": {"Config()": {"bits": 4, "kind": "a"}}, "names": []}
+    merged = merge({"config": {"Config()": {"bits": 8}}, "names": Names(("fc",))}, before, [])
+    assert write_excerpt("f", SCRIPT, mark_changes(merged, before)).splitlines() == [
+        "config = Config(",
+        "    bits=8,  # changed by the remedy",
+        '    kind="a",',
+        ")",
+        'names = ["fc"]  # changed by the remedy',
+    ]

@@ -4,8 +4,10 @@ import pytest
 
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.facts import ModelFacts, SettingsFacts
+from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.toolchain import choose, find_toolchain
+from quantmedic.engine.rules.options import Form
+from quantmedic.engine.rules.toolchain import InForce, Toolchain, choose, find_toolchain, options_in_force
 
 BASE = load_rulebase()
 TOOLCHAINS = BASE.toolchains
@@ -95,3 +97,17 @@ def test_a_configuration_that_was_read_tells_it() -> None:
     assert choose(model, TOOLCHAINS, "ort").name == "onnxruntime"
     strange = model.model_copy(update={"settings": SettingsFacts(toolchain="no such tool")})
     assert choose(strange, TOOLCHAINS).name == "onnxruntime"
+
+
+def test_settings_that_decide_together_and_what_is_stated_wherever_nothing_else_is_said() -> None:
+    joined = InForce(
+        setting="weight_type, per_channel_weights",
+        values={"int8, True": {"config": {"Rows()": {}}}, "int4, False": {"config": {"Groups()": {}}}},
+    )
+    form = Form(defaults={"config": {"Default()": {}}, "names": []})
+    toolchain = Toolchain(name="T", title="T", names=("t",), checked="1", forms={"f": form}, in_force={"f": (joined,)})
+    shown = SettingsInForce(weight_type="int8", per_channel_weights=True)
+    assert options_in_force(toolchain, "f", shown) == {"config": {"Rows()": {}}, "names": []}
+    assert options_in_force(toolchain, "f", SettingsInForce())["config"] == {"Default()": {}}
+    with pytest.raises(ValueError, match="unknown setting"):
+        InForce(setting="weight_type, per_chanel_weights")
