@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import onnx
 
 from . import faults_activations, faults_data, faults_graph, faults_weights
 from .controls import CONTROLS
+from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS
-from .networks import NETWORKS, TAIL
-from .patient import Patient, healthy
-from .quantizing import Standing, compare, run
+from .networks import NETWORKS, TAIL, Network
+from .patient import NORMAL, Patient, healthy
+from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 
 assert all((faults_activations, faults_data, faults_graph, faults_weights))
@@ -74,10 +75,17 @@ class Spec:
     network: str
     kinds: tuple[str, ...] = ()
     control: str = ""
+    seed: int | None = None
 
     @property
     def name(self) -> str:
         return f"{self.network}/{self.control or '+'.join(self.kinds)}"
+
+    @property
+    def base(self) -> Network:
+        """The network, with the samples that the seed draws."""
+        network = NETWORKS[self.network]
+        return network if self.seed is None else draw_network(network, case_seed(self.seed, self.name))
 
     @property
     def group(self) -> str:
@@ -97,13 +105,13 @@ class Spec:
         return tuple(FAULTS[kind].expected for kind in self.kinds)
 
 
-def all_specs() -> Iterator[Spec]:
+def all_specs(seed: int | None = None) -> Iterator[Spec]:
     for network in NETWORKS:
-        yield from (Spec(network, (kind,)) for kind in FAULTS)
+        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS)
     for network in NETWORKS:
-        yield from (Spec(network, pair) for pair in PAIRS)
+        yield from (Spec(network, pair, seed=seed) for pair in PAIRS)
     for network in NETWORKS:
-        yield from (Spec(network, control=name) for name in CONTROLS)
+        yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,7 @@ class Built:
         healed: The same after the remedy.
         metric: Task metric that quantmedic is given; None for its default.
         strength: Of a graded fault.
+        recipe: Settings that the seed drew, as far as they differ from the normal ones.
     """
 
     spec: Spec
@@ -127,6 +136,7 @@ class Built:
     healed: Standing | None = None
     metric: str | None = None
     strength: float = 1.0
+    recipe: str = ""
 
     @property
     def usable(self) -> bool:
@@ -150,9 +160,8 @@ class Built:
 
 def build(spec: Spec, root: Path) -> Built:
     """The case on disk, made if it is not there yet."""
-    folder = root / spec.network / (spec.control or "+".join(spec.kinds))
-    if spec.control:
-        folder = root / spec.network / f"control-{spec.control}"
+    place = root / spec.network if spec.seed is None else root / f"seed-{spec.seed}" / spec.network
+    folder = place / (f"control-{spec.control}" if spec.control else "+".join(spec.kinds))
     record = folder / "case.json"
     if record.is_file():
         stored = json.loads(record.read_text())
@@ -171,11 +180,11 @@ def _made(spec: Spec, folder: Path, root: Path) -> Built:
         return Built(spec, folder, "inapplicable", "the network is not installed")
     if spec.group == "double":
         for kind in spec.kinds:
-            alone = build(Spec(spec.network, (kind,)), root)
+            alone = build(replace(spec, kinds=(kind,)), root)
             if alone.status != "fault":
                 return Built(spec, folder, alone.status, f"{kind} alone: {alone.reason}")
     try:
-        return _graded(spec, folder, root)
+        return _graded(spec, folder, root) if spec.seed is None else _drawn(spec, folder, root)
     except Inapplicable as error:
         return Built(spec, folder, "inapplicable", str(error))
     except Exception as error:
@@ -186,19 +195,64 @@ def _made(spec: Spec, folder: Path, root: Path) -> Built:
 
 def _graded(spec: Spec, folder: Path, root: Path) -> Built:
     """A case of a single fault that can be made worse is made worse until it hurts; doubles take what hurt alone."""
+    sound = _normal(spec.network)
     if len(spec.kinds) == 2:
-        return _judged(spec, folder, tuple(build(Spec(spec.network, (kind,)), root).strength for kind in spec.kinds))
+        return _judged(spec, folder, _strengths_alone(spec, root), sound)
     graded = len(spec.kinds) == 1 and FAULTS[spec.kinds[0]].graded
     for strength in STRENGTHS if graded else STRENGTHS[:1]:
-        built = _judged(spec, folder, (strength,))
+        built = _judged(spec, folder, (strength,), sound)
         if built.status != "harmless":
             break
     return built
 
 
-def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...]) -> Built:
-    sound = _healthy(spec.network)
-    patient = sound
+def _strengths_alone(spec: Spec, root: Path) -> tuple[float, ...]:
+    return tuple(build(replace(spec, kinds=(kind,)), root).strength for kind in spec.kinds)
+
+
+def _drawn(spec: Spec, folder: Path, root: Path) -> Built:
+    """A case as its seed draws it, with the first settings that the network bears and that suit the fault."""
+    assert spec.seed is not None
+    seed = case_seed(spec.seed, spec.name)
+    graded = len(spec.kinds) == 1 and FAULTS[spec.kinds[0]].graded
+    alone = (draw_strength(seed) if graded else 1.0,)
+    strengths = _strengths_alone(spec, root) if len(spec.kinds) == 2 else alone
+    for recipe in draw_recipes(seed):
+        try:
+            sound = _Sound(healthy(spec.base, recipe))
+            if sound.standing.hurts:
+                continue
+            return replace(_judged(spec, folder, strengths, sound), recipe=_words_of(recipe))
+        except Exception:
+            if recipe == NORMAL:
+                raise
+    return Built(spec, folder, "unhealed", "the network hurts with the normal settings")
+
+
+def _words_of(recipe: Recipe) -> str:
+    """What differs from the normal settings."""
+    changed = {k: v for k, v in asdict(recipe).items() if v != getattr(NORMAL, k)}
+    return ", ".join(f"{k}={v}" for k, v in changed.items())
+
+
+class _Sound:
+    """A healthy patient, and how it does."""
+
+    def __init__(self, patient: Patient) -> None:
+        self.patient = patient
+
+    @cached_property
+    def standing(self) -> Standing:
+        return standing(self.patient)
+
+
+@cache
+def _normal(network: str) -> _Sound:
+    return _Sound(healthy(NETWORKS[network]))
+
+
+def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Sound) -> Built:
+    patient = sound.patient
     for kind, strength in zip(spec.kinds, strengths, strict=False):
         patient = FAULTS[kind].apply(patient.with_(strength=strength))
     if spec.control:
@@ -225,20 +279,10 @@ def _words(standing: Standing) -> str:
     return f"{standing.sqnr_db:.1f} dB, agreement {standing.agreement:.2f}, {score}"
 
 
-@cache
-def _healthy(network: str) -> Patient:
-    return healthy(NETWORKS[network])
-
-
-def _healed(spec: Spec, sound: Patient, ill: Patient) -> Standing:
+def _healed(spec: Spec, sound: _Sound, ill: Patient) -> Standing:
     """After the remedy: the fault's own for a single one, the sound quantization otherwise."""
     heal = FAULTS[spec.kinds[0]].heal if len(spec.kinds) == 1 else None
-    return standing(heal(ill)) if heal else _sound_standing(spec.network)
-
-
-@cache
-def _sound_standing(network: str) -> Standing:
-    return standing(_healthy(network))
+    return standing(heal(ill)) if heal else sound.standing
 
 
 def standing(patient: Patient, quantized: onnx.ModelProto | None = None) -> Standing:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from .faults_activations import with_scaled_ranges
-from .patient import Patient, pick
+from .patient import Patient
 from .surgery import Inapplicable, Surgeon
 
 CONTROLS: dict[str, Callable[[Patient], Patient]] = {}
@@ -44,7 +44,7 @@ def control(name: str):
 def large_scales(patient: Patient) -> Patient:
     """All channels of some tensors a thousand times as large: the numbers are huge, the shapes are the same."""
     surgeon = patient.surgeon()
-    for tensor in pick(_apart(surgeon), 0.2, 0.5, 0.8):
+    for tensor in patient.pick(_apart(surgeon), 0.2, 0.5, 0.8):
         surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1000.0, np.float32))
     return patient.with_(model=surgeon.model)
 
@@ -59,7 +59,7 @@ def _apart(surgeon: Surgeon) -> list[str]:
 def small_scales(patient: Patient) -> Patient:
     """The same a thousand times as small."""
     surgeon = patient.surgeon()
-    for tensor in pick(_apart(surgeon), 0.3, 0.6):
+    for tensor in patient.pick(_apart(surgeon), 0.3, 0.6):
         surgeon.amplify(tensor, np.full(surgeon.channels(tensor), 1e-3, np.float32))
     return patient.with_(model=surgeon.model)
 
@@ -68,7 +68,7 @@ def small_scales(patient: Patient) -> Patient:
 def harmless_outliers(patient: Patient) -> Patient:
     """A channel four times as wide as the others."""
     surgeon = patient.surgeon()
-    for tensor in pick(surgeon.amplifiable(), 0.4, 0.8):
+    for tensor in patient.pick(surgeon.amplifiable(), 0.4, 0.8):
         scale = np.ones(surgeon.channels(tensor), np.float32)
         scale[0] = 4
         surgeon.amplify(tensor, scale)
@@ -78,7 +78,7 @@ def harmless_outliers(patient: Patient) -> Patient:
 @control("slightly-wide-ranges")
 def slightly_wide(patient: Patient) -> Patient:
     """Some ranges half as wide again as needed."""
-    return with_scaled_ranges(patient, pick(patient.activations(), 0.3, 0.7), 1.5)
+    return with_scaled_ranges(patient, patient.pick(patient.activations(), 0.3, 0.7), 1.5)
 
 
 @control("brightened-images")

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 
 from .fault import fault
-from .patient import Patient, pick
+from .patient import Patient
 from .surgery import Inapplicable, Surgeon
 
 
@@ -23,7 +23,7 @@ def with_scaled_ranges(patient: Patient, tensors: list[str], factor: float) -> P
 
 def _amplified(patient: Patient, factor: float, shares: tuple[float, ...], rare: bool = False) -> Patient:
     surgeon = patient.surgeon()
-    tensors = pick(_outlier_places(surgeon, rare), *shares)
+    tensors = patient.pick(_outlier_places(surgeon, rare), *shares)
     for tensor, x in zip(tensors, patient.values(*tensors), strict=True):
         axis = surgeon.channel_axis(tensor)
         rows = np.abs(np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1))
@@ -99,13 +99,13 @@ def _no_gates(patient: Patient) -> list[str]:
 @fault("narrow-range", "activations", "over-clipped-activations", graded=True)
 def narrow_range(patient: Patient) -> Patient:
     """Two tensors with a fifth of the range that they need."""
-    return with_scaled_ranges(patient, pick(_no_gates(patient), 0.25, 0.6), 0.12 / patient.strength)
+    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.25, 0.6), 0.12 / patient.strength)
 
 
 @fault("narrow-late-range", "activations", "over-clipped-activations", graded=True)
 def narrow_late_range(patient: Patient) -> Patient:
     """A late tensor with a tenth of its range."""
-    return with_scaled_ranges(patient, pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
+    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
 
 
 @fault("wide-ranges", "activations", "poor-threshold", "stale-calibration", graded=True)
@@ -117,7 +117,7 @@ def wide_ranges(patient: Patient) -> Patient:
 @fault("one-wide-range", "activations", "poor-threshold", graded=True)
 def one_wide_range(patient: Patient) -> Patient:
     """One tensor with a range 150 times too wide."""
-    return with_scaled_ranges(patient, pick(_no_gates(patient), 0.5), 150 * patient.strength)
+    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.5), 150 * patient.strength)
 
 
 @fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold", graded=True)
@@ -127,8 +127,8 @@ def power_of_two(patient: Patient) -> Patient:
     tensors = patient.activations()
     for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
         threshold = 2.0 ** (np.ceil(np.log2(max(-low, high, 1e-6) * patient.strength)) + 4)
-        step = np.float32(threshold / 128)
-        recipe = recipe.with_override(tensor, scale=np.array(step, np.float32), zero_point=np.array(0, np.int8))
+        step = np.float32(threshold / 2 ** (8 * recipe.zero_point.itemsize - 1))
+        recipe = recipe.with_override(tensor, scale=np.array(step, np.float32), zero_point=recipe.zero_point)
     return patient.with_(recipe=recipe)
 
 
@@ -252,9 +252,11 @@ def class_mask(patient: Patient) -> Patient:
 @fault("no-range", "activations", "degenerate-range")
 def no_range(patient: Patient) -> Patient:
     """One tensor was never seen alive: its range is a point."""
-    tensor = pick(patient.activations(), 0.45)[0]
-    zero = np.array(0, np.int8)
-    return patient.with_(recipe=patient.recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=zero))
+    tensor = patient.pick(patient.activations(), 0.45)[0]
+    recipe = patient.recipe
+    return patient.with_(
+        recipe=recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
+    )
 
 
 @fault("relu6-lost", "activations", "relu6-lost")

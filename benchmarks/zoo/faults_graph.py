@@ -10,7 +10,7 @@ from .fault import fault
 from .faults_activations import extremes
 from .faults_weights import requantized, with_opset
 from .networks import TAIL
-from .patient import Patient, pick
+from .patient import Patient
 from .quantizing import run
 from .surgery import Inapplicable, Surgeon
 
@@ -100,7 +100,7 @@ def cancelled_offset(patient: Patient) -> Patient:
     """A large offset is added to a layer's output and taken off again: what is left is mostly rounding."""
     surgeon = patient.surgeon()
     linears = [n for n in surgeon.linears() if n.bias and n.node.output[0] != surgeon.output and not n.depthwise]
-    chosen = pick(linears, 0.3, 0.8)
+    chosen = patient.pick(linears, 0.3, 0.8)
     peaks = extremes(patient, *(linear.node.output[0] for linear in chosen))
     for linear, (low, high) in zip(chosen, peaks, strict=True):
         offset = np.float32(round(60 * patient.strength * (high - low), 2))
@@ -191,7 +191,7 @@ def half_quantized(patient: Patient) -> Patient:
 @fault("nan-in-quantized", "sanity", "non-finite-values")
 def nan_in_quantized(patient: Patient) -> Patient:
     """A scale that is not a number."""
-    tensor = pick(patient.activations(), 0.4)[0]
+    tensor = patient.pick(patient.activations(), 0.4)[0]
 
     def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
         surgeon = Surgeon(quantized)

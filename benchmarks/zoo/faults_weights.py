@@ -125,7 +125,7 @@ def heavy_tails(patient: Patient) -> Patient:
 def one_heavy_tail(patient: Patient) -> Patient:
     """The same in a single layer."""
     surgeon = patient.surgeon()
-    return _with_tails(patient, _dense(surgeon, 0.01, 0.7), surgeon, 400 * patient.strength)
+    return _with_tails(patient, patient.pick(_dense(surgeon, 1, 0.7), 0.999), surgeon, 400 * patient.strength)
 
 
 @fault("wide-dead-input", "weights", "channel-range-imbalance", "heavy-tailed-weights", graded=True)

@@ -71,6 +71,8 @@ class Network:
         task: How its outputs are scored.
         batch: Samples per run.
         extra: Scalar inputs besides the first.
+        seed: Seed of the order of the images, or of the tones; None: as they are stored.
+        labelled: Labelled samples at most.
     """
 
     name: str
@@ -82,6 +84,8 @@ class Network:
     batch: int = 64
     task: Task = TOP1
     extra: dict[str, float] = field(default_factory=dict)
+    seed: int | None = None
+    labelled: int = VALIDATION
 
     def model(self) -> onnx.ModelProto:
         return onnx.load(str(self.path))
@@ -93,19 +97,22 @@ class Network:
     def pixels(self, role: str) -> tuple[Array, Array | None]:
         """Stored images as this network's camera would take them, with labels where there are any."""
         images, labels = _images(role)
+        if self.seed is not None:
+            order = np.random.default_rng([self.seed, len(images)]).permutation(len(images))
+            images, labels = images[order], None if labels is None else labels[order]
         return (sodium_light(images) if self.tinted else images), labels
 
     def calibration(self) -> Array:
         if self.preprocessing is None:
-            return _tones()[0][:CALIBRATION_TONES]
+            return _tones(self.seed or 0)[0][:CALIBRATION_TONES]
         return self.preprocessing.apply(self.pixels("calibration")[0][:CALIBRATION])
 
     def validation(self) -> tuple[Array, Array]:
         if self.preprocessing is None:
-            audio, pitches = _tones()
+            audio, pitches = _tones(self.seed or 0)
             return audio[CALIBRATION_TONES:], pitches[CALIBRATION_TONES:]
         images, labels = self.pixels("validation")
-        return self.preprocessing.apply(images[:VALIDATION]), labels[:VALIDATION]
+        return self.preprocessing.apply(images[: self.labelled]), labels[: self.labelled]
 
     def feed(self, name: str, inputs: Array) -> dict[str, Array]:
         """One batch for onnxruntime."""
@@ -129,8 +136,8 @@ CALIBRATION_TONES, TONES = 24, 72
 
 
 @cache
-def _tones() -> tuple[Array, Array]:
-    rng = np.random.default_rng(0)
+def _tones(seed: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
     pitches = np.exp(rng.uniform(np.log(70), np.log(1200), TONES))
     return np.stack([_tone(rng, pitch) for pitch in pitches]), pitches
 

@@ -29,7 +29,7 @@ from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.trials.split import BATCH, folds, samples_of
 
 from .cases import Built
-from .networks import NETWORKS, TAIL, Task
+from .networks import TAIL, Task
 from .proof import share_of_gain
 from .quantizing import Standing, compare, equal_batch, run, sign_test
 
@@ -232,7 +232,7 @@ def _halves(validation: dict[str, Array], diagnosis: Diagnosis) -> tuple[Array, 
 
 def _feeds(built: Built, arrays: dict[str, Array]) -> list[dict[str, Array]]:
     """Equal batches for the reader."""
-    network = NETWORKS[built.spec.network]
+    network = built.spec.base
     name = _input_name(built)
     inputs = arrays[name]
     size = equal_batch(network, len(inputs))
@@ -244,12 +244,12 @@ def _input_name(built: Built) -> str:
 
 
 def _task(built: Built) -> Task:
-    return TAIL if built.metric == TAIL.metric else NETWORKS[built.spec.network].task
+    return TAIL if built.metric == TAIL.metric else built.spec.base.task
 
 
 def _three(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> list[list[Array]]:
     """Outputs of the float model, of the patient and of another model."""
-    network, inputs = NETWORKS[built.spec.network], samples[_input_name(built)]
+    network, inputs = built.spec.base, samples[_input_name(built)]
     patient = [onnx.load(str(built.folder / name)) for name in ("float.onnx", "quantized.onnx")]
     return [run(network, each, inputs) for each in (*patient, model)]
 

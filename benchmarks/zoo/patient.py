@@ -25,6 +25,10 @@ QUANTIZED_BY_DEFAULT = frozenset(
 )
 
 
+#: How networks are quantized where no seed draws it.
+NORMAL = Recipe()
+
+
 @dataclass(frozen=True)
 class Patient:
     """What is needed to quantize a network and to have it diagnosed.
@@ -72,7 +76,15 @@ class Patient:
         return np.log(joined / joined.max(0)).mean(1)
 
     def random(self, salt: str) -> np.random.Generator:
-        return np.random.default_rng(zlib.crc32(f"{self.network.name}/{salt}".encode()))
+        code = zlib.crc32(f"{self.network.name}/{salt}".encode())
+        return np.random.default_rng(code if self.network.seed is None else [self.network.seed, code])
+
+    def pick(self, found: list[Any], *shares: float) -> list[Any]:
+        """Some of a list, by their place in it; with a seed as many, drawn by chance."""
+        if self.network.seed is None or not found:
+            return pick(found, *shares)
+        drawn = self.random("place").permutation(len(found))[: len(pick(found, *shares))]
+        return [found[i] for i in sorted(drawn)]
 
     def surgeon(self) -> Surgeon:
         return Surgeon(self.model)
@@ -104,10 +116,10 @@ class Patient:
         return found
 
 
-def healthy(network: Network) -> Patient:
+def healthy(network: Network, recipe: Recipe = NORMAL) -> Patient:
     """The network as it should be quantized."""
     validation, labels = network.validation()
-    return Patient(network, network.model(), Recipe(), network.calibration(), validation, labels, network.task)
+    return Patient(network, network.model(), recipe, network.calibration(), validation, labels, network.task)
 
 
 def pick(found: list[Any], *shares: float) -> list[Any]:

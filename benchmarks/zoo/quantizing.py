@@ -43,6 +43,12 @@ class Recipe:
     def with_range(self, tensor: str, low: float, high: float) -> "Recipe":
         return self.with_override(tensor, rmin=np.float32(low), rmax=np.float32(high))
 
+    @property
+    def zero_point(self) -> Array:
+        """The code of 0 on a symmetric grid of the activations' type."""
+        kind = np.dtype(self.activation.removeprefix("Q").lower())
+        return np.array(0 if kind.kind == "i" else 2 ** (8 * kind.itemsize - 1), kind)
+
     def options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"ActivationSymmetric": self.symmetric, **self.extra}
         if self.percentile is not None:

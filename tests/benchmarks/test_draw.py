@@ -1,0 +1,59 @@
+"""What a seed draws of the zoo's cases: the same for the same seed, other things for another."""
+
+from pathlib import Path
+
+import fault_zoo
+import numpy as np
+import pytest
+from zoo.cases import Spec, build
+from zoo.draw import STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
+from zoo.networks import NETWORKS, VALIDATION
+from zoo.patient import NORMAL, healthy
+
+
+def test_draws_follow_from_the_seed_and_the_case() -> None:
+    assert case_seed(1, "demo/wide-ranges") == case_seed(1, "demo/wide-ranges")
+    assert len({case_seed(seed, name) for seed in (1, 2) for name in ("demo/a", "demo/b")}) == 4
+    assert list(draw_recipes(5)) == list(draw_recipes(5))
+    assert list(draw_recipes(5))[-1] == NORMAL
+    assert len({str(recipe) for seed in range(20) for recipe in draw_recipes(seed)}) > 10
+
+
+def test_strengths_reach_from_harmless_to_fatal() -> None:
+    drawn = [draw_strength(seed) for seed in range(200)]
+    assert WEAKEST <= min(drawn) < 0.2 and 15 < max(drawn) <= STRONGEST
+    assert np.median(np.log(drawn)) == pytest.approx(np.log(WEAKEST * STRONGEST) / 2, abs=0.5)
+
+
+def test_samples_are_drawn_and_keep_their_labels() -> None:
+    fixed, drawn = (Spec("demo", ("wide-ranges",), seed=seed).base for seed in (None, 7))
+    (images, labels), (others, names) = fixed.validation(), drawn.validation()
+    assert len(images) == VALIDATION and len(others) == drawn.labelled
+    stored, stored_labels = fixed.pixels("validation")
+    known = {image.tobytes(): label for image, label in zip(stored, stored_labels, strict=True)}
+    pixels = drawn.pixels("validation")[0][: drawn.labelled]
+    assert [known[image.tobytes()] for image in pixels] == names.tolist()
+    assert labels.tolist() != names[: len(labels)].tolist()
+
+
+def test_places_are_drawn_from_the_seed_and_fixed_without_one() -> None:
+    found = list("abcdefghij")
+    assert healthy(NETWORKS["demo"]).pick(found, 0.25, 0.6) == ["c", "g"]
+    picks = {tuple(healthy(Spec("demo", (), seed=seed).base).pick(found, 0.25, 0.6)) for seed in range(1, 6)}
+    assert len(picks) > 2 and all(len(pick) == 2 for pick in picks)
+
+
+def test_some_cases_are_chosen_by_chance() -> None:
+    everything, some = (fault_zoo.chosen("all", "single", 101, sample) for sample in (None, 30))
+    assert len(some) == 30 and set(some) < set(everything)
+    assert some == fault_zoo.chosen("all", "single", 101, 30) != fault_zoo.chosen("all", "single", 102, 30)
+
+
+@pytest.mark.thorough
+def test_the_same_seed_builds_the_same_case(tmp_path: Path) -> None:
+    spec = Spec("gru", ("narrow-range",), seed=4)
+    first, second = (build(spec, tmp_path / name) for name in "ab")
+    assert first.status in ("fault", "harmless")
+    assert (first.before, first.healed, first.recipe) == (second.before, second.healed, second.recipe)
+    assert (first.folder / "quantized.onnx").read_bytes() == (second.folder / "quantized.onnx").read_bytes()
+    assert first.strength == draw_strength(case_seed(4, spec.name))
