@@ -104,6 +104,16 @@ STRENGTHS = {
     "unproven": "The drop is unproven: zero lies inside its 95 % interval, so chance may explain it.",
     "not-measured": "The drop in accuracy was not measured: it takes a validation set with labels.",
 }
+#: The same of a drop that is not proven, where something else shows that the model is degraded.
+UNDECIDED = "Whether that costs {metric} is undecided: zero lies inside the 95 % interval of the drop."
+SAME_MODEL = "Both files are the same model: nothing was compared."
+FLOAT_IS_QUANTIZED = "The float model is quantized itself: what quantization costs cannot be measured against it."
+#: Why a gate that accepts a degraded model does, and one that refuses a healthy one.
+ACCEPTED = "The gate accepts it all the same, for no limit of the policy is exceeded."
+REFUSED = "The gate refuses it: a limit of the policy is exceeded, or was not judged."
+
+
+DO_FIRST = "do this first"
 
 
 @dataclass(frozen=True)
@@ -138,6 +148,7 @@ class FirstStep:
     detail: Annotated[str, "what it changes"]
     gain: Annotated[Gain | None, "what it brings; None where nothing measured or predicted it"]
     code: Annotated[str, "code of the cause that it repairs; empty where it is for none, or a page is meant"]
+    label: Annotated[str, "what it is: do this first, or where a gate accepts the model: still to be gained"] = DO_FIRST
 
 
 @dataclass(frozen=True)
@@ -281,13 +292,32 @@ def _codes_that_fired(diagnosis: Diagnosis) -> list[str]:
 
 
 def _verdict_text(diagnosis: Diagnosis) -> str:
-    if diagnosis.verdict == "degraded" and diagnosis.causes and _unmeasured_drop(diagnosis):
-        return "Quantization harms the outputs."
-    if diagnosis.verdict == "degraded" and not diagnosis.causes:
-        return "Quantization costs accuracy, and no rule found out why."
+    """The verdict as one sentence, with that of a gate where the two differ."""
+    text, gate = _finding_text(diagnosis), diagnosis.check
+    if gate is not None and diagnosis.verdict == "degraded" and gate.verdict == "ACCEPT":
+        return f"{text} {ACCEPTED}"
+    if gate is not None and diagnosis.verdict == "healthy" and gate.verdict != "ACCEPT":
+        return f"{text} {REFUSED}"
+    return text
+
+
+def _finding_text(diagnosis: Diagnosis) -> str:
+    model = diagnosis.model
     if _float_alone(diagnosis):
         return FAILED_VERDICTS[diagnosis.verdict]
-    return _verdicts(diagnosis)[diagnosis.verdict]
+    if model.is_twice_the_same:
+        return SAME_MODEL
+    if model.float_is_quantized and diagnosis.verdict == "not-comparable":
+        return FLOAT_IS_QUANTIZED
+    if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
+        return _verdicts(diagnosis)[diagnosis.verdict]
+    grave = next((cause.severity for cause in diagnosis.causes if cause.is_serious), None)
+    why = "" if grave is not None else ", and no rule found out why"
+    if diagnosis.evidence_strength.statement == "proven":
+        return f"Quantization costs accuracy{why}."
+    if model.harmed or grave is None:
+        return f"Quantization harms the outputs{why}."
+    return f"A cause of {grave} severity was found."
 
 
 def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:
@@ -310,11 +340,6 @@ def judged_alone(diagnosis: Diagnosis) -> str:
     return "weights, graph and parameters alone were judged" if without_data(diagnosis) else ""
 
 
-def _unmeasured_drop(diagnosis: Diagnosis) -> bool:
-    """Both models were run, and no metric was measured."""
-    return diagnosis.metrics.drop is None and not judged_alone(diagnosis)
-
-
 def _strength_text(diagnosis: Diagnosis) -> str:
     if _float_alone(diagnosis):
         return FAILED_ALONE
@@ -324,7 +349,12 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return FILES_ONLY
     if without_data(diagnosis):
         return STATIC_ONLY
-    return STRENGTHS[diagnosis.evidence_strength.statement]
+    statement = diagnosis.evidence_strength.statement
+    if diagnosis.verdict == "not-comparable" and statement != "not-measured":
+        return ""
+    if diagnosis.verdict == "degraded" and statement == "unproven":
+        return UNDECIDED.format(metric=metric_label(diagnosis.metrics.name))
+    return STRENGTHS[statement]
 
 
 def _weights_only(diagnosis: Diagnosis) -> bool:
@@ -344,7 +374,7 @@ def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
     logs = ", ".join(visible(str(log), NAME_LIMIT) for log in diagnosis.run.get("logs", ()))
     lines = tuple(visible(line.strip(), LINE_LIMIT) for line in failure.lines or ())
     said = f", in words of {visible(failure.toolchain)}" if failure.toolchain else ""
-    known = any(cause.severity in ("high", "medium") for cause in diagnosis.causes)
+    known = any(cause.is_serious for cause in diagnosis.causes)
     return FailureBox(
         summary=f"the log {logs} reports{said}" if lines else f"no line of the log {logs} reports an error",
         lines=lines,
@@ -355,6 +385,8 @@ def _failure_box(diagnosis: Diagnosis) -> FailureBox | None:
 def _advice_text(diagnosis: Diagnosis) -> str:
     if any(cause.tried for cause in diagnosis.causes):
         return "A remedy of every cause was tried without effect."
+    if diagnosis.causes:
+        return "None of the causes found accounts for a loss."
     return "No rule named a cause."
 
 
@@ -417,18 +449,20 @@ def _metric_drop(metrics: MetricFacts) -> Drop | None:
 
 
 def _drop_text(diagnosis: Diagnosis) -> str:
+    """How large a proven drop is; what to do about it only where no cause says so itself."""
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
     unit = "points" if diagnosis.metrics.name in SHARE_METRICS else "percent"
-    match diagnosis.drop_class:
-        case "large":
-            return f"More than {large} {unit} are lost: suspect settings and data before any single layer."
-        case "moderate":
-            return f"Between {moderate} and {large} {unit} are lost: tune the calibration first."
-        case "small":
-            return f"At most {moderate} {unit} are lost: repair the few worst layers, or accept it."
-        case "none":
-            return "No loss stands out from the noise of the measurement."
+    sizes = {
+        "large": (f"More than {large} {unit} are lost", "suspect settings and data before any single layer"),
+        "moderate": (f"Between {moderate} and {large} {unit} are lost", "tune the calibration first"),
+        "small": (f"At most {moderate} {unit} are lost", "repair the few worst layers, or accept it"),
+    }
+    if diagnosis.drop_class in sizes and diagnosis.verdict != "not-comparable":
+        size, what = sizes[diagnosis.drop_class]
+        return f"{size}." if any(cause.is_serious for cause in diagnosis.causes) else f"{size}: {what}."
+    if diagnosis.drop_class == "none" and diagnosis.verdict == "healthy":
+        return "No loss stands out from the noise of the measurement."
     return ""
 
 
@@ -436,31 +470,51 @@ def _first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tup
     if diagnosis.verdict == "healthy":
         return None
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
-        return _first_link(diagnosis.proof)
-    if causes and not (causes[0].tried and advice):
-        card = next((card for card in causes if not card.struck), causes[0])
-        remedy = next(iter(card.remedies), None)
-        gain = _first_gain(diagnosis, card)
+        return _first_link(diagnosis, diagnosis.proof)
+    card = _first_card(diagnosis, causes)
+    if card is not None and not (advice and (card.tried or not diagnosis.causes[card.rank - 1].is_serious)):
+        advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
+        remedy = next((shown for advice, shown in advised if not advice.is_disproven), next(iter(card.remedies), None))
+        gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else None
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
-        return FirstStep(title, detail, gain, card.code)
+        return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
     if advice and diagnosis.verdict in ("failed", "not-comparable"):
         return FirstStep(
             advice[0].title, "no cause is known; this page says what to look at and what to give", None, ""
         )
     if advice:
-        why = "the causes named were tried without effect" if causes else "no rule names the cause"
+        why = "no rule names the cause"
+        if causes:
+            tried = any(card.tried for card in causes)
+            why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
         return FirstStep(advice[0].title, f"{why}; this page says where to look first", None, "")
     return None
 
 
-def _first_link(proof: Proof) -> FirstStep:
+def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCard | None:
+    """The cause of the first proven remedy; else the first that is not exempted and has a remedy not tried in vain."""
+    chain = diagnosis.proof.chain if diagnosis.proof is not None else ()
+    standing = [card for card in causes if not card.struck] or list(causes)
+    proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
+    able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
+    return next(iter([*proven, *able, *standing]), None)
+
+
+def _first_label(diagnosis: Diagnosis) -> str:
+    """What a gate accepts need not be changed first."""
+    accepted = diagnosis.check is not None and diagnosis.check.verdict == "ACCEPT"
+    return "still to be gained" if accepted else DO_FIRST
+
+
+def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:
     """A proven remedy that is for no cause: all of them together recover less."""
     link = proof.chain[0]
     title, _, names = link.remedy.partition(": ")
     why = "no cause by itself explains the loss" + (f"; the layers: {names}" if names else "")
     brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
     judged = f"proven on {number(proof.judged)} {'samples' if proof.cross_fitted else 'other samples'}"
-    return FirstStep(capital(visible(title)), visible(why, 600), Gain("measured", brings, judged, "measured"), "")
+    gain = Gain("measured", brings, judged, "measured")
+    return FirstStep(capital(visible(title)), visible(why, 600), gain, "", _first_label(diagnosis))
 
 
 def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:

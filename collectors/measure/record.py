@@ -18,6 +18,7 @@ from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
 from quantmedic.collectors.pair.patterns import feeds_softmax, float_clip, gate_of, is_clip_lost, squared_tensors
 from quantmedic.collectors.pair.quantizer import quantizer_facts
+from quantmedic.collectors.pair.same_network import same_model
 from quantmedic.collectors.pair.tensor_pairs import observable_tensor
 from quantmedic.engine.case.facts import Pattern, QuantizerFacts
 from quantmedic.engine.case.records import (
@@ -83,7 +84,7 @@ def record_models(
     )
     record = CaseRecord(
         quantmedic_version=version,
-        model=description.facts.model_copy(update=_pair_facts(models, observation, operators)),
+        model=description.facts.model_copy(update=_pair_facts(models, observation, operators, description.hashes)),
         tensors=tuple(_tensor(i, observation, models, index, traits) for i in range(len(observation.plan.pairs))),
         operators=operators,
         outputs=_outputs(models, observation, index, decoded=not description.codes_are_outputs),
@@ -283,7 +284,9 @@ def _is_integer(graph: Graph, position: int) -> bool:
     return dtype is not None and dtype.kind in "iu"
 
 
-def _pair_facts(models: Models, observation: Observation, operators: Sequence[OperatorRecord]) -> dict[str, object]:
+def _pair_facts(
+    models: Models, observation: Observation, operators: Sequence[OperatorRecord], hashes: tuple[str, str]
+) -> dict[str, object]:
     """Fields of ``ModelFacts`` that graphs and records tell."""
     graph = models.quantized
     compute = [op for op in operators if op.is_compute]
@@ -300,6 +303,7 @@ def _pair_facts(models: Models, observation: Observation, operators: Sequence[Op
         "matched_share": matched / known if known else None,
         **_operation_facts(operators),
         "float_is_quantized": models.float_graph.is_quantized,
+        "same_as_float": same_model(models.float_graph, graph, models.match, hashes),
         "cpu_vnni": has_vnni(),
     }
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.pair.feed import input_specs
-from quantmedic.collectors.pair.graph import Graph
+from quantmedic.collectors.pair.graph import Graph, Operator
 from quantmedic.collectors.pair.likeness import refuse_other_weights
 from quantmedic.collectors.pair.match import Match, match
+from quantmedic.engine.case.fact_base import SameModel
 from quantmedic.engine.errors import ModelError
 
 _NOT_MADE_FROM = "is the quantized model made from this float model?"
@@ -69,3 +72,33 @@ def _shapes_fit(a: InputSpec, b: InputSpec) -> bool:
 
 def _describe_inputs(specs: Sequence[InputSpec]) -> str:
     return ", ".join(f"{s.name} {s.dtype}{['?' if d is None else d for d in s.shape]}" for s in specs)
+
+
+def same_model(float_graph: Graph, quantized: Graph, matched: Match, hashes: tuple[str, str]) -> SameModel:
+    """Whether the model that is given as quantized is the float model itself, so that nothing can be compared.
+
+    Args:
+        float_graph: The float model.
+        quantized: What is given as its quantized version.
+        matched: Their twins.
+        hashes: Of both files, or of what stands for them.
+    """
+    types = [[op.op_type for op in graph.operators] for graph in (float_graph, quantized)]
+    if types[0] != types[1] or float_graph.is_quantized != quantized.is_quantized:
+        return "no"
+    if hashes[0] == hashes[1]:
+        return "bytes"
+    if quantized.is_quantized:
+        return "no"
+    twins = [(matched.operators.get(op.index), op) for op in quantized.operators]
+    same = all(twin is not None and _share_constants(twin, op, float_graph, quantized) for twin, op in twins)
+    return "weights" if same else "no"
+
+
+def _share_constants(twin: Operator, op: Operator, float_graph: Graph, quantized: Graph) -> bool:
+    """Both operators read the same constants, value by value."""
+    mine = [float_graph.constants[name].values for name in twin.inputs if name in float_graph.constants]
+    theirs = [quantized.constants[name].values for name in op.inputs if name in quantized.constants]
+    return len(mine) == len(theirs) and all(
+        a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in zip(mine, theirs, strict=True)
+    )

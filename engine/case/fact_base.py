@@ -7,6 +7,8 @@ from pydantic.fields import FieldInfo
 
 Role = Literal["representative", "validation"]
 Pattern = Literal["swish", "softmax-input", "none"]
+#: What shows that the quantized model is the float model itself: equal bytes, or equal weights without any quantizer.
+SameModel = Literal["bytes", "weights", "no"]
 Scope = Literal["model", "dataset", "layer", "tensor", "operand", "output"]
 ROLES: tuple[Role, ...] = get_args(Role)
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from quantmedic.engine.case.fact_base import Facts, fact
+from quantmedic.engine.case.fact_base import Facts, SameModel, fact
 from quantmedic.engine.case.layer_facts import KernelFacts
 from quantmedic.engine.case.output_facts import ComparisonFacts, DeviceFacts, MetricFacts, StageFacts
 from quantmedic.engine.case.settings_facts import CheckpointFacts, FailureFacts, FloatFacts, SearchFacts, SettingsFacts
@@ -79,6 +79,10 @@ class ModelFacts(Facts):
     )
     sqnr_worst_step_db: float | None = fact("largest fall of accumulated sqnr_db within one layer", "dB")
     float_is_quantized: bool | None = fact("the float model holds quantizers too")
+    same_as_float: SameModel | None = fact(
+        "whether the quantized model is the float model itself: bytes (equal files; of a module equal parameters), "
+        "weights (equal operators and weights, and no quantizer in either), no"
+    )
     first_nonfinite_layer: str | None = fact(
         "first layer in topological order with a NaN or infinite value that the float model does not have, else the "
         "first with any"
@@ -139,3 +143,8 @@ class ModelFacts(Facts):
     checkpoint: CheckpointFacts = CheckpointFacts()
     settings: SettingsFacts = SettingsFacts()
     metric: MetricFacts = MetricFacts()
+
+    @property
+    def is_twice_the_same(self) -> bool:
+        """The quantized model is the float model itself."""
+        return self.same_as_float in ("bytes", "weights")

@@ -83,6 +83,11 @@ class CauseReport(Contract):
     )
     manual: str = Field(description="page of the manual, relative to the report's folder, without its suffix")
 
+    @property
+    def is_serious(self) -> bool:
+        """Severe enough to account for a loss."""
+        return self.severity in ("high", "medium")
+
 
 class RuleNote(Contract):
     """A rule that named no cause, and why."""

@@ -20,7 +20,9 @@ Better = Literal["higher", "lower"]
 class GateLine(Contract):
     """One gate: what was measured against what the policy allows."""
 
-    kind: Literal["accuracy", "agreement", "sqnr", "data", "comparison", "findings", "coverage", "gain", "exemptions"]
+    kind: Literal[
+        "accuracy", "agreement", "sqnr", "data", "comparison", "loss", "findings", "coverage", "gain", "exemptions"
+    ]
     name: str = Field(description="unique within a check, such as 'accuracy top1'")
     status: GateStatus
     message: str = Field(description="figure, interval and limit, or why it was not judged; lower case, no full stop")
@@ -43,7 +45,7 @@ class CheckedFinding(Contract):
     rule: str
     name: str
     cause: str
-    severity: Severity = Field(description="the rule's, or the cause's where that is lower")
+    severity: Severity = Field(description="that of the cause; of its lesser rules their own")
     subject: str = Field(description="float layer, tensor, data set, output or 'model'")
     message: str
     fact: str | None = Field(default=None, description="headline fact: the first that is compared with a number")

@@ -54,6 +54,11 @@ class Advice(Data):
     snippets: tuple[Snippet, ...] = Field(default=(), description="how toolchains apply it; in report.json filled in")
     fields: Mapping[str, object] = Field(default={}, exclude=True, description="names and values for the snippets")
 
+    @property
+    def is_disproven(self) -> bool:
+        """It was carried out, and nothing was recovered for sure."""
+        return self.measured is not None and self.measured.failed is None and not self.measured.proven
+
 
 class Withheld(Data):
     """A remedy of the rules that is not advised, and why."""
@@ -88,7 +93,7 @@ class Proof(Contract):
     chain: tuple[TrialRow, ...] = Field(
         default=(), description="proven remedies, each carried out on top of those before it"
     )
-    explained: float | None = Field(default=None, description="share of the loss that is back after the whole chain")
+    explained: float | None = Field(default=None, description="share of the loss that the whole chain recovers")
 
 
 class Step(Data):

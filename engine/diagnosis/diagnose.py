@@ -138,7 +138,7 @@ def _verdict_of(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropCla
     model = facts.model
     if model.framework == FLOAT_ALONE:
         return "failed" if model.failure.failed or _explains_loss(causes) else "not-comparable"
-    if model.float_is_quantized or model.nonfinite_output in ("float", "both"):
+    if model.is_twice_the_same or model.float_is_quantized or model.nonfinite_output in ("float", "both"):
         return "not-comparable"
     lost = model.harmed or size in ("moderate", "large")
     if lost or _explains_loss(causes):
@@ -148,7 +148,7 @@ def _verdict_of(causes: tuple[CauseReport, ...], facts: CaseFacts, size: DropCla
 
 def _explains_loss(causes: tuple[CauseReport, ...]) -> bool:
     """A cause is severe enough to account for a loss."""
-    return any(cause.severity in ("high", "medium") for cause in causes)
+    return any(cause.is_serious for cause in causes)
 
 
 def _notes(results: list[RuleResult], verdict: str, base: RuleBase) -> tuple[RuleNote, ...]:

@@ -50,6 +50,7 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     chosen = choose(diagnosis.model, base.toolchains, asked)
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
+    repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
     wanted = _choose_remedies(diagnosis, base) if repairable else []
     given = _prescription_of(diagnosis, wanted, toolchain) if wanted else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
@@ -62,7 +63,7 @@ def _choose_remedies(diagnosis: Diagnosis, base: RuleBase) -> list[_Choice]:
     if diagnosis.proof is not None and diagnosis.proof.chain:
         return [_of_row(row, diagnosis, base) for row in diagnosis.proof.chain]
     for cause in diagnosis.causes:
-        best = next((advice for advice in cause.remedies if not _is_disproven(advice)), None)
+        best = next((advice for advice in cause.remedies if not advice.is_disproven), None)
         if best is not None:
             return [_Choice([(cause, best)], best.title, best.measured)]
     return []
@@ -83,11 +84,6 @@ def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> _Choice:
         types = [layer.op_type for layer in diagnosis.layers]
         advised = [(None, general_advice(base.remedies[general], types, row.trial.nodes))]
     return _Choice(advised, row.remedy, row.trial)
-
-
-def _is_disproven(advice: Advice) -> bool:
-    """It was carried out, and nothing was recovered for sure."""
-    return advice.measured is not None and advice.measured.failed is None and not advice.measured.proven
 
 
 def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Toolchain | None) -> Prescription:
@@ -123,7 +119,7 @@ def _replace_unsupported(choice: _Choice, toolchain: Toolchain | None) -> _Choic
         return choice
     for advice in cause.remedies if cause is not None else ():
         other = _Choice([(cause, advice)], advice.title, advice.measured, instead=best.title)
-        if advice is not best and not _is_disproven(advice) and _snippets_of(other, toolchain):
+        if advice is not best and not advice.is_disproven and _snippets_of(other, toolchain):
             return other
     return choice
 

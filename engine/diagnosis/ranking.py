@@ -12,7 +12,7 @@ from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_rec
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
-from quantmedic.engine.rules.rule import GLOBAL_SCOPES, Severity
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES, SEVERITIES, Severity
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Decibels that a cause counts for where nothing could be simulated.
@@ -28,28 +28,29 @@ def rank(
     base: RuleBase,
     size: DropClass | None,
 ) -> list[tuple[CauseReport, Suspect]]:
-    """The cause first whose repair recovers most of the output error, times the confidence in it; proven ones lead.
+    """The most severe cause first; of equal ones the proven, then the one whose repair recovers most of the loss.
 
-    Severe doubts about sanity come first, since they may explain everything else. Data and the model as a whole count
-    more than a layer, and the more so the larger the drop. Where nothing could be simulated, severity
-    decides: they lead if most layers are degraded, and among layers those where the error is born.
+    Severity follows what a repair recovers (`_severity`), so that it agrees with the order. Severe doubts about sanity
+    come first, since they may explain everything else. What a repair recovers counts times the confidence in the
+    cause; data and the model as a whole count more than a layer, and the more so the larger the drop. Among layers
+    those lead where the error is born.
     """
     born = {layer.name for layer in facts.layers if layer.born}
     share = facts.model.degraded_share
+    hurt = bool(facts.model.harmed) or size in ("moderate", "large")
     weight = GLOBAL_WEIGHT_LARGE_DROP if size == "large" else GLOBAL_WEIGHT
     widespread = share is not None and share > base.threshold("degrade_layer_ratio")
 
     def key(item: tuple[CauseReport, Suspect]) -> tuple[bool | float | tuple[str, ...], ...]:
         cause, suspect = item
         rules = [f.rule for f in suspect.findings]
-        serious = cause.severity in ("high", "medium")
-        spread = serious and _is_spread(suspect)
+        spread = cause.severity in ("high", "medium") and _is_spread(suspect)
         gain = outcomes[cause.cause].mean_gain_db
         worth = PRIOR_DB[cause.severity] if gain is None else cause.confidence * min(gain, ENOUGH_DB)
         return (
             not (cause.severity == "high" and any(rule.family == "sanity" for rule in rules)),
+            SEVERITIES.index(cause.severity),
             not outcomes[cause.cause].proven,
-            not serious,
             not (spread and widespread and gain is None),
             -worth * (weight if spread else 1.0),
             not spread,
@@ -58,8 +59,13 @@ def rank(
             cause.rules,
         )
 
-    causes = [(with_recoveries(cause_report(s.findings, base, facts), outcomes[s.cause], base), s) for s in suspects]
-    return sorted(causes, key=key)
+    def judged(suspect: Suspect) -> CauseReport:
+        outcome = outcomes[suspect.cause]
+        cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
+        everywhere = widespread and _is_spread(suspect)
+        return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, everywhere)})
+
+    return sorted(((judged(suspect), suspect) for suspect in suspects), key=key)
 
 
 def absorb(
@@ -93,6 +99,28 @@ def absorb(
     left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
     kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size)
     return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
+
+
+def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool, everywhere: bool) -> Severity:
+    """Severity by what the repair recovers at the output, measured or else simulated; as the rule states it otherwise.
+
+    Args:
+        stated: Severity of the gravest rule. A remark, of low or no severity, stays one.
+        outcome: What the repair recovers.
+        base: Holds the thresholds.
+        hurt: The network is measurably worse, so that a large share of its noise is a large share of a loss.
+        everywhere: The cause concerns the whole model, and most layers are degraded.
+    """
+    if stated not in ("high", "medium"):
+        return stated
+    if outcome.gain_db is None:
+        return "high" if everywhere else stated
+    if outcome.gain_db < base.threshold("negligible_gain_db"):
+        return "low"
+    grave = 1.0 - 10.0 ** (-outcome.gain_db / 10.0) > base.threshold("grave_share")
+    if not grave or outcome.proven is False:
+        return "medium"
+    return "high" if hurt else stated
 
 
 def _is_spread(suspect: Suspect) -> bool:

@@ -40,6 +40,13 @@ class RemedyOutcomes(NamedTuple):
         found = [trial.proven for trial in (self.trial, self.added) if trial is not None]
         return any(found) if found else None
 
+    @property
+    def shown(self) -> TrialRecord | None:
+        """The trial that speaks for the repair: by itself, or on top of others where only that one is proven."""
+        if self.added is not None and self.added.proven and not (self.trial is not None and self.trial.proven):
+            return self.added
+        return self.trial
+
     def is_chosen(self, advice: Advice) -> bool:
         """The advice is of the kind of the chosen repair."""
         known = advice.simulate in self.remedies or advice.simulate in self.trials
@@ -104,15 +111,12 @@ def _outcomes_of(
 
 
 def with_recoveries(cause: CauseReport, outcome: RemedyOutcomes, base: RuleBase) -> CauseReport:
-    """A cause with what its remedies recover; one whose repair recovers nothing at the output is of low severity."""
-    gain = outcome.gain_db
-    if gain is None:
+    """A cause with what its remedies recover."""
+    if outcome.gain_db is None:
         return cause
     remedies, harmful = _sort_remedies(cause, outcome, base)
-    idle = gain < base.threshold("negligible_gain_db") and cause.severity in ("high", "medium")
     return cause.model_copy(
         update={
-            "severity": "low" if idle else cause.severity,
             **_predicted_gains(outcome),
             **_measured_gains(outcome),
             "remedies": remedies,
@@ -135,7 +139,7 @@ def _predicted_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
 
 
 def _measured_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
-    trial = outcome.trial
+    trial = outcome.shown
     if trial is None or trial.failed is not None:
         return {}
     return {
@@ -156,6 +160,8 @@ def _sort_remedies(
     held: list[Withheld] = []
     for advice in cause.remedies:
         known, trial = outcome.remedies.get(advice.simulate or ""), outcome.trials.get(advice.simulate or "")
+        if outcome.shown is not None and outcome.repair is not None and advice.simulate == outcome.repair.kind:
+            trial = outcome.shown
         tried = trial is not None and trial.gain_db is not None
         gain = trial.gain_db if trial is not None and tried else known.gain_db if known is not None else None
         if gain is None or gain >= -base.threshold("negligible_gain_db"):

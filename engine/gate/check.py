@@ -1,10 +1,9 @@
 """The gate: a policy applied to a diagnosis, line by line, and the verdict that follows."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Literal
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts
@@ -28,6 +27,7 @@ from quantmedic.engine.diagnosis.headline import Headline
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.gate.baseline import Baseline, KnownFinding, headline
 from quantmedic.engine.gate.budget import judge_budget
+from quantmedic.engine.gate.exemptions import covers, days_left, is_among
 from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Exemption, PolicyFile
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
 from quantmedic.engine.rules.rule import SEVERITIES, Severity, matches
@@ -156,6 +156,8 @@ class _Gate:
         elif self.diagnosis.verdict == "not-comparable":
             message = f"the two models cannot be compared, so no figure of them counts: {self._incomparable}"
             yield GateLine(kind="comparison", name="comparison", status="fail", message=message)
+        elif self._is_unjudged_loss:
+            yield self._loss()
         if (gain := self.facts.model.metric.gain_share) is not None:
             yield self._gain(gain)
         yield self._findings_gate()
@@ -172,9 +174,27 @@ class _Gate:
 
     @property
     def _incomparable(self) -> str:
+        if self.facts.model.is_twice_the_same:
+            return "both files are the same model"
         if self.facts.model.float_is_quantized:
             return "the float model is quantized itself"
         return "outputs of the float model hold NaN or infinity"
+
+    @property
+    def _is_unjudged_loss(self) -> bool:
+        """A loss was measured, and neither policy nor baseline says how large it may be."""
+        lost = bool(self.facts.model.harmed) or self.diagnosis.drop_class in ("moderate", "large")
+        bounded = self.given.policy is not None or self.given.baseline is not None or self.file.policy.check.budget
+        return lost and not self.given.static and not bounded
+
+    def _loss(self) -> GateLine:
+        """Without a policy, a model that is measurably worse is not accepted, whether or not a rule says why."""
+        metric = self.facts.model.metric
+        if self.diagnosis.drop_class in ("moderate", "large"):
+            message = f"{metric.name} falls for certain, and no policy allows it"
+        else:
+            message = "the outputs are harmed, and no policy allows it"
+        return GateLine(kind="loss", name="loss", status="fail", message=message)
 
     def _gain(self, gain: float) -> GateLine:
         """A quantized model that is better by so much was compared wrongly."""
@@ -295,7 +315,7 @@ class _Gate:
 
     def _checked_finding(self, finding: Finding, cause: CauseReport) -> CheckedFinding:
         lead = headline(finding)
-        severity = _less_severe(finding.rule.severity, cause.severity)
+        severity = self._severity(finding, cause)
         status, before = self._status(finding, lead)
         exemption = self._exemption(finding)
         return CheckedFinding(
@@ -315,6 +335,22 @@ class _Gate:
             gated=exemption is None and self._counts(finding, severity, status),
             exemption=exemption,
         )
+
+    def _severity(self, finding: Finding, cause: CauseReport) -> Severity:
+        """That of the cause for the findings that decide it; of a lesser rule its own, where that is lower."""
+        stated = self._stated.get(cause.cause)
+        return (
+            cause.severity if finding.rule.severity == stated else _less_severe(finding.rule.severity, cause.severity)
+        )
+
+    @cached_property
+    def _stated(self) -> Mapping[str, Severity]:
+        """The gravest severity that the rules of a listed cause state."""
+        found: dict[str, Severity] = {}
+        for finding, cause in self._listed:
+            known = found.setdefault(cause.cause, finding.rule.severity)
+            found[cause.cause] = min(known, finding.rule.severity, key=SEVERITIES.index)
+        return found
 
     def _counts(self, finding: Finding, severity: Severity, status: FindingStatus) -> bool:
         fail_on = self.file.policy.check.fail_on
@@ -370,8 +406,8 @@ class _Gate:
         return tuple(self._use(place, exemption) for place, exemption in enumerate(self.file.policy.ignore))
 
     def _use(self, place: int, exemption: Exemption) -> ExemptionUse:
-        covered = sum(_covers(exemption, finding) for finding, _ in self._listed)
-        days = _days(exemption, self.given.today)
+        covered = sum(covers(exemption, finding) for finding, _ in self._listed)
+        days = days_left(exemption, self.given.today)
         return ExemptionUse(
             rule=exemption.rule,
             layers=exemption.layers,
@@ -385,7 +421,7 @@ class _Gate:
 
     def _exemption_status(self, exemption: Exemption, covered: int, days: int | None) -> ExemptionStatus:
         # It is in use even where another cause explains this time what it covers.
-        if not covered and not any(_covers(exemption, finding) for finding in self._fired):
+        if not covered and not any(covers(exemption, finding) for finding in self._fired):
             return "not-judged" if self._unknown(exemption) else "unused"
         if days is not None and days < 0:
             return "expired"
@@ -394,13 +430,13 @@ class _Gate:
     def _unknown(self, exemption: Exemption) -> bool:
         """Its rule could not be judged on its layers, or is not in force."""
         rules = [result for result in self.results if matches(result.rule, exemption.rule)]
-        return not rules or any(_is_among(u.subject, exemption) for result in rules for u in result.unknown)
+        return not rules or any(is_among(u.subject, exemption) for result in rules for u in result.unknown)
 
     def _exemption(self, finding: Finding) -> int | None:
         """The first exemption in force that covers a finding."""
         for place, exemption in enumerate(self.file.policy.ignore):
-            days = _days(exemption, self.given.today)
-            if _covers(exemption, finding) and (days is None or days >= 0):
+            days = days_left(exemption, self.given.today)
+            if covers(exemption, finding) and (days is None or days >= 0):
                 return place
         return None
 
@@ -429,28 +465,6 @@ def gone_findings(
 
 def _finding_key(finding: Finding) -> tuple[str, str]:
     return finding.rule.id, finding.subject
-
-
-def _covers(exemption: Exemption, finding: Finding) -> bool:
-    return matches(finding.rule, exemption.rule) and any(
-        _is_among(name, exemption) for name in (finding.subject, finding.layer) if name is not None
-    )
-
-
-def _is_among(name: str, exemption: Exemption) -> bool:
-    return any(_pattern(layer).fullmatch(name) for layer in exemption.layers)
-
-
-@lru_cache
-def _pattern(layers: str) -> re.Pattern[str]:
-    """``*`` is any text and ``?`` one character; brackets are part of a name."""
-    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in layers)
-    return re.compile("".join(parts), re.DOTALL)
-
-
-def _days(exemption: Exemption, today: date) -> int | None:
-    """Days that it is still in force, the last one included; None for ever."""
-    return None if exemption.expires == "never" else (exemption.expires - today).days
 
 
 def _less_severe(*severities: Severity) -> Severity:

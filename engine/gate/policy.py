@@ -114,7 +114,7 @@ class Exemption(Settings):
 
 
 class Policy(Settings):
-    """A whole policy; without a file, findings of high severity fail and nothing else does."""
+    """A whole policy; without a file, findings of high severity fail, and a measured loss without a baseline."""
 
     check: Check = Check()
     rules: RuleChoice = RuleChoice()

@@ -60,6 +60,10 @@ GATES: Mapping[str, tuple[str, str]] = {
         "The float model shall be one that the quantized model can be held against.",
         "Give the model as it was before quantization, and data on which its outputs are finite.",
     ),
+    "loss": (
+        "Without a policy, a model that is measurably worse than the float model is not accepted.",
+        "Follow the first remedy of the report, or write a policy that says how much may be lost.",
+    ),
     "coverage": (
         "The share of the compute operators that run quantized shall reach what the policy asks for.",
         "Look for operators that the toolchain left in float, and for options that exclude them.",

@@ -55,7 +55,7 @@ class GateRow:
     word: Annotated[str, "the same in at most four letters: pass, fail, open, odd or skip"]
     label: Annotated[str, "the same as it stands in tables: not judged instead of skip"]
     mark: Annotated[str, "the same as a sign"]
-    kind: Annotated[str, "accuracy, agreement, sqnr, data, comparison, findings, coverage, gain or exemptions"]
+    kind: Annotated[str, "accuracy, agreement, sqnr, data, comparison, loss, findings, coverage, gain or exemptions"]
     name: Annotated[str, "name of the gate"]
     message: Annotated[str, "figure, interval and limit, or why it was not judged"]
     figures: Annotated[bool, "value and limit are known: they say what the message says"]

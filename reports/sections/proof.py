@@ -9,7 +9,6 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof, TrialRow
 from quantmedic.reports.text import (
-    NOT_MEASURED,
     SHARE_METRICS,
     capital,
     count,
@@ -57,7 +56,9 @@ class ProofBox:
     halves: Annotated[tuple[str, ...], "what weights and what activations alone cost, as sentences; may be empty"]
     trials: Annotated[tuple[TrialLine, ...], "every remedy by itself, in the order of the trials"]
     chain: Annotated[tuple[TrialLine, ...], "proven remedies, each on top of those before it"]
-    chain_text: Annotated[str, "what the whole chain brings back, as a sentence; empty where nothing is proven"]
+    chain_text: Annotated[
+        str, "what share of the loss the whole chain recovers, as a sentence; empty where nothing is proven"
+    ]
     metric: Annotated[str, "name of the task metric; empty where none was measured"]
 
 
@@ -110,7 +111,11 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
         return f"not proven: {_why_unproven(trial, cause.measured_low_db, cause.measured_high_db)}"
     if proof is None:
         return "proven"
-    return f"proven on {number(proof.judged)} {'samples, cross-fitted' if proof.cross_fitted else 'other samples'}"
+    trial = next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
+    on_top = ", on top of the other remedies" if trial is not None and trial.after else ""
+    return (
+        f"proven on {number(proof.judged)} {'samples, cross-fitted' if proof.cross_fitted else 'other samples'}{on_top}"
+    )
 
 
 def trial_text(trial: TrialRecord | None) -> str:
@@ -195,7 +200,8 @@ def _halves_texts(proof: Proof) -> list[str]:
         if trial is not None and trial.failed is not None:
             found.append(f"without {noise} noise: failed, {visible(trial.failed.strip(), REASON_LIMIT)}")
         elif trial is not None and trial.gain_db is not None:
-            gone = f", {percent(trial.share, 0)} of the loss" if trial.share is not None else ""
+            share = None if trial.share is None else max(trial.share, 0.0)
+            gone = f", {percent(share, 0)} of the loss" if share is not None else ""
             found.append(f"without {noise} noise {gain_text(trial.gain_db, trial.low_db, trial.high_db)}{gone}")
     return found
 
@@ -204,10 +210,10 @@ def _chain_text(proof: Proof) -> str:
     if not proof.chain:
         return ""
     size = len(proof.chain)
-    after = "this remedy" if size == 1 else f"these {NUMBERS.get(size, size)}"
-    back = NOT_MEASURED if proof.explained is None else percent(proof.explained, 0)
-    return (
-        f"After {after}, {back} of the loss is back."
-        if back != NOT_MEASURED
-        else (f"How much of the loss is back after {after} was not measured.")
-    )
+    all_of_them = "This remedy" if size == 1 else f"These {NUMBERS.get(size, size)} together"
+    recovers = "recovers" if size == 1 else "recover"
+    if proof.explained is None:
+        return f"What share of the loss {all_of_them[0].lower()}{all_of_them[1:]} {recovers} was not measured."
+    if proof.explained <= 0:
+        return f"{all_of_them} {recovers} none of the loss."
+    return f"{all_of_them} {recovers} {percent(proof.explained, 0)} of the loss."

@@ -64,7 +64,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
         return
     yield from wrap_line(context.drop_text)
     if context.first is not None and (context.proof is not None or (context.failure is not None and context.causes)):
-        yield from wrap_line(f"do this first: {context.first.title}{brings(context.first.gain)}")
+        yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
         yield from wrap_line(f"warning: {notice}", indent=2)
     if context.failure is not None:
@@ -109,7 +109,7 @@ def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
     if drop := context.drop:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
-    yield from wrap_line(context.strength_text if context.causes or not context.drop else context.verdict_text)
+    yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
 
 
 def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:

@@ -27,6 +27,7 @@ THRESHOLDS = {
     "noisy": 20,
     "ratio": 16,
     "negligible_gain_db": 0.5,
+    "grave_share": 0.5,
     "healed_share": 0.75,
     "healed_sqnr_db": 15,
     "harmed_agreement": 0.9,

@@ -72,7 +72,7 @@ def test_less_noise_with_a_worse_metric_is_not_proven():
 
 
 def test_the_chain_is_told_as_one_share():
-    """10 dB and then 10 dB more: 99 % is back."""
+    """10 dB and then 10 dB more: 99 % is recovered."""
     trials = (
         TrialRecord(key="a", kind="recalibrate", sqnr_before=0, sqnr_after=10, gain_db=10, low_db=9),
         TrialRecord(key="b", kind="float-bias", sqnr_before=0, sqnr_after=1, gain_db=1, low_db=0.5),

@@ -43,6 +43,7 @@ THRESHOLDS = {
     "degrade_layer_ratio": 0.5,
     "previous_effect_db": 1.0,
     "negligible_gain_db": 0.5,
+    "grave_share": 0.5,
 }
 
 
