@@ -69,7 +69,7 @@ class Observer:
         self._plain = view.observed.plain
         reading = view.read(first)
         self.plan: Plan = settle(models, first, reading.floats, reading.codes)
-        self.outputs = Outputs(models, classes=classes)
+        self.outputs = Outputs(models, self.plan.joints, classes=classes)
         graph = models.float_graph
         floats = [reading.floats[name] for name in graph.outputs if name not in graph.inputs]
         self.rerun_difference = output_difference(floats, view.floats_again(first))
@@ -187,7 +187,7 @@ class Observer:
         alone = self._isolated_operators.read(batch, reading.floats) if self._isolated_operators is not None else {}
         steps = self._steps.read(batch, reading.codes) if self._steps is not None else {}
         flipped = self._flipped_features(batch) if flip else None
-        found = self.outputs.pairs(*reading.outputs, whole=bool(given))
+        found = self.outputs.pairs(*reading.outputs, whole=bool(given)) | self.outputs.columns(*reading.outputs)
         for kind, arrays in given.items():
             found |= self.outputs.of_given(kind, arrays, *reading.outputs)
         names = [self._models.float_graph.outputs[i] for i, _ in self._models.match.outputs]

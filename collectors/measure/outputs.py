@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.messages import aligned_rows, shape_text
+from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 from quantmedic.collectors.statistics.accumulate import class_scores
 from quantmedic.engine.case.comparison import FIELDS, VOTES, Comparison
@@ -20,12 +21,17 @@ OPTIONS = {"reference": "--reference-outputs", "device": "--device-outputs"}
 ELEMENTS = 4096
 #: More columns of an output are not held apart.
 MAX_COLUMNS = 4096
+#: Columns that are judged one by one; of an output with more, only the operands that it is joined of are.
+COLUMNS = 1024
+#: Elements of a sample's output whose columns are compared.
+COLUMN_ELEMENTS = 1 << 20
 
 
 class Outputs:
     """Compares the outputs that both models have, column by column where they have a fixed number of columns."""
 
-    def __init__(self, models: PairedGraphs, *, classes: bool) -> None:
+    def __init__(self, models: PairedGraphs, joints: Sequence[Joint], *, classes: bool) -> None:
+        self._joints = joints
         self._names = [models.float_graph.outputs[i] for i, _ in models.match.outputs]
         self._axes = [column_axis(models.shapes.get(name)) for name in self._names]
         self._classes = classes
@@ -41,6 +47,21 @@ class Outputs:
         for i, (x, y) in enumerate(zip(floats, quantized, strict=True)):
             if comparable(x, y):
                 found[f"output.{i}"] = compare_outputs(*((x, y) if whole else (thin_out(x), thin_out(y))), None)
+        return found
+
+    def columns(self, floats: Sequence[Array], quantized: Sequence[Array]) -> dict[str, Comparison]:
+        """The same column by column; of an output with very many columns, by the operands that it is joined of.
+
+        Codes are left out, for they are no values.
+        """
+        found = {}
+        for i, (joint, x, y) in enumerate(zip(self._joints, floats, quantized, strict=True)):
+            if joint.axis is None or not comparable(x, y) or {x.dtype.kind, y.dtype.kind} != {"f"}:
+                continue
+            if x.shape[joint.axis] <= COLUMNS:
+                found[f"column.{i}"] = _compare_columns(x, y, joint.axis)
+            elif joint.parts:
+                found[f"operand.{i}"] = _compare_parts(x, y, joint)
         return found
 
     def of_given(
@@ -158,6 +179,23 @@ def compare_outputs(x: Array, y: Array, axis: int | None, *, classes: bool = Fal
         "nonfinite": bad.astype(np.float64),
     }
     return Comparison(np.stack([values[name] for name in FIELDS], axis=-1), _votes(x, y, classes))
+
+
+def _compare_columns(x: Array, y: Array, axis: int) -> Comparison:
+    """By columns: of very large outputs some elements of each, the same ones however samples are batched."""
+    x, y = (np.moveaxis(v, axis, 1).reshape(len(v), v.shape[axis], -1) for v in (x, y))
+    step = -(-x[0].size // COLUMN_ELEMENTS)
+    return compare_outputs(x[:, :, ::step], y[:, :, ::step], 1)
+
+
+def _compare_parts(x: Array, y: Array, joint: Joint) -> Comparison:
+    """By operands."""
+    assert joint.axis is not None
+    tables = []
+    for part in joint.parts:
+        place = (slice(None),) * joint.axis + (slice(part.start, part.stop),)
+        tables.append(compare_outputs(x[place], y[place], None).table)
+    return Comparison(np.concatenate(tables), _votes(x, y, classes=False))
 
 
 def with_metric(comparison: Comparison, values: Floats) -> Comparison:

@@ -26,6 +26,7 @@ from quantmedic.engine.case.records import (
     GateRecord,
     OperatorRecord,
     OutputRecord,
+    PartRecord,
     TensorRecord,
     WeightArrays,
 )
@@ -259,8 +260,9 @@ def _outputs(
     models: Models, observation: Observation, index: Mapping[str, int], *, decoded: bool
 ) -> tuple[OutputRecord, ...]:
     grids = {i: columns for i, _, columns in observation.plan.output_grids}
+    tensors = {pair.twin: i for i, pair in enumerate(observation.plan.pairs)}
     records = []
-    for position, twin in models.match.outputs:
+    for (position, twin), joint in zip(models.match.outputs, observation.plan.joints, strict=True):
         name, i = models.float_graph.outputs[position], index.get(models.quantized.output_roots[twin])
         records.append(
             OutputRecord(
@@ -273,6 +275,10 @@ def _outputs(
                 is_codes=not decoded
                 and _is_integer(models.quantized, twin)
                 and not _is_integer(models.float_graph, position),
+                axis=joint.axis,
+                parts=tuple(PartRecord(**part._asdict()) for part in joint.parts),
+                carriers=tuple(tensors[name] for name in joint.carriers if name in tensors),
+                is_score=joint.is_score,
             )
         )
     return tuple(records)

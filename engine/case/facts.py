@@ -16,7 +16,9 @@ from quantmedic.engine.case.output_facts import (
     ComparisonFacts,
     DeviceFacts,
     MetricFacts,
+    OutputColumnFacts,
     OutputFacts,
+    OutputOperandFacts,
     StageFacts,
 )
 from quantmedic.engine.case.settings_facts import (
@@ -61,7 +63,9 @@ __all__ = [
     "MetricFacts",
     "ModelFacts",
     "OperandFacts",
+    "OutputColumnFacts",
     "OutputFacts",
+    "OutputOperandFacts",
     "Pattern",
     "QuantizerFacts",
     "RecordedFacts",

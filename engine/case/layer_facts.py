@@ -65,7 +65,13 @@ class LayerFacts(Facts):
     )
     output: TensorFacts = TensorFacts()
     degraded: bool | None = fact(
-        "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*)"
+        "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*); or "
+        "it holds the columns of a network output, and one of them or one operand is spoiled"
+    )
+    worst_output_sqnr_db: float | None = fact(
+        "of a layer that holds the columns of a network output: the lowest sqnr_db of this output as a whole, of its "
+        "columns that count and of its operands",
+        "dB",
     )
     feeders: tuple[str, ...] = Field(
         default=(),

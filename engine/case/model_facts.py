@@ -67,6 +67,9 @@ class ModelFacts(Facts):
     rounding_sqnr_min_db: float | None = fact("lowest rounding sqnr_db of any quantized activation", "dB")
     weight_sqnr_min_db: float | None = fact("lowest rounding sqnr_db of any layer's weights", "dB")
     output_sqnr_db: float | None = fact("lowest accumulated sqnr_db of the network's outputs", "dB")
+    output_worst_sqnr_db: float | None = fact(
+        "the same with the worst column that counts and the worst operand of every output", "dB"
+    )
     output_agreement: float | None = fact("share of samples where both models predict the same class", "share")
     reported_cosine_min: float | None = fact("lowest cosine similarity that the toolchain reported of a layer", "ratio")
     reported_cosine_median: float | None = fact("median over the layers of what it reported", "ratio")
@@ -97,8 +100,8 @@ class ModelFacts(Facts):
     input_nonfinite: bool | None = fact("the input data itself holds non-finite values")
     harmed: bool | None = fact(
         "quantization measurably hurts: the metric's proven drop exceeds the threshold drop_moderate, or both models "
-        "predict the same class for a share under harmed_agreement; where the outputs are no classes, the sqnr_db of "
-        "an output or of its worst channel is under quantize_error_sqnr_db, or one of its channels is lost"
+        "predict the same class for a share under harmed_agreement; or a counting column of an output is dead, or an "
+        "operand of it erased; where the outputs are no classes, an output is under quantize_error_sqnr_db or spoiled"
     )
     power_of_two_share: float | None = fact("share of activation quantizers whose scale is a power of two", "share")
     dead_output: bool | None = fact("the quantized output is the same for every sample while the float one is not")

@@ -1,5 +1,7 @@
 """Facts of what comes out of the network: its outputs, its task metric, and comparisons with given outputs."""
 
+from pydantic import Field
+
 from quantmedic.engine.case.fact_base import Facts, Role, fact
 from quantmedic.engine.case.tensor_facts import TensorFacts
 
@@ -12,6 +14,45 @@ class AffineFacts(Facts):
     r2: float | None = fact("R²: squared correlation of x and y", "ratio")
     slope_mismatch: float | None = fact("max(|slope|, 1 / |slope|); 1 = equal scales", "ratio")
     offset_over_std: float | None = fact("|offset| / standard deviation of x", "σ")
+
+
+class OutputOperandFacts(Facts):
+    """One operand of the Concat that joins an output: some of its columns."""
+
+    tensor: str | None = fact("name of the operand in the float model")
+    columns: str | None = fact("the output's columns that it fills, from 0")
+    sqnr_db: float | None = fact("sqnr_db of these columns together", "dB")
+    erased: bool | None = fact("all its columns that count and vary are dead")
+    is_score: bool | None = fact("it ends in a Sigmoid or Softmax")
+
+
+class OutputColumnFacts(Facts):
+    """An output column by column, as it is returned, and by the operands of the Concat that joins them.
+
+    A column counts by itself if it has at least 1e-4 of the power of the loudest column of its operand; among scores
+    1e-2, for those of a class that hardly ever occurs are no fault.
+    """
+
+    count: int | None = fact("columns; None where there are so many that only operands are judged")
+    judged: int | None = fact("columns that count by themselves")
+    worst_sqnr_db: float | None = fact(
+        "lowest sqnr_db of the output as a whole, of one of its operands and of one of its columns that count", "dB"
+    )
+    worst: str | None = fact("which of them that is; None for the output as a whole")
+    worst_column: int | None = fact("column that counts with the lowest sqnr_db, from 0")
+    worst_column_sqnr_db: float | None = fact("sqnr_db of that column", "dB")
+    dead: int | None = fact(
+        "columns that count and are constant in the quantized model although they vary in the float one"
+    )
+    dead_places: str | None = fact("these columns, from 0")
+    operands: tuple[OutputOperandFacts, ...] = Field(default=(), description="operands of the Concat, in order")
+    worst_operand: str | None = fact("operand with the lowest sqnr_db")
+    worst_operand_sqnr_db: float | None = fact("sqnr_db of that operand", "dB")
+    erased_operands: int | None = fact("operands of which nothing is left: all columns that count and vary are dead")
+    spoiled: bool | None = fact(
+        "a column that counts is dead or under quantize_error_sqnr_db (of scores: under lost_sqnr_db), or an operand "
+        "is under quantize_error_sqnr_db"
+    )
 
 
 class OutputFacts(Facts):
@@ -29,6 +70,13 @@ class OutputFacts(Facts):
     tie_share: float | None = fact("share of samples whose two best quantized scores are equal", "share")
     is_codes: bool | None = fact("the quantized model returns integers where the float model returns real values")
     affine: AffineFacts = AffineFacts()
+    columns: OutputColumnFacts = OutputColumnFacts()
+
+    @property
+    def worst_sqnr_db(self) -> float | None:
+        """The level that the output is judged by: of its worst column or operand, or as a whole."""
+        whole, worst = self.tensor.data.accumulated.sqnr_db, self.columns.worst_sqnr_db
+        return min((level for level in (whole, worst) if level is not None), default=None)
 
 
 class MetricFacts(Facts):

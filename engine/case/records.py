@@ -108,14 +108,32 @@ class OperatorRecord(Record):
     reported: ReportedFacts = ReportedFacts()
 
 
+class PartRecord(Record):
+    """Neighbouring columns of an output, ``start`` to the one before ``stop``, that come from one operand."""
+
+    start: int
+    stop: int
+    tensor: str
+    is_score: bool = False
+
+
 class OutputRecord(Record):
-    """One network output: the tensor measured for it, and the integer grid on which it ends."""
+    """One network output: the tensor measured for it, and the integer grid on which it ends.
+
+    ``columns`` counts those whose codes are kept. ``axis`` is that of the columns which are compared one by one, and
+    ``parts`` are the operands of the Concat that joins them. ``carriers`` are the measured tensors that hold them as
+    they come out. ``is_score``: the output ends in a Sigmoid or Softmax.
+    """
 
     name: str
     tensor: int | None
     quantizer: QuantizerFacts
     columns: int
     is_codes: bool | None = None
+    axis: int | None = None
+    parts: tuple[PartRecord, ...] = ()
+    carriers: tuple[int, ...] = ()
+    is_score: bool = False
 
 
 class DatasetRecord(Record):

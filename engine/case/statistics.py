@@ -113,7 +113,8 @@ class SetStatistics:
 
     Per-channel columns are concatenated over the tensors: tensor ``t`` owns rows ``offsets[t]:offsets[t + 1]``.
     ``feature_width`` is the width of the features before they are projected, 0 before any was seen. ``comparisons``
-    holds pairs of outputs by kind and position: ``output.0`` (float, quantized), ``reference.0`` (given, float),
+    holds pairs of outputs by kind and position: ``output.0`` (float, quantized), ``column.0`` and ``operand.0`` (the
+    same by the columns of the output, and by the operands that it is joined of), ``reference.0`` (given, float),
     ``device.0`` (quantized, given), ``stage.1.0`` (first stage, second) and ``step.2.0`` (second stage, third).
     ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor. ``histograms`` count all
     finite values of the float model; ``quantized_histograms`` those of the deployed model, dequantized, of the samples

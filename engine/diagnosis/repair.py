@@ -214,6 +214,7 @@ def _with_outcome(after: ModelFacts, before: ModelFacts, base: RuleBase, outcome
         "degraded_layers",
         "degraded_share",
         "output_sqnr_db",
+        "output_worst_sqnr_db",
         "output_agreement",
         "sqnr_slope_db",
         "sqnr_worst_step_db",

@@ -18,12 +18,14 @@ from quantmedic.engine.case.facts import (
     MetricFacts,
     ModelFacts,
     OperandFacts,
+    OutputColumnFacts,
     OutputFacts,
     Role,
     TensorFacts,
     WeightErrorFacts,
     WeightFacts,
 )
+from quantmedic.engine.case.output_columns import mixes_scores, output_column_facts
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
@@ -58,13 +60,14 @@ def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
     """The views of all scopes over the given tensor facts (measured, or as they would be after a repair)."""
     writers = {i: op for op in case.record.operators for i in op.outputs if i is not None}
-    degraded = [is_degraded(tensor.data.accumulated, thresholds) for tensor in tensors]
+    outputs = tuple(_output_facts(case, i, tensors, thresholds) for i in range(len(case.record.outputs)))
+    worst = _worst_of_outputs(case, outputs)
+    degraded = _degraded_tensors(case, tensors, outputs, thresholds)
     operators = case.record.operators
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
-    layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, writers, error) for op, error in pairs))
+    layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
-    outputs = tuple(_output_facts(case, i, tensors) for i in range(len(case.record.outputs)))
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
         datasets=tuple(_dataset_facts(case, role, tensors) for role in ROLES),
@@ -84,10 +87,11 @@ def _layer_facts(
     op: OperatorRecord,
     tensors: tuple[TensorFacts, ...],
     degraded: Sequence[bool | None],
+    worst: Mapping[int, float],
     writers: Mapping[int, OperatorRecord],
     weight_error: WeightErrorFacts,
 ) -> LayerFacts:
-    """One layer; ``degraded`` says for every tensor whether its accumulated error is over a threshold."""
+    """One layer; ``degraded`` and ``worst`` are known of every tensor, see there."""
     index = next((i for i in op.outputs if i is not None), None)
     output = tensors[index] if index is not None else TensorFacts()
     here = degraded[index] if index is not None else None
@@ -111,6 +115,7 @@ def _layer_facts(
         ),
         output=output,
         degraded=here,
+        worst_output_sqnr_db=worst.get(index) if index is not None else None,
         feeders=_feeders(op, writers),
         born=_is_born(here, carried, len(carried) < len(op.inputs)),
         reads_unsigned=_reads_unsigned(op, tensors),
@@ -209,6 +214,28 @@ def _is_born(degraded: bool | None, carried: list[bool | None], unseen: bool) ->
     return None if unseen or None in carried else True
 
 
+def _degraded_tensors(
+    case: Case, tensors: tuple[TensorFacts, ...], outputs: tuple[OutputFacts, ...], thresholds: Thresholds
+) -> list[bool | None]:
+    """Of every tensor, whether its accumulated error is over a threshold, or it holds a spoiled column of an output."""
+    degraded = [is_degraded(tensor.data.accumulated, thresholds) for tensor in tensors]
+    for record, output in zip(case.record.outputs, outputs, strict=True):
+        if output.columns.spoiled:
+            for i in record.carriers:
+                degraded[i] = True
+    return degraded
+
+
+def _worst_of_outputs(case: Case, outputs: tuple[OutputFacts, ...]) -> dict[int, float]:
+    """By the tensors that hold the columns of a network output: the level of its worst column or operand."""
+    worst: dict[int, float] = {}
+    for record, output in zip(case.record.outputs, outputs, strict=True):
+        level = output.columns.worst_sqnr_db
+        if level is not None:
+            worst |= {i: min(level, worst.get(i, math.inf)) for i in record.carriers}
+    return worst
+
+
 def is_degraded(error: ErrorFacts, thresholds: Thresholds) -> bool | None:
     """Over one of the error thresholds, each in its own direction; None where nothing was measured."""
     if error.mse is None:
@@ -271,7 +298,7 @@ def _width(tensor: TensorFacts) -> float | None:
     return None if values.max is None or values.min is None else values.max - values.min
 
 
-def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -> OutputFacts:
+def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], thresholds: Thresholds) -> OutputFacts:
     record = case.record.outputs[position]
     tensor = tensors[record.tensor] if record.tensor is not None else TensorFacts()
     known: dict[str, Any] = {
@@ -301,7 +328,21 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...]) -
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,
         affine=affine_facts(compared) if compared is not None else AffineFacts(),
+        columns=_column_facts(case, position, tensor, thresholds, classes=bool(classified.any())),
     )
+
+
+def _column_facts(
+    case: Case, position: int, tensor: TensorFacts, thresholds: Thresholds, *, classes: bool
+) -> OutputColumnFacts:
+    """An output column by column; unknown where it is not as measured."""
+    record, comparisons = case.record.outputs[position], case.statistics[main_role(case)].comparisons
+    if record.tensor is not None and tensor.data.accumulated.mse is None:
+        return OutputColumnFacts()
+    for key, by_operand in (("column", False), ("operand", True)):
+        if (found := comparisons.get(f"{key}.{position}")) is not None:
+            return output_column_facts(record, found, by_operand=by_operand, classes=classes, limits=thresholds)
+    return OutputColumnFacts()
 
 
 def _facts_of_model(
@@ -337,7 +378,8 @@ def _facts_of_model(
         "input_nonfinite": any(bool((s.samples["nonfinite"] > 0).any()) for s in case.statistics.values()),
         "dead_output": _dead_output(classified),
         "metric": metric,
-        "harmed": _is_harmed(metric, agreement, outputs, thresholds),
+        "output_worst_sqnr_db": _least(o.worst_sqnr_db for o in outputs),
+        "harmed": _is_harmed(metric, _agreement_of_classes(case, agreement), outputs, thresholds),
         "power_of_two_share": _power_of_two_share(tensors),
         **reported_facts(layers, case.record.model),
         **outside_facts(case),
@@ -391,22 +433,41 @@ def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
     return sum(found) / len(found) if found else None
 
 
+def _agreement_of_classes(case: Case, agreement: float | None) -> float | None:
+    """The agreement, unless scores stand beside something else in the first output: those columns are no classes."""
+    return None if case.record.outputs and mixes_scores(case.record.outputs[0]) else agreement
+
+
 def _is_harmed(
     metric: MetricFacts, agreement: float | None, outputs: tuple[OutputFacts, ...], thresholds: Thresholds
 ) -> bool | None:
-    """Measured harm: by the task metric, by the classes that change, or by the noise at the outputs."""
+    """Measured harm: by the task metric, by a column that is dead, by classes that change, or by noise at an output."""
     if metric.drop_low is not None and metric.drop_low > 0:
         size = metric.drop if metric.name in ("top1", "top5") else metric.relative_drop
         if size is not None and size > thresholds.threshold("drop_moderate"):
             return True
+    if any(output.columns.dead or output.columns.erased_operands for output in outputs):
+        return True
     if agreement is not None:
-        return agreement < thresholds.threshold("harmed_agreement")
-    errors = [output.tensor.data.accumulated for output in outputs]
-    worst = _least(v for e in errors for v in (e.sqnr_db, e.worst_channel_sqnr_db))
-    if worst is None:
+        return agreement < thresholds.threshold("harmed_agreement") or any(o.columns.spoiled for o in outputs)
+    found = [_is_noisy(output, thresholds) for output in outputs]
+    if all(noisy is None for noisy in found):
         return None if metric.drop_low is None else False
-    lost = any(e.lost_channels for e in errors)
-    return metric.drop_low is None and (lost or worst < thresholds.threshold("quantize_error_sqnr_db"))
+    return metric.drop_low is None and any(found)
+
+
+def _is_noisy(output: OutputFacts, thresholds: Thresholds) -> bool | None:
+    """An output without class scores, or a channel of it, carries too much noise; None where that was not measured."""
+    error, columns = output.tensor.data.accumulated, output.columns
+    if columns.spoiled is None:
+        worst = _least((error.sqnr_db, error.worst_channel_sqnr_db))
+        lost = bool(error.lost_channels)
+    else:
+        worst = _least((error.sqnr_db, columns.worst_sqnr_db if columns.spoiled else None))
+        lost = columns.spoiled or (not columns.operands and bool(error.lost_channels))
+    if worst is None:
+        return None
+    return lost or worst < thresholds.threshold("quantize_error_sqnr_db")
 
 
 def _dead_output(classified: SampleTable) -> bool | None:

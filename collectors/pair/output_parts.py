@@ -1,0 +1,164 @@
+"""What the columns of an output are joined of: found by walking back from it to the Concat that joins them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quantmedic.collectors.pair.axes import reshaped_axis
+from quantmedic.collectors.pair.graph import Graph, Operator, Shape
+
+_RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+#: Operators whose result is a score between 0 and 1.
+_SCORES = frozenset({"Sigmoid", "HardSigmoid", "Softmax"})
+#: A number of samples that no other side has, for shapes that leave it open.
+_SAMPLES = 7919
+#: Parts that are told apart; an output of more is not taken to pieces.
+MAX_PARTS = 64
+
+
+class Part(NamedTuple):
+    """Neighbouring columns of an output that come from one operand.
+
+    Attributes:
+        start: First column.
+        stop: Column behind the last.
+        tensor: The operand, by its name in the float model.
+        is_score: It ends in a Sigmoid or Softmax.
+    """
+
+    start: int
+    stop: int
+    tensor: str
+    is_score: bool
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Where the columns of an output stand, and what they are joined of.
+
+    Attributes:
+        axis: Axis of the columns; None where the output has none.
+        parts: Operands of the Concat along this axis, in order; empty where none joins them.
+        carriers: Tensors of the float model that hold the columns as they come out, the output first.
+        is_score: Without parts, the output ends in a Sigmoid or Softmax.
+    """
+
+    axis: int | None
+    parts: tuple[Part, ...] = ()
+    carriers: tuple[str, ...] = ()
+    is_score: bool = False
+
+    def columns(self, shape: Shape) -> int:
+        """How many columns there are; 0 where that is not known."""
+        return (shape[self.axis] or 0) if self.axis is not None and self.axis < len(shape) else 0
+
+
+def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
+    """The joint of one output of the float model.
+
+    Args:
+        graph: The float model.
+        shapes: Shapes of its tensors, None for a side that depends on the data.
+        output: Root of the output.
+    """
+    shape = shapes.get(output)
+    walker = _Walker(graph, shapes)
+    found = []
+    for axis in range(1, len(shape or ())):
+        carriers: dict[str, None] = {}
+        parts = walker.parts(output, axis, carriers)
+        if parts is not None and 1 < len(parts) <= MAX_PARTS:
+            found.append((parts[-1].stop, axis, parts, tuple(carriers)))
+    if found:
+        _, axis, parts, names = min(found)
+        return Joint(axis, parts, names)
+    moved = tuple(walker.moved(output))
+    return Joint(_shorter_axis(shape), (), moved, walker.is_score(moved[-1]))
+
+
+def _shorter_axis(shape: Shape | None) -> int | None:
+    """The shorter of axis 1 and the last one, if its length is fixed."""
+    if shape is None or len(shape) < 2:
+        return None
+    return min(((size, axis) for axis in (1, len(shape) - 1) if (size := shape[axis])), default=(0, None))[1]
+
+
+class _Walker:
+    def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
+        self._graph, self._shapes = graph, shapes
+
+    def parts(self, name: str, axis: int, carriers: dict[str, None]) -> tuple[Part, ...] | None:
+        """What is joined along an axis of a tensor; None where nothing is, or the sizes are not known."""
+        carriers[name] = None
+        op = self._graph.producers.get(name)
+        if op is None:
+            return None
+        if op.op_type == "Concat":
+            return self._joined(op, name, axis, carriers)
+        source = self._source(op)
+        if source is None:
+            return None
+        before = self._axis_before(op, source, name, axis)
+        return self.parts(source, before, carriers) if before is not None else None
+
+    def _joined(self, op: Operator, name: str, axis: int, carriers: dict[str, None]) -> tuple[Part, ...] | None:
+        rank = len(self._shapes.get(name, ()))
+        if not rank or (op.attributes.integer("axis") % rank) != axis:
+            # Joined along another axis: every operand has these columns.
+            layouts = [self.parts(source, axis, carriers) for source in op.inputs]
+            known = [layout for layout in layouts if layout is not None]
+            same = len(known) == len(layouts) and len({tuple(p[:2] for p in layout) for layout in known}) == 1
+            return known[0] if known and same else None
+        found: list[Part] = []
+        for source in op.inputs:
+            size, start = _side(self._shapes.get(source), axis), found[-1].stop if found else 0
+            if not size:
+                return None
+            inner = self.parts(source, axis, {}) or (Part(0, size, source, self.is_score(source)),)
+            found += [part._replace(start=start + part.start, stop=start + part.stop) for part in inner]
+        return tuple(found)
+
+    def _source(self, op: Operator) -> str | None:
+        """The one activation that an operator reads."""
+        read = [name for name in op.inputs if name not in self._graph.constants]
+        return read[0] if len(read) == 1 else None
+
+    def _axis_before(self, op: Operator, source: str, name: str, axis: int) -> int | None:
+        """Where an axis of a result stands in what the operator reads."""
+        before, after = self._shapes.get(source), self._shapes.get(name)
+        if op.op_type == "Transpose":
+            order = op.attributes.integers("perm") or ()
+            return order[axis] if axis < len(order) else None
+        if before is None or after is None:
+            return None
+        if op.op_type in _RESHAPES:
+            return reshaped_axis(axis, *map(_with_samples, (after, before)))
+        return axis if len(before) == len(after) and before[axis] == after[axis] else None
+
+    def moved(self, name: str) -> list[str]:
+        """A tensor, and those before it that hold the same values in the same or another order."""
+        found = [name]
+        while (op := self._graph.producers.get(found[-1])) is not None and (source := self._source(op)) is not None:
+            if op.op_type not in _RESHAPES | {"Transpose", "Identity"}:
+                break
+            found.append(source)
+        return found
+
+    def is_score(self, name: str) -> bool:
+        """A tensor holds scores: of a Sigmoid or Softmax, a product of such, or several of them joined."""
+        op = self._graph.producers.get(self.moved(name)[-1])
+        if op is None:
+            return False
+        read = [source for source in op.inputs if source not in self._graph.constants]
+        if op.op_type == "Mul" and len(read) == 2:
+            # The first of x · Sigmoid(x), a Swish, is none.
+            return all(self.is_score(source) for source in read)
+        return op.op_type in _SCORES
+
+
+def _side(shape: Shape | None, axis: int) -> int | None:
+    return shape[axis] if shape is not None and axis < len(shape) else None
+
+
+def _with_samples(shape: Sequence[int | None]) -> tuple[int | None, ...]:
+    return tuple(_SAMPLES if size is None and place == 0 else size for place, size in enumerate(shape))
