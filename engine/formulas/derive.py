@@ -447,7 +447,7 @@ def _is_harmed(
         size = metric.drop if is_share(metric.name) else metric.relative_drop
         if size is not None and size > thresholds.threshold("drop_moderate"):
             return True
-    if any(output.columns.dead or output.columns.erased_operands for output in outputs):
+    if any(output.columns.dead for output in outputs):
         return True
     if agreement is not None:
         return agreement < thresholds.threshold("harmed_agreement") or any(o.columns.spoiled for o in outputs)
