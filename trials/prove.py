@@ -144,7 +144,7 @@ class _Search:
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
         trials = self._trials
-        data = data_repair(suspect.cause, trials.case, derive(trials.case, self._base))
+        data = data_repair(suspect.cause, derive(trials.case, self._base))
         if data is None:
             return
         try:

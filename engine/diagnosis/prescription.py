@@ -13,7 +13,17 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Advice, Configuration, Prescription, Step, TrialRow
 from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, stand_within
-from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, mark_changes, merge, merge_all, write
+from quantmedic.engine.rules.options import (
+    WIDTH,
+    Form,
+    Language,
+    Options,
+    mark_changes,
+    merge,
+    merge_all,
+    with_helpers,
+    write,
+)
 from quantmedic.engine.rules.remedies import Mark, Snippet
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -246,6 +256,7 @@ def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain) -
 
 
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
+    body = with_helpers(body, toolchain.helpers) if language == "python" else body
     imports = list(_imports(body, toolchain)) if language == "python" else []
     return "\n".join([*imports, *([""] if imports else []), body.strip("\n")]) + "\n"
 
