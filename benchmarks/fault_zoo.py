@@ -20,6 +20,9 @@ With ``--seed N`` every case draws its place, its strength from harmless to fata
 the quantizer and the number of labelled samples from the seed. Seeds 1 to 9 are for tuning; figures that are reported
 come from seeds from 100 on, which tuning must not see. Without ``--seed`` the cases are the same every time.
 
+``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
+swift-f0 where they are installed.
+
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
 same, and with ``--quick`` also after rules have changed.
 """
@@ -46,7 +49,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from zoo import paste_table
-from zoo.cases import Built, Spec, all_specs, build
+from zoo.cases import Built, Spec, all_specs, build, real_specs
 from zoo.paste_table import render_pasted, rows
 from zoo.proof import render_proofs
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
@@ -54,7 +57,7 @@ from zoo.verdict import Answer, ask
 
 #: Time for trials per case, unless it is given.
 PASTE_SECONDS = 10.0
-PARTS = ("tuning", "reporting", "all")
+PARTS = ("tuning", "reporting", "all", "real")
 
 
 def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None = None) -> list[Spec]:
@@ -62,8 +65,8 @@ def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None 
     patterns = pattern.split(",")
     found = [
         spec
-        for spec in all_specs(seed)
-        if (part == "all" or spec.tuning == (part == "tuning"))
+        for spec in (real_specs(seed) if part == "real" else all_specs(seed))
+        if (part in ("all", "real") or spec.tuning == (part == "tuning"))
         and any(fnmatch.fnmatch(spec.name, p) or fnmatch.fnmatch(spec.group, p) for p in patterns)
     ]
     if sample is None or sample >= len(found):

@@ -14,7 +14,7 @@ from . import faults_activations, faults_data, faults_graph, faults_weights
 from .controls import CONTROLS
 from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS
-from .networks import NETWORKS, TAIL, Network
+from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network
 from .patient import NORMAL, Patient, healthy
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
@@ -46,6 +46,9 @@ TUNING_CONTROLS = frozenset(
         *("slightly-wide-ranges", "enough-with-sixty", "jpeg-like"),
     }
 )
+
+#: Kinds of fault that only networks have which others trained.
+REAL_KINDS = frozenset({"all-operators"})
 
 #: Pairs of kinds that do not touch the same thing.
 PAIRS = (
@@ -84,7 +87,7 @@ class Spec:
     @property
     def base(self) -> Network:
         """The network, with the samples that the seed draws."""
-        network = NETWORKS[self.network]
+        network = (NETWORKS | REAL_NETWORKS)[self.network]
         return network if self.seed is None else draw_network(network, case_seed(self.seed, self.name))
 
     @property
@@ -107,10 +110,18 @@ class Spec:
 
 def all_specs(seed: int | None = None) -> Iterator[Spec]:
     for network in NETWORKS:
-        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS)
+        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS if kind not in REAL_KINDS)
     for network in NETWORKS:
         yield from (Spec(network, pair, seed=seed) for pair in PAIRS)
     for network in NETWORKS:
+        yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
+
+
+def real_specs(seed: int | None = None) -> Iterator[Spec]:
+    """Faults in networks that others trained, and the fault of quantizing them with the toolchain's defaults."""
+    for network in REAL_NETWORKS:
+        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS)
+    for network in REAL_NETWORKS:
         yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
 
 
@@ -176,7 +187,7 @@ def build(spec: Spec, root: Path) -> Built:
 
 
 def _made(spec: Spec, folder: Path, root: Path) -> Built:
-    if not NETWORKS[spec.network].available:
+    if not spec.base.available:
         return Built(spec, folder, "inapplicable", "the network is not installed")
     if spec.group == "double":
         for kind in spec.kinds:
@@ -248,7 +259,7 @@ class _Sound:
 
 @cache
 def _normal(network: str) -> _Sound:
-    return _Sound(healthy(NETWORKS[network]))
+    return _Sound(healthy(Spec(network).base))
 
 
 def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Sound) -> Built:

@@ -10,7 +10,7 @@ from .fault import fault
 from .faults_activations import extremes
 from .faults_weights import requantized, with_opset
 from .networks import TAIL
-from .patient import Patient
+from .patient import QUANTIZED_BY_DEFAULT, Patient
 from .quantizing import run
 from .surgery import Inapplicable, Surgeon
 
@@ -109,6 +109,15 @@ def cancelled_offset(patient: Patient) -> Patient:
         name = surgeon.put(f"{linear.node.output[0]}_offset", np.float32(offset))
         surgeon.insert_after(linear.node.output[0], "Sub", [name])
     return patient.with_(model=surgeon.model)
+
+
+@fault("all-operators", "graph", "error-amplifier", "channel-outliers", "massive-activations")
+def all_operators(patient: Patient) -> Patient:
+    """Everything is quantized that the toolchain can quantize, where only products bear it."""
+    if not patient.network.op_types:
+        raise Inapplicable("bears it")
+    kinds = tuple(sorted({node.op_type for node in patient.model.graph.node} & QUANTIZED_BY_DEFAULT))
+    return patient.with_(recipe=replace(patient.recipe, op_types=kinds))
 
 
 # --- precision -------------------------------------------------------------------------------------------------------

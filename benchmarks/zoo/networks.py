@@ -1,5 +1,6 @@
 """The base networks: their float models, data, and the way in which a task is scored."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,13 +10,17 @@ from typing import Any
 
 import numpy as np
 import onnx
+import prove_magika
 from numpy.typing import NDArray
 
-from .pixels import GREY, SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
+from .pixels import CENTRED, GREY, SIGNED, SODIUM, UNIT, Preprocessing, sodium_light
 
 Array = NDArray[Any]
 FOLDER = Path(__file__).parent / "networks"
 DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
+#: Beside the project, as for the tests of real networks.
+RESNET8 = Path(__file__).parents[3] / "shared" / "models" / "resnet8"
+MAGIKA = "models/standard_v3_3/model.onnx"
 VALIDATION = 256
 CALIBRATION = 200
 
@@ -57,6 +62,19 @@ def _close(answers: Array, pitches: Array) -> Array:
 PITCH = Task(lambda outputs: outputs[0][:, 3:-3], _close, _close, "zoo.metrics:pitch_accuracy")
 
 
+@cache
+def _images(role: str) -> tuple[Array, Array | None]:
+    if role == "validation":
+        with np.load(DEMO / "validation.npz") as archive:
+            return archive["image"], archive["labels"].astype(np.int64)
+    with np.load(DEMO / "representative_healthy.npz") as archive:
+        return archive["image"], None
+
+
+Images = Callable[[str], tuple[Array, Array | None]]
+Samples = Callable[[int], tuple[Array, Array, Array]]
+
+
 @dataclass(frozen=True)
 class Network:
     """A base network.
@@ -71,7 +89,9 @@ class Network:
         task: How its outputs are scored.
         batch: Samples per run.
         extra: Scalar inputs besides the first.
-        seed: Seed of the order of the images, or of the tones; None: as they are stored.
+        images: Stored images and labels by role.
+        samples: Where inputs are no images: those for calibration and validation, and labels, from a seed.
+        seed: Seed of the order of the images, or of other samples; None: as they are stored.
         labelled: Labelled samples at most.
     """
 
@@ -84,6 +104,8 @@ class Network:
     batch: int = 64
     task: Task = TOP1
     extra: dict[str, float] = field(default_factory=dict)
+    images: Images = field(default=_images)
+    samples: Samples | None = None
     seed: int | None = None
     labelled: int = VALIDATION
 
@@ -96,7 +118,7 @@ class Network:
 
     def pixels(self, role: str) -> tuple[Array, Array | None]:
         """Stored images as this network's camera would take them, with labels where there are any."""
-        images, labels = _images(role)
+        images, labels = self.images(role)
         if self.seed is not None:
             order = np.random.default_rng([self.seed, len(images)]).permutation(len(images))
             images, labels = images[order], None if labels is None else labels[order]
@@ -104,15 +126,19 @@ class Network:
 
     def calibration(self) -> Array:
         if self.preprocessing is None:
-            return _tones(self.seed or 0)[0][:CALIBRATION_TONES]
+            return self._drawn()[0]
         return self.preprocessing.apply(self.pixels("calibration")[0][:CALIBRATION])
 
     def validation(self) -> tuple[Array, Array]:
         if self.preprocessing is None:
-            audio, pitches = _tones(self.seed or 0)
-            return audio[CALIBRATION_TONES:], pitches[CALIBRATION_TONES:]
+            return self._drawn()[1:]
         images, labels = self.pixels("validation")
         return self.preprocessing.apply(images[: self.labelled]), labels[: self.labelled]
+
+    def _drawn(self) -> tuple[Array, Array, Array]:
+        assert self.samples is not None
+        calibration, validation, labels = self.samples(self.seed or 0)
+        return calibration, validation[: self.labelled], labels[: self.labelled]
 
     def feed(self, name: str, inputs: Array) -> dict[str, Array]:
         """One batch for onnxruntime."""
@@ -123,23 +149,15 @@ class Network:
         return {k: np.full(len(inputs), v, np.float32) for k, v in self.extra.items()}
 
 
-@cache
-def _images(role: str) -> tuple[Array, Array | None]:
-    if role == "validation":
-        with np.load(DEMO / "validation.npz") as archive:
-            return archive["image"], archive["labels"].astype(np.int64)
-    with np.load(DEMO / "representative_healthy.npz") as archive:
-        return archive["image"], None
-
-
 CALIBRATION_TONES, TONES = 24, 72
 
 
 @cache
-def _tones(seed: int) -> tuple[Array, Array]:
+def _tones(seed: int) -> tuple[Array, Array, Array]:
     rng = np.random.default_rng(seed)
     pitches = np.exp(rng.uniform(np.log(70), np.log(1200), TONES))
-    return np.stack([_tone(rng, pitch) for pitch in pitches]), pitches
+    audio = np.stack([_tone(rng, pitch) for pitch in pitches])
+    return audio[:CALIBRATION_TONES], audio[CALIBRATION_TONES:], pitches[CALIBRATION_TONES:]
 
 
 def _tone(rng: np.random.Generator, pitch: float, samples: int = 6000) -> Array:
@@ -153,6 +171,27 @@ def _tone(rng: np.random.Generator, pitch: float, samples: int = 6000) -> Array:
     wave = np.sum(parts, axis=0)
     wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
     return (wave + rng.normal(0, wave.std() * 10 ** (-25 / 20), samples)).astype(np.float32)
+
+
+@cache
+def _cifar10(role: str) -> tuple[Array, Array]:
+    name = "validation" if role == "validation" else "representative"
+    with np.load(RESNET8 / "cifar10_subset.npz") as archive:
+        return archive[name], archive[f"{name}_labels"]
+
+
+CALIBRATION_FILES, FILES_OF_A_KIND = 64, 48
+
+
+@cache
+def _files(seed: int) -> tuple[Array, Array, Array]:
+    """Files of this Python environment, as their first and last bytes, and their kinds."""
+    model = _package_file("magika", MAGIKA)
+    classes = json.loads((model.parent / "config.min.json").read_text())["target_labels_space"]
+    inputs, labels = prove_magika.samples(classes, FILES_OF_A_KIND)
+    order = np.random.default_rng(seed).permutation(len(inputs))
+    first, others = order[:CALIBRATION_FILES], order[CALIBRATION_FILES:]
+    return inputs[first], inputs[others], labels[others]
 
 
 def _package_file(package: str, name: str) -> Path:
@@ -178,6 +217,25 @@ NETWORKS = {
             batch=1,
             task=PITCH,
             extra={"fmin": 46.875, "fmax": 2093.75},
+            samples=_tones,
         ),
+    )
+}
+
+#: Networks that others trained, with data of their own: what tuning never saw.
+REAL_NETWORKS = {
+    network.name: network
+    for network in (
+        Network("resnet8", "residual", RESNET8 / "float.onnx", CENTRED, images=_cifar10, batch=50),
+        Network(
+            "magika",
+            "bytes, convolutional, decomposed norms",
+            _package_file("magika", MAGIKA),
+            None,
+            op_types=("MatMul", "Conv"),
+            batch=16,
+            samples=_files,
+        ),
+        NETWORKS["f0"],
     )
 }

@@ -35,6 +35,7 @@ from .quantizing import Standing, compare, equal_batch, run, sign_test
 
 Array = NDArray[Any]
 Outcome = Literal["ran", "failed", "no prescription", "no configuration"]
+TOOLCHAIN = "onnxruntime"
 #: A script that takes longer is stopped.
 TIMEOUT = 600
 #: What is shown may differ from what is measured by so many dB.
@@ -183,14 +184,23 @@ def run_script(folder: Path, feeds: Sequence[dict[str, Array]]) -> onnx.ModelPro
 
 
 def reads_as_application(given: Prescription, base: RuleBase) -> bool:
-    """Whether the reader has to give inputs as the application sees them: a remedy of the data is among the steps."""
-    return any(step.remedy in base.remedies and base.remedies[step.remedy].scope == "dataset" for step in given.steps)
+    """Whether the text says that the reader has to give inputs as the application sees them."""
+    remedies = [base.remedies[step.remedy] for step in given.steps if step.remedy in base.remedies]
+    snippets = [snippet for remedy in remedies for snippet in remedy.snippets if snippet.toolchain == TOOLCHAIN]
+    if not any(hasattr(snippet, "reads") for snippet in snippets):
+        return any(remedy.scope == "dataset" for remedy in remedies)
+    said = [snippet.code.strip() for snippet in snippets if getattr(snippet, "reads", "") == "application"]
+    return any(text and text in each.code for text in said for each in given.configurations)
 
 
 def shown(diagnosis: Diagnosis) -> Shown:
     """The number that the report shows for the whole prescription."""
     given = diagnosis.prescription
     assert given is not None
+    executed = getattr(given, "executed", None)
+    if executed is not None and executed.trial.failed is None:
+        grade = "executed" if given.basis == "proven" else "without effect"
+        return Shown(grade, executed.trial.gain_db, executed.trial.low_db, executed.trial.high_db)
     trials = [step.measured for step in given.steps]
     if given.basis == "proven" and (first := trials[0]) is not None and (last := trials[-1]) is not None:
         if len(trials) == 1:

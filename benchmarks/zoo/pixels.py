@@ -26,6 +26,7 @@ class Preprocessing:
 
 GREY = Preprocessing(255.0, (0.2860,), (0.3530,))
 SIGNED = Preprocessing(255.0, (0.5,), (0.5,))
+CENTRED = Preprocessing(128.0, (1.0,))
 UNIT = Preprocessing(255.0)
 SODIUM = Preprocessing(255.0, (0.286, 0.29, 0.075), (0.353, 0.20, 0.032))
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import fault_zoo
 import numpy as np
 import pytest
-from zoo.cases import Spec, build
+from zoo.cases import REAL_KINDS, Spec, build
 from zoo.draw import STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
-from zoo.networks import NETWORKS, VALIDATION
+from zoo.networks import NETWORKS, REAL_NETWORKS, VALIDATION
 from zoo.patient import NORMAL, healthy
 
 
@@ -47,6 +47,13 @@ def test_some_cases_are_chosen_by_chance() -> None:
     everything, some = (fault_zoo.chosen("all", "single", 101, sample) for sample in (None, 30))
     assert len(some) == 30 and set(some) < set(everything)
     assert some == fault_zoo.chosen("all", "single", 101, 30) != fault_zoo.chosen("all", "single", 102, 30)
+
+
+def test_real_networks_are_a_part_of_their_own() -> None:
+    real, everything = fault_zoo.chosen("real", "*"), fault_zoo.chosen("all", "*")
+    assert {spec.network for spec in real} == set(REAL_NETWORKS)
+    assert not any(spec.network in ("resnet8", "magika") or set(spec.kinds) & REAL_KINDS for spec in everything)
+    assert {kind for spec in real for kind in spec.kinds} > {kind for spec in everything for kind in spec.kinds}
 
 
 @pytest.mark.thorough
