@@ -7,7 +7,6 @@ from typing import Annotated
 from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof
-from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
@@ -44,6 +43,7 @@ from quantmedic.reports.sections.tables import (
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
+    SHARE_METRICS,
     capital,
     count,
     metric_change,
@@ -434,7 +434,7 @@ def _metric_drop(metrics: MetricFacts) -> Drop | None:
     if metrics.drop is None:
         return None
     low, high = (metric_change(value, metrics.name) for value in (metrics.drop_low, metrics.drop_high))
-    unit = " points" if is_share(metrics.name) else ""
+    unit = " points" if metrics.name in SHARE_METRICS else ""
     return Drop(
         metric=metric_label(metrics.name),
         float_value=metric_value(metrics.float_value, metrics.name),
@@ -452,7 +452,7 @@ def _drop_text(diagnosis: Diagnosis) -> str:
     """How large a proven drop is; what to do about it only where no cause says so itself."""
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
-    unit = "points" if is_share(diagnosis.metrics.name) else "percent"
+    unit = "points" if diagnosis.metrics.name in SHARE_METRICS else "percent"
     sizes = {
         "large": (f"More than {large} {unit} are lost", "suspect settings and data before any single layer"),
         "moderate": (f"Between {moderate} and {large} {unit} are lost", "tune the calibration first"),
@@ -469,6 +469,8 @@ def _drop_text(diagnosis: Diagnosis) -> str:
 def _first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tuple[Page, ...]) -> FirstStep | None:
     if diagnosis.verdict == "healthy":
         return None
+    if (executed := _executed_step(diagnosis, causes)) is not None:
+        return executed
     if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
         return _first_link(diagnosis, diagnosis.proof)
     card = _first_card(diagnosis, causes)
@@ -506,13 +508,41 @@ def _first_label(diagnosis: Diagnosis) -> str:
     return "still to be gained" if accepted else DO_FIRST
 
 
+def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:
+    """The prescription that was run as it is printed, with what it gave; None where none heals."""
+    given = diagnosis.prescription
+    if given is None or given.executed is None or given.grade != "executed":
+        return None
+    trial = given.executed.trial
+    brings = gain_text(trial.gain_db, trial.low_db, trial.high_db)
+    if trial.metric is not None and diagnosis.metrics.drop is not None:
+        brings = _share_of_drop(trial.metric.gain, diagnosis.metrics)
+    judged = f"proven on {number(trial.samples)} other samples (executed)"
+    names = {name for step in given.steps for name in step.causes}
+    title = ", and ".join(step.title for step in given.steps)
+    return FirstStep(
+        capital(visible(title, 300)),
+        visible("; ".join(step.changes for step in given.steps if step.changes), 600),
+        Gain("measured", brings, judged, "measured"),
+        next((card.code for card in causes if card.cause in names), ""),
+        _first_label(diagnosis),
+    )
+
+
+def _share_of_drop(gain: float, metrics: MetricFacts) -> str:
+    """A gain of the task metric, and the drop that it is a part of."""
+    unit = " points" if metrics.name in SHARE_METRICS else ""
+    back = signed_gain(gain, metrics.name).removesuffix(unit)
+    return f"{back} of {metric_change(metrics.drop, metrics.name)}"
+
+
 def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:
     """A proven remedy that is for no cause: all of them together recover less."""
     link = proof.chain[0]
     title, _, names = link.remedy.partition(": ")
     why = "no cause by itself explains the loss" + (f"; the layers: {names}" if names else "")
     brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
-    judged = f"proven on {number(proof.judged)} {'samples' if proof.cross_fitted else 'other samples'}"
+    judged = f"proven on {number(proof.judged)} {'samples' if proof.cross_fitted else 'other samples'} (edited)"
     gain = Gain("measured", brings, judged, "measured")
     return FirstStep(capital(visible(title)), visible(why, 600), gain, "", _first_label(diagnosis))
 
@@ -523,9 +553,7 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
     measured = diagnosis.causes[card.rank - 1].measured_gain_metric
     if gain is None or gain.kind != "measured" or measured is None or drop is None:
         return gain
-    unit = " points" if is_share(diagnosis.metrics.name) else ""
-    back = signed_gain(measured, diagnosis.metrics.name).removesuffix(unit)
-    return replace(gain, text=f"{back} of {metric_change(drop, diagnosis.metrics.name)}")
+    return replace(gain, text=_share_of_drop(measured, diagnosis.metrics))
 
 
 def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:

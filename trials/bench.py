@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.measure.output_noise import OutputNoise
-from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 
 Float32 = NDArray[np.float32]
@@ -30,12 +29,12 @@ class Measured:
         noise: Noise power at the output per sample, in shares of the whole signal; of models that mix samples, per
             batch.
         agreement: Share of samples with the float network's class; None without classes.
-        metric: What the task metric keeps of each sample; None without labels.
+        metric: Task metric per sample; None without labels.
     """
 
     noise: Floats
     agreement: float | None
-    metric: Tally | None
+    metric: Floats | None
 
 
 class Bench:
@@ -74,7 +73,7 @@ class Bench:
         deployed = self._run(models.quantized_runner(threads), None)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole)
         self.power: Floats = self._noise.power
-        self.float_metric = self._metric_tally(floats)
+        self.float_metric = self._metric_values(floats)
         self.columns = self._noise.columns
         self.before = self.judge_outputs(deployed)
 
@@ -108,14 +107,14 @@ class Bench:
     def judge_outputs(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
         """Matched outputs per batch, wherever they come from, against the float network's."""
         found = self._noise.compare(outputs)
-        return Measured(np.array(found.noise), found.agreement, self._metric_tally(outputs))
+        return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs))
 
-    def _metric_tally(self, outputs: Sequence[Sequence[Float32]]) -> Tally | None:
+    def _metric_values(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:
         """As everywhere, outputs go by the names of the float model."""
         if self._metric is None:
             return None
-        parts = []
+        values = []
         for found, batch in zip(outputs, self._batches, strict=True):
             assert batch.labels is not None
-            parts.append(self._metric.tally(dict(zip(self._float_names, found, strict=True)), batch.labels))
-        return Tally.joined(parts)
+            values.append(self._metric.per_sample(dict(zip(self._float_names, found, strict=True)), batch.labels))
+        return np.concatenate(values)

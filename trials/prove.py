@@ -3,27 +3,28 @@
 The causes are tried in the order of the diagnosis, each alone; then, on top of the best one, what the others still add.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import to_decibels
-from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, explains
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.remedy_kinds import HALVES, kinds_everywhere
+from quantmedic.engine.rules.remedy_kinds import BOUNDS, HALVES, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.data_repair import data_repair
-from quantmedic.trials.trial import Trials
+from quantmedic.trials.prescriptions import Executed
+from quantmedic.trials.trial import Trials, leaves_nothing
 
 #: The search is held to this much more in dB than explains the loss, since other samples judge its set.
 MARGIN_DB = 1.0
@@ -37,6 +38,12 @@ class Proven:
     fixed: Edited | None
 
 
+#: Runs printed prescriptions with what is left of the budget, once the edits have shown what heals.
+Execute = Callable[[Trials, ProofRecord], Executed]
+#: Share of the budget that is kept for that.
+FOR_EXECUTION = 0.5
+
+
 def prove(
     models: Models,
     case: Case,
@@ -48,8 +55,9 @@ def prove(
     metric: Metric | None,
     budget: float,
     progress: Progress = no_progress,
+    execute: Execute | None = None,
 ) -> Proven:
-    """Try the remedies of the suspects.
+    """Try the remedies of the suspects on copies, then run the prescriptions that follow from it.
 
     Ctrl-C ends the trials; what was measured until then is returned.
 
@@ -63,6 +71,7 @@ def prove(
         metric: Task metric, where the data are labelled.
         budget: Seconds for all trials, the preparation included.
         progress: Called with ``trials``, the seconds spent and the budget.
+        execute: Runs prescriptions; None: none can be run.
 
     Raises:
         QuantmedicError: The models cannot be run on these data.
@@ -70,13 +79,21 @@ def prove(
     trials = Trials(
         models, case, base, dict(datasets), options=options, metric=metric, budget=budget, progress=progress
     )
+    trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
         stopped = _Search(trials, base).run(suspects)
     except OutOfTimeError:
         stopped = "budget"
     except KeyboardInterrupt:
         stopped = "interrupted"
-    return Proven(trials.record(stopped), trials.edit_chain())
+    record = trials.record(stopped)
+    if execute is None or stopped == "interrupted":
+        return Proven(record, trials.edit_chain())
+    trials.keep_back(0.0)
+    executed = execute(trials, record)
+    changes = {"executions": executed.records, "best": executed.best, "unexecuted": executed.reason}
+    record = trials.record(stopped).model_copy(update=changes)
+    return Proven(record, executed.made or trials.edit_chain())
 
 
 class _Search:
@@ -99,7 +116,7 @@ class _Search:
         if not any(self._explains(trials.alone(repair)) for repair in best):
             best += self._proven(general)
         trials.chain += sorted(best, key=self._standing, reverse=True)[:1]
-        others = [repair for suspect in suspects for repair in suspect.repairs]
+        others = [r for suspect in suspects for r in suspect.repairs if r.kind not in BOUNDS]
         for repair in [*best, *others, *general]:
             if self._is_explained():
                 return "explained"
@@ -110,6 +127,8 @@ class _Search:
         for repair in general_repairs(kinds_everywhere("late"), trials.case, trials.facts):
             if not self._is_explained():
                 self._put_instead(repair)
+        for bound in (r for suspect in suspects for r in suspect.repairs if r.kind in BOUNDS):
+            trials.alone(bound)
         return "explained" if self._is_explained() else "tried-all"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
@@ -127,7 +146,7 @@ class _Search:
 
     def _best_of(self, suspect: Suspect) -> Repair | None:
         """The first proven remedy that recovers about as much as the best one of a cause."""
-        proven = self._proven(suspect.repairs)
+        proven = self._proven([repair for repair in suspect.repairs if repair.kind not in BOUNDS])
         return first_about_best([(min(self._trials.alone(r).gain_db or 0.0, ENOUGH_DB), r) for r in proven])
 
     def _proven(self, repairs: Sequence[Repair]) -> list[Repair]:
@@ -144,7 +163,7 @@ class _Search:
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
         trials = self._trials
-        data = data_repair(suspect.cause, derive(trials.case, self._base))
+        data = data_repair(suspect.cause, trials.case, derive(trials.case, self._base))
         if data is None:
             return
         try:
@@ -185,14 +204,7 @@ class _Search:
 
     def _is_explained(self) -> bool:
         last = self._trials.last()
-        return last is not None and self._leaves_nothing(last, self._trials.chain_share())
+        return last is not None and leaves_nothing(last, self._trials.chain_share(), self._base)
 
     def _explains(self, trial: TrialRecord) -> bool:
-        return trial.proven and self._leaves_nothing(trial, trial.share or 0.0)
-
-    def _leaves_nothing(self, trial: TrialRecord, share: float) -> bool:
-        """Hardly any noise is left, and no loss of the task metric can be proven any more."""
-        if trial.sqnr_after is None or (trial.metric is not None and trial.metric.left_low > 0):
-            return False
-        agreement, enough = trial.agreement_after, share > self._base.threshold("explained_share")
-        return enough and explains(share=share, sqnr_db=trial.sqnr_after, agreement=agreement, base=self._base)
+        return trial.proven and leaves_nothing(trial, trial.share or 0.0, self._base)

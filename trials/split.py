@@ -66,6 +66,22 @@ def folds(pool: Sequence[Batch], unit: int, seed: int) -> list[Fold]:
     return [Fold(a, b), *exchanged]
 
 
+def even_size(samples: int, largest: int = BATCH) -> int:
+    """The largest number of samples per batch that leaves no smaller last batch."""
+    return max(size for size in range(1, min(largest, samples) + 1) if samples % size == 0)
+
+
+def even_batches(batches: Sequence[Batch]) -> list[Batch]:
+    """The same samples in batches of one size, as some calibrators take no others; samples of one shape only."""
+    shapes = {tuple((name, array.shape[1:]) for name, array in batch.inputs.items()) for batch in batches}
+    if len({batch.samples for batch in batches}) <= 1 or len(shapes) > 1:
+        return list(batches)
+    names = batches[0].inputs
+    whole = Batch({name: np.concatenate([batch.inputs[name] for batch in batches]) for name in names})
+    size = even_size(whole.samples)
+    return [whole.take(slice(start, start + size)) for start in range(0, whole.samples, size)]
+
+
 def samples_of(batches: Iterable[Batch]) -> int:
     """Number of samples."""
     return sum(batch.samples for batch in batches)

@@ -10,24 +10,32 @@ import numpy as np
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
+from quantmedic.collectors.data.metrics import Metric, drop_interval
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
-from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
-from quantmedic.engine.case.proof import REPAIRED_DATA, MetricTrial, ProofRecord, Stopped, TrialRecord, gain_of
+from quantmedic.engine.case.proof import (
+    PRESCRIPTION,
+    REPAIRED_DATA,
+    MetricTrial,
+    ProofRecord,
+    Stopped,
+    TrialRecord,
+    gain_of,
+)
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.rules.remedy_kinds import change_of
+from quantmedic.engine.rules.remedy_kinds import BOUNDS, change_of
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
+from quantmedic.trials.bench import Bench, Floats, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit
 from quantmedic.trials.float_set import float_set
@@ -42,8 +50,9 @@ PREPARATION = 5
 
 @dataclass(frozen=True)
 class _Half:
-    """One fold: the case of its fitted samples, and the bench of its judged ones."""
+    """One fold: its fitted samples and their case, and the bench of its judged ones."""
 
+    fitted: Sequence[Batch]
     case: Case
     facts: CaseFacts
     bench: Bench
@@ -63,6 +72,7 @@ class Trials:
     Attributes:
         case: What was measured of both models on all samples.
         chain: Proven repairs, each on top of those before it.
+        speed: Seconds that both networks take for one sample.
     """
 
     def __init__(
@@ -86,13 +96,14 @@ class Trials:
         self._models, self._base, self._metric, self._datasets = models, base, metric, datasets
         self._options = replace(options, samples=None, operator_error=False, mode="exact")
         self._started, self._budget, self._progress = time.monotonic(), budget, progress
+        self._deadline = self._started + budget
         self._role, self._done, self._longest = main_role(case), list[TrialRecord](), 0.0
         self._tell()
         dataset, seed = datasets[self._role], options.seed
         first = next(dataset.batches(min(BATCH, case.record.datasets[self._role].seen), options.samples))
-        speed = _seconds_per_sample(models, first, options.threads)
-        _refuse_short(budget, speed)
-        self._wanted = max(int(HALF_SHARE * budget / speed), MIN_HALF)
+        self.speed = _seconds_per_sample(models, first, options.threads)
+        _refuse_short(budget, self.speed)
+        self._wanted = max(int(HALF_SHARE * budget / self.speed), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)
         self._fitted, self._judged = samples_of(found[0].fitted), samples_of(b for f in found for b in f.judged)
@@ -173,6 +184,31 @@ class Trials:
         """Output SQNR of the unchanged model on the judged samples."""
         return _sqnr_db(self._power, self._known[()])
 
+    @property
+    def deadline(self) -> float:
+        """``time.monotonic()`` at which the trials end."""
+        return self._deadline
+
+    def keep_back(self, share: float) -> None:
+        """End the trials earlier, so that this share of the budget is left; 0 gives all of it back."""
+        self._deadline = self._started + (1.0 - share) * self._budget
+
+    def fitted_batches(self) -> Iterator[Sequence[Batch]]:
+        """The samples that each fold is fitted on, in the order in which ``execute`` asks for models."""
+        return (half.fitted for half in self._halves)
+
+    def execute(self, key: str, models: Sequence[Edited]) -> TrialRecord:
+        """Measure what an executed prescription gave: one model for all samples, or one per fold.
+
+        Raises:
+            ModelError: The model cannot be loaded, fails, or gives NaN or infinite values.
+            OutOfTimeError: The budget does not allow it.
+        """
+        self._tell()
+        each = models if len(models) == len(self._halves) else [models[0]] * len(self._halves)
+        found = [half.bench.measure(edited, self._deadline) for half, edited in zip(self._halves, each, strict=True)]
+        return self._trial(key, PRESCRIPTION, (), _over_folds(found))
+
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""
         return ProofRecord(
@@ -206,7 +242,7 @@ class Trials:
         if known is not None:
             return known
         begun = time.monotonic()
-        if begun + self._longest > self._started + self._budget:
+        if begun + self._longest > self._deadline:
             raise OutOfTimeError
         self._tell()
         trial = self._measure(repair, after, keys)
@@ -216,7 +252,6 @@ class Trials:
         return self._done[-1]
 
     def _measure(self, repair: Repair, after: Sequence[Repair], keys: tuple[str, ...]) -> TrialRecord:
-        deadline = self._started + self._budget
         found: list[Measured] = []
         left: tuple[str, ...] = ()
         unedited: tuple[str, ...] = ()
@@ -224,20 +259,24 @@ class Trials:
             for half in self._halves:
                 change = half.change([*after, repair])
                 edited = edit(self._models, half.case, change)
-                found.append(half.bench.measure(edited, deadline))
+                found.append(half.bench.measure(edited, self._deadline))
                 left = left or edited.left_integer(half.case, change)
                 unedited = unedited or edited.unedited
         except QuantmedicError as error:
             reason = ": ".join([error.message, *error.where[:2]])
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
-        before, now = self._known[keys], _over_folds(found)
+        now = _over_folds(found)
+        trial = self._trial(repair.key, repair.kind, keys, now)
         self._known[(*keys, repair.key)] = now
+        known: dict[str, object] = {"detail": repair.data, "nodes": repair.nodes, "bound": repair.kind in BOUNDS}
+        return trial.model_copy(update={**known, "left_integer": left, "unedited": unedited})
+
+    def _trial(self, key: str, kind: str, after: tuple[str, ...], now: Measured) -> TrialRecord:
+        before = self._known[after]
         return TrialRecord(
-            key=repair.key,
-            kind=repair.kind,
-            detail=repair.data,
-            nodes=repair.nodes,
-            after=keys,
+            key=key,
+            kind=kind,
+            after=after,
             samples=self._judged,
             sqnr_before=_sqnr_db(self._power, before),
             sqnr_after=_sqnr_db(self._power, now),
@@ -245,8 +284,6 @@ class Trials:
             agreement_before=before.agreement,
             agreement_after=now.agreement,
             metric=self._metric_trial(before, now),
-            left_integer=left,
-            unedited=unedited,
         )
 
     def _metric_trial(self, before: Measured, now: Measured) -> MetricTrial | None:
@@ -255,7 +292,7 @@ class Trials:
             return None
         # A gain is what the changed model would lose if the remedy were taken back.
         (gain, low, high), (left, left_low, left_high) = (
-            metric.drop_interval(*pair, self._options.seed)
+            drop_interval(*pair, higher_is_better=metric.higher_is_better, root=metric.root, seed=self._options.seed)
             for pair in ((now.metric, before.metric), (self._float_metric, now.metric))
         )
         return MetricTrial(
@@ -280,7 +317,7 @@ class Trials:
         case = self._collect(self._role, dataset)
         classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
         bench = Bench(self._models, fold.judged, metric=self._metric, classes=classes, threads=self._options.threads)
-        return _Half(case, derive(case, self._base), bench)
+        return _Half(fold.fitted, case, derive(case, self._base), bench)
 
     def _collect(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:
         options = replace(self._options, samples=samples)
@@ -288,9 +325,23 @@ class Trials:
 
     def _tell(self) -> None:
         """Show the time, and end where it is over."""
-        if time.monotonic() > self._started + self._budget:
+        if time.monotonic() > self._deadline:
             raise OutOfTimeError
         self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
+
+
+def leaves_nothing(trial: TrialRecord, share: float, base: RuleBase) -> bool:
+    """Hardly any noise is left, and no loss of the task metric can be proven any more.
+
+    Args:
+        trial: The last one.
+        share: Share of the noise power that it and those before it take away.
+        base: Holds the thresholds.
+    """
+    if trial.sqnr_after is None or (trial.metric is not None and trial.metric.left_low > 0):
+        return False
+    enough = share > base.threshold("explained_share")
+    return enough and explains(share=share, sqnr_db=trial.sqnr_after, agreement=trial.agreement_after, base=base)
 
 
 def _refuse_short(budget: float, speed: float) -> None:
@@ -324,9 +375,9 @@ def _over_folds(found: Sequence[Measured]) -> Measured:
     )
 
 
-def _together(tallies: Sequence[Tally | None]) -> Tally | None:
-    known = [own for own in tallies if own is not None]
-    return Tally.joined(known) if len(known) == len(tallies) else None
+def _together(values: Sequence[Floats | None]) -> Floats | None:
+    known = [own for own in values if own is not None]
+    return np.concatenate(known) if len(known) == len(values) else None
 
 
 def _sqnr_db(power: float, measured: Measured) -> float:

@@ -15,6 +15,11 @@ from quantmedic.engine.record import Record
 REPAIRED_DATA = "repaired-data"
 #: Kind of a trial: the smallest set of layers in float that explains the loss.
 FLOAT_SET = "float-set"
+#: Kind of a trial: the printed prescription was carried out with its toolchain.
+PRESCRIPTION = "prescription"
+#: How a gain is known: the printed prescription was run with its toolchain, the same change was made to a copy of the
+#: quantized model, or the change was simulated. Only the first two prove anything.
+Grade = Literal["executed", "edited", "simulated"]
 Floats = NDArray[np.float64]
 #: Noise below this share of what it was counts as gone: 60 dB.
 NOISELESS = 1e-6
@@ -68,12 +73,30 @@ class TrialRecord(Record):
     )
     unedited: tuple[str, ...] = Field(default=(), description="what of the change could not be carried out")
     seconds: float = 0.0
+    bound: bool = Field(default=False, description="what the remedy would repair was taken away: a most, never a proof")
 
     @property
     def proven(self) -> bool:
-        """The whole interval of the gain lies above zero, and the task metric did not get worse."""
+        """The whole interval of the gain lies above zero, and the task metric did not get worse; never of a bound."""
         worse = self.metric is not None and self.metric.high < 0
-        return self.low_db is not None and self.low_db > 0 and not worse
+        return not self.bound and self.low_db is not None and self.low_db > 0 and not worse
+
+    @property
+    def grade(self) -> Grade:
+        """How the gain is known."""
+        return "executed" if self.kind == PRESCRIPTION else "edited"
+
+
+class ExecutionRecord(Record):
+    """A printed prescription that was run with its toolchain, and the model that came out, measured."""
+
+    toolchain: str = Field(description="as in the snippets of remedies")
+    version: str | None = Field(default=None, description="version of the toolchain that ran")
+    choices: tuple[str, ...] = Field(description="what it prescribes (engine.diagnosis.candidates.Choice.id)")
+    titles: tuple[str, ...] = Field(description="the remedies in words")
+    code: str = Field(description="the text that ran, as it is printed")
+    reads: str = Field(description="what the toolchain calibrated on, in words")
+    trial: TrialRecord
 
 
 Stopped = Literal["explained", "tried-all", "budget", "interrupted"]
@@ -92,6 +115,9 @@ class ProofRecord(Record):
     stopped: Stopped
     trials: tuple[TrialRecord, ...] = ()
     chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")
+    executions: tuple[ExecutionRecord, ...] = Field(default=(), description="prescriptions that were run, in order")
+    best: int | None = Field(default=None, description="place of the execution that is prescribed; None: none healed")
+    unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
 
     def trial(self, key: str, after: Sequence[str] = ()) -> TrialRecord | None:
         """The trial of a repair on a copy that held others already."""

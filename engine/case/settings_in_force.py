@@ -26,15 +26,6 @@ class SettingsInForce(Contract):
     symmetric_weights: bool | None = Field(default=None, description="0.0 is the middle code of every weight")
     per_channel_weights: bool | None = Field(default=None, description="some weights have a scale per channel")
     per_channel_types: tuple[str, ...] = Field(default=(), description="operator types of these weights")
-    weights_of_layers: Mapping[str, tuple[str, ...]] = Field(
-        default={}, description="float names of layers whose weights have codes of another type than most, by that type"
-    )
-    one_scale_layers: tuple[str, ...] = Field(
-        default=(), description="float names of layers with one scale where others have one per channel of weights"
-    )
-    float_ends: tuple[str, ...] = Field(
-        default=(), description="INPUT, OUTPUT: those that stay floats though they could be codes"
-    )
     reduced_range: Literal[True] | None = Field(default=None, description="8-bit weights use 7 bits of their codes")
     float_biases: Literal[True] | None = Field(default=None, description="quantized layers keep their biases in float")
     float_layers: Mapping[str, tuple[str, ...]] = Field(

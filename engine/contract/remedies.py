@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.case.proof import Stopped, TrialRecord
+from quantmedic.engine.case.proof import ExecutionRecord, Grade, Stopped, TrialRecord
 from quantmedic.engine.record import Contract
 from quantmedic.engine.rules.conditions import Data
 from quantmedic.engine.rules.options import Language
@@ -94,6 +94,15 @@ class Proof(Contract):
         default=(), description="proven remedies, each carried out on top of those before it"
     )
     explained: float | None = Field(default=None, description="share of the loss that the whole chain recovers")
+    executions: tuple[ExecutionRecord, ...] = Field(
+        default=(), description="printed prescriptions that were run with their toolchain, in order"
+    )
+    best: int | None = Field(default=None, description="place of the execution that is prescribed; None: none healed")
+    unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
+
+
+#: ``without-effect``: it was executed, and nothing was recovered for sure.
+Basis = Literal["proven", "predicted", "untried", "without-effect"]
 
 
 class Step(Data):
@@ -127,7 +136,11 @@ class Configuration(Data):
 class Prescription(Data):
     """The remedies to apply together, and the configuration that does."""
 
-    basis: Literal["proven", "predicted", "untried"] = Field(description="what the choice of remedies rests on")
+    basis: Basis = Field(description="what the choice of remedies rests on")
+    grade: Grade | None = Field(default=None, description="how what it recovers is known; None: it is not")
+    executed: ExecutionRecord | None = Field(
+        default=None, description="the run of this very text with its toolchain, and what that recovered"
+    )
     steps: tuple[Step, ...]
     configurations: tuple[Configuration, ...] = ()
     mark: Mark | None = Field(default=None, description="how far the options were checked, the weakest of all")

@@ -2,30 +2,17 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from quantmedic.engine.case.facts import FLOAT_ALONE
-from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.case.proof import REPAIRED_DATA, ExecutionRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
-from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, Configuration, Prescription, Step, TrialRow
-from quantmedic.engine.diagnosis.advice import general_advice
+from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
+from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, stand_within
-from quantmedic.engine.rules.options import (
-    WIDTH,
-    Form,
-    Language,
-    Options,
-    mark_changes,
-    merge,
-    merge_all,
-    with_helpers,
-    write,
-)
-from quantmedic.engine.rules.remedies import Mark, Snippet
-from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
+from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, mark_changes, merge, merge_all, write
+from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
 from quantmedic.engine.text import inert
@@ -33,15 +20,6 @@ from quantmedic.engine.text import inert
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
-
-
-class _Choice(NamedTuple):
-    """A remedy with the causes that advise it; None where it is for the whole network, whatever the cause."""
-
-    advised: list[tuple[CauseReport | None, Advice]]
-    title: str
-    measured: TrialRecord | None
-    instead: str | None = None
 
 
 def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) -> Diagnosis:
@@ -61,44 +39,66 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
-    wanted = _choose_remedies(diagnosis, base) if repairable else []
-    given = _prescription_of(diagnosis, wanted, toolchain) if wanted else None
+    given = _prescription_of(diagnosis, base, toolchain) if repairable else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given, "advice": advice})
 
 
-def _choose_remedies(diagnosis: Diagnosis, base: RuleBase) -> list[_Choice]:
-    """The remedies of the proven chain; else the best one of the first cause that has one not disproven."""
-    if diagnosis.proof is not None and diagnosis.proof.chain:
-        return [_of_row(row, diagnosis, base) for row in diagnosis.proof.chain]
-    for cause in diagnosis.causes:
-        best = next((advice for advice in cause.remedies if not advice.is_disproven), None)
-        if best is not None:
-            return [_Choice([(cause, best)], best.title, best.measured)]
-    return []
+def _prescription_of(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:
+    """The one that was executed and heals; else what trials and rules say, with its execution if there was one."""
+    executed = _executed_best(diagnosis, base, toolchain)
+    if executed is not None:
+        return executed
+    wanted = chosen_remedies(diagnosis, base, toolchain)
+    if not wanted:
+        return None
+    given = write_prescription(diagnosis, wanted, toolchain)
+    rows = diagnosis.proof.executions if diagnosis.proof is not None else ()
+    same = next((row for row in rows if _is_text_of(row, given, toolchain)), None)
+    return _with_execution(given, same) if same is not None else given
 
 
-def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> _Choice:
-    """What the rules advise for a link of the chain: of every cause the remedy that it was a trial of."""
-    kind = REMEDY_KINDS.get(row.trial.kind)
-    if kind is not None and kind.advised_as is not None:
-        kind = REMEDY_KINDS[kind.advised_as]
-    advised: list[tuple[CauseReport | None, Advice]] = []
-    for cause in (each for each in diagnosis.causes if each.cause in row.causes):
-        same = [advice for advice in cause.remedies if advice.title == row.remedy]
-        same += [advice for advice in cause.remedies if kind is not None and advice.simulate == kind.name]
-        advised += [(cause, advice) for advice in same[:1]]
-    general = kind.everywhere.remedy if kind is not None and kind.everywhere is not None else None
-    if not advised and general is not None and general in base.remedies:
-        types = [layer.op_type for layer in diagnosis.layers]
-        advised = [(None, general_advice(base.remedies[general], types, row.trial.nodes))]
-    return _Choice(advised, row.remedy, row.trial)
+def _executed_best(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:
+    """The executed prescription, where rules and toolchain still give the very text that ran."""
+    proof = diagnosis.proof
+    if proof is None or proof.best is None or toolchain is None:
+        return None
+    record = proof.executions[proof.best]
+    known = choices_by_id(diagnosis, base, toolchain)
+    if not set(record.choices) <= known.keys():
+        return None
+    given = write_prescription(diagnosis, [known[each] for each in record.choices], toolchain)
+    return _with_execution(given, record) if _is_text_of(record, given, toolchain) else None
 
 
-def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Toolchain | None) -> Prescription:
-    choices = [_replace_unsupported(choice, toolchain) for choice in wanted]
-    parts = [_snippets_of(choice, toolchain) for choice in choices]
+def _is_text_of(record: ExecutionRecord, given: Prescription, toolchain: Toolchain | None) -> bool:
+    return toolchain is not None and record.toolchain == toolchain.name and record.code == code_of(given)
+
+
+def _with_execution(given: Prescription, record: ExecutionRecord) -> Prescription:
+    healed = record.trial.proven
+    basis: Basis = "proven" if healed else given.basis if record.trial.failed is not None else "without-effect"
+    alone = len(given.steps) == 1
+    steps = (given.steps[0].model_copy(update={"measured": record.trial}),) if alone else given.steps
+    changes = {"basis": basis, "grade": "executed" if healed else given.grade, "executed": record, "steps": steps}
+    return given.model_copy(update=changes)
+
+
+def code_of(given: Prescription) -> str | None:
+    """The Python text of a prescription; None where it has none."""
+    return next((each.code for each in given.configurations if each.language == "python"), None)
+
+
+def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchain: Toolchain | None) -> Prescription:
+    """These remedies as one configuration, whether or not they were tried.
+
+    Args:
+        diagnosis: What is to be healed.
+        choices: The remedies, in order; of two that set one option differently the first holds.
+        toolchain: Whose options they become; None: not known, and nothing can be pasted.
+    """
+    parts = [choice.snippets(toolchain) for choice in choices]
     steps = tuple(_prescription_step(choice, found, diagnosis) for choice, found in zip(choices, parts, strict=True))
     conflicts: list[str] = []
     configurations = (
@@ -111,6 +111,7 @@ def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Too
     predicted = all(step.measured is not None or step.predicted is not None for step in steps)
     return Prescription(
         basis="proven" if proven else "predicted" if predicted else "untried",
+        grade="edited" if proven else "simulated" if predicted else None,
         steps=steps,
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),
@@ -120,42 +121,8 @@ def _prescription_of(diagnosis: Diagnosis, wanted: list[_Choice], toolchain: Too
     )
 
 
-def _replace_unsupported(choice: _Choice, toolchain: Toolchain | None) -> _Choice:
-    """The choice, or the next remedy of its cause where the toolchain can do that but not this."""
-    if toolchain is None or not choice.advised or _snippets_of(choice, toolchain):
-        return choice
-    cause, best = choice.advised[0]
-    if not best.snippets:  # an edit, which every toolchain leaves to the user
-        return choice
-    for advice in cause.remedies if cause is not None else ():
-        other = _Choice([(cause, advice)], advice.title, advice.measured, instead=best.title)
-        if advice is not best and not advice.is_disproven and _snippets_of(other, toolchain):
-            return other
-    return choice
-
-
-class _Part(NamedTuple):
-    """One snippet, and what it is filled with."""
-
-    snippet: Snippet
-    fields: Mapping[str, object]
-    origin: str
-
-
-def _snippets_of(choice: _Choice, toolchain: Toolchain | None) -> list[_Part]:
-    """The snippet of the toolchain for every cause that advises the remedy; one for the layers' types goes first."""
-    found = []
-    for cause, advice in choice.advised:
-        own = [s for s in advice.snippets if toolchain is not None and s.toolchain == toolchain.name]
-        if own:
-            best = min(own, key=lambda snippet: not snippet.types)
-            rules = ", ".join(cause.rules) if cause is not None else "proof"
-            found.append(_Part(best, advice.fields, f"{rules}: {advice.id}"))
-    return found
-
-
-def _prescription_step(choice: _Choice, parts: list[_Part], diagnosis: Diagnosis) -> Step:
-    lead = choice.advised[0][1] if choice.advised else None
+def _prescription_step(choice: Choice, parts: list[Part], diagnosis: Diagnosis) -> Step:
+    lead = choice.lead
     marks = [part.snippet.mark for part in parts]
     return Step(
         remedy=lead.id if lead is not None else "",
@@ -172,7 +139,7 @@ def _prescription_step(choice: _Choice, parts: list[_Part], diagnosis: Diagnosis
     )
 
 
-def _in_words(choice: _Choice, diagnosis: Diagnosis) -> Iterator[str]:
+def _in_words(choice: Choice, diagnosis: Diagnosis) -> Iterator[str]:
     """What is wrong with the data, and the map between the two sets."""
     yield from dict.fromkeys(cause.message.strip() for cause, _ in choice.advised if cause is not None)
     causes = {cause.cause for cause, _ in choice.advised if cause is not None}
@@ -195,8 +162,8 @@ def _in_words(choice: _Choice, diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _merged_configurations(
-    choices: list[_Choice],
-    parts: list[list[_Part]],
+    choices: Sequence[Choice],
+    parts: list[list[Part]],
     steps: tuple[Step, ...],
     toolchain: Toolchain,
     conflicts: list[str],
@@ -210,11 +177,14 @@ def _merged_configurations(
         if found:
             code += [line for text in (choice.title, *step.says) for line in _comment(text)]
         for part in found:
-            if part.snippet.code and (text := render_snippet(part.snippet.code, part.fields, part.origin)) not in code:
+            if (
+                part.snippet.code
+                and (text := render_snippet(part.snippet.code, part.advice.fields, part.origin)) not in code
+            ):
                 code += [text, ""]
             forms |= part.snippet.forms
             clashes: list[str] = []
-            for form, options in filled_options(part.snippet, part.fields, part.origin).items():
+            for form, options in filled_options(part.snippet, part.advice.fields, part.origin).items():
                 merged[form] = merge(merged[form], options, clashes, form) if form in merged else options
             conflicts += [f"{place}: {choice.title} asks for another value" for place in clashes]
     texts: dict[Language, list[str]] = {"python": code} if code and not _only(forms, "yaml", "json") else {}
@@ -256,7 +226,6 @@ def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain) -
 
 
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
-    body = with_helpers(body, toolchain.helpers) if language == "python" else body
     imports = list(_imports(body, toolchain)) if language == "python" else []
     return "\n".join([*imports, *([""] if imports else []), body.strip("\n")]) + "\n"
 

@@ -1,7 +1,7 @@
 """Which settings the quantized model shows: types of codes, symmetry, granularity, layers that stay in float."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, QuantizerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
@@ -35,9 +35,6 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         symmetric_weights=symmetric_weights,
         per_channel_weights=bool(per_channel) if stored else None,
         per_channel_types=tuple(dict.fromkeys(layer.op_type for layer in per_channel if layer.op_type is not None)),
-        weights_of_layers=_layers_of_other_types(stored, weight_type),
-        one_scale_layers=tuple(_layers_with_one_scale(stored)) if per_channel else (),
-        float_ends=(facts.model.float_ends or ()) if activations else (),
         reduced_range=(symmetric_weights and _is_reduced(stored)) or None,
         float_biases=_keeps_biases(stored) or None,
         # Where nothing is quantized, that is the fault and no setting to keep.
@@ -90,27 +87,9 @@ def scale_axis(layer: LayerFacts) -> int | None:
     return layer.weight.output_axis if layer.weight.found_as == "transposed" else quantizer.axis
 
 
-def _layers_of_other_types(stored: Iterable[LayerFacts], common: str | None) -> dict[str, tuple[str, ...]]:
-    named = {layer.float_name: layer.weight.quantizer for layer in stored if layer.float_name is not None}
-    return _of_other_types(named, common)
-
-
-def _layers_with_one_scale(stored: Iterable[LayerFacts]) -> Iterator[str]:
-    """Layers of several channels whose weights have one scale."""
-    for layer in stored:
-        channels = layer.weight.channels or 0
-        if layer.float_name is not None and channels > 1 and layer.weight.quantizer.granularity == "per_tensor":
-            yield layer.float_name
-
-
 def _all_symmetric(quantizers: Iterable[QuantizerFacts]) -> bool | None:
-    middles = [q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) for q in quantizers if not _is_fixed(q)]
+    middles = [q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) for q in quantizers]
     return all(middles) if middles else None
-
-
-def _is_fixed(quantizer: QuantizerFacts) -> bool:
-    """The grid of 0 … 1 that LiteRT's kernels of Sigmoid and Softmax demand, whatever the quantizer was asked for."""
-    return quantizer.scale == 2.0**-8 and quantizer.zero_point == -128
 
 
 def _is_reduced(stored: Iterable[LayerFacts]) -> bool:

@@ -29,6 +29,9 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
         trials=tuple(_trial_row(trial, suspects, causes) for trial in alone),
         chain=tuple(_trial_row(trial, suspects, causes) for trial in links),
         explained=_explained_share(links),
+        executions=record.executions,
+        best=record.best,
+        unexecuted=record.unexecuted,
     )
 
 

@@ -62,12 +62,6 @@ class Changed(NamedTuple):
     value: object
 
 
-class Code(str):
-    """Python text that stands in a snippet as it is."""
-
-    __slots__ = ()
-
-
 class Names(tuple[str, ...]):
     """Names of the model: lists of them are joined where remedies are merged."""
 
@@ -207,14 +201,6 @@ def write_excerpt(name: str, form: Form, options: Options) -> str:
     keywords = {k: v for k, v in options.items() if not isinstance(k, int)}
     lead = f"{form.assign} = " if form.assign else ""
     return "\n".join(_layout({f"{name}()": places | keywords}, lead, "", 0, _Python()))
-
-
-def with_helpers(code: str, helpers: Mapping[str, str]) -> str:
-    """Python code behind the definitions that it uses; a later one may use those before it."""
-    for name, text in reversed(helpers.items()):
-        if re.search(rf"\b{name}\b", code):
-            code = f"{text.strip()}\n\n\n{code.lstrip()}"
-    return code
 
 
 class _Json:

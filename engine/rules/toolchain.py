@@ -87,9 +87,6 @@ class Toolchain(BaseModel):
         default={}, description="settings of the quantized model that a form has to state, by the form"
     )
     given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
-    helpers: Mapping[str, str] = Field(
-        default={}, description="definitions by name that stand before Python code that uses them, or a later one"
-    )
     imports: Mapping[str, str | tuple[str, ...]] = Field(
         default={}, description="names to import by module; a text is the name for the module itself"
     )

@@ -44,6 +44,6 @@ def load_case(*paths: str | Path) -> Case:
     return case
 
 
-def with_notice(case: Case, notice: str) -> Case:
-    """The case with one more thing that the user should know."""
-    return replace(case, record=case.record.model_copy(update={"notices": (*case.record.notices, notice)}))
+def with_notice(case: Case, *notices: str) -> Case:
+    """The case with more that the user should know."""
+    return replace(case, record=case.record.model_copy(update={"notices": (*case.record.notices, *notices)}))

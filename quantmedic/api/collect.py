@@ -26,6 +26,7 @@ from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.toolchain import toolchain_facts
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import load_metric
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_of
@@ -37,12 +38,10 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.stages import Stage, open_stages
-from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -76,6 +75,7 @@ def collect(
     toolchain_logs: Sequence[str | Path] = (),
     prove: float | None = None,
     write_fixed: str | Path | None = None,
+    toolchain: str | None = None,
     mapping: Mapping[str, str] | None = None,
     memory: int | None = None,
     core_config: object | None = None,
@@ -119,9 +119,12 @@ def collect(
         expected_float_metric: Task metric of the float model as known from training; percent will do for shares.
         stages: Models between float and quantized in the order of the toolchain, by name.
         toolchain_logs: What the toolchain printed, as text files.
-        prove: Seconds for carrying out the remedies of what is suspected on copies of the quantized model: what they
-            recover there is measured, on samples that they were not fitted on. None tries nothing.
-        write_fixed: Where to write the quantized model with all proven remedies; implies ``prove``.
+        prove: Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and by
+            running the printed prescription with its toolchain where that is installed. What they recover is measured
+            on samples that they were not fitted on. None tries nothing.
+        write_fixed: Where to write the model that the best executed prescription gave, else the quantized model with
+            all proven remedies; implies ``prove``.
+        toolchain: Whose prescriptions are run to prove them; see ``diagnose``.
         mapping: Of torch modules, float layers with their quantized counterparts by name, where structure and names
             leave open what belongs together.
         memory: Of torch modules, bytes that the observed tensors may take: as many layers are observed at a time as
@@ -173,7 +176,7 @@ def collect(
         toolchain=ToolchainOptions(
             toolchain_logs=toolchain_logs, mct_log=mct_log, settings_files=settings_files, core_config=core_config
         ),
-        proof=ProofOptions(prove=prove, write_fixed=write_fixed),
+        proof=ProofOptions(prove=prove, write_fixed=write_fixed, toolchain=toolchain),
         saving=CheckpointOptions(checkpoint=checkpoint, resume=resume),
         mapping=mapping,
     )
@@ -243,7 +246,7 @@ def collect_pair(
             raise Interrupted(case) from None
         if proof.budget is None:
             return case
-        return _write_repair(prove_remedies(case, measurement, proof.budget), proof.write_fixed)
+        return _write_repair(prove_remedies(case, measurement, proof.budget, proof.toolchain), proof.write_fixed)
 
 
 def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options:
@@ -328,8 +331,8 @@ def _expected_metric(value: float | None, metric: str | None, datasets: Iterable
             where=f"--expected-float-metric {value:g}",
             help="pass --labels (or labels in the .npz of --validation) and --metric",
         )
-    share = value / 100 if is_share(metric) and value > 1 else value
-    if not math.isfinite(value) or (is_share(metric) and not 0 <= share <= 1):
+    share = value / 100 if metric in ("top1", "top5") and value > 1 else value
+    if not math.isfinite(value) or (metric in ("top1", "top5") and not 0 <= share <= 1):
         raise DataError(
             f"the expected float metric is not a valid {metric}",
             where=f"--expected-float-metric {value:g}",

@@ -70,6 +70,7 @@ def diagnose(
             representative=representative,
             validation=validation,
             rules=base,
+            toolchain=toolchain,
             **options,
         )
     opened = inspect(case, base)

@@ -94,10 +94,14 @@ class ToolchainOptions:
 
 @dataclass(frozen=True)
 class ProofOptions:
-    """Trials of remedies on copies of the quantized model; ``prove`` is their time in seconds."""
+    """Trials of remedies, and prescriptions run as printed; ``prove`` is their time in seconds.
+
+    ``toolchain`` is the one whose prescriptions are run; None: the one that the quantized model carries marks of.
+    """
 
     prove: float | None = None
     write_fixed: str | Path | None = None
+    toolchain: str | None = None
 
     @property
     def budget(self) -> float | None:
@@ -165,6 +169,7 @@ class CollectArguments(TypedDict, total=False):
     toolchain_logs: Sequence[str | Path]
     prove: float | None
     write_fixed: str | Path | None
+    toolchain: str | None
     mapping: Mapping[str, str] | None
     memory: int | None
     core_config: object | None

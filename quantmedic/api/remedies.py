@@ -7,16 +7,19 @@ from pathlib import Path
 from quantmedic.api.cases import with_notice
 from quantmedic.api.judging import judge
 from quantmedic.api.options import ModelSource
+from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_onnx.file import require_writable
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
-from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
+from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.suspects import Suspect, general_repairs, repairs_of, simulate, suspects_of
 from quantmedic.engine.errors import DataError, OutputError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
@@ -25,7 +28,10 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.trials.prove import prove
+from quantmedic.trials.execute import find_executor
+from quantmedic.trials.prescriptions import Executed, Workshop
+from quantmedic.trials.prove import Execute, prove
+from quantmedic.trials.trial import Trials
 
 
 @dataclass(frozen=True)
@@ -71,17 +77,28 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     return replace(case, record=case.record.model_copy(update={"simulation": runs}))
 
 
-def prove_remedies(case: Case, measurement: Measurement, budget: float) -> Proof:
-    """What remedies recover on copies of the quantized model, in ``budget`` seconds; a healthy model needs none."""
+def prove_remedies(case: Case, measurement: Measurement, budget: float, toolchain: str | None = None) -> Proof:
+    """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
+
+    A healthy model needs none.
+
+    Args:
+        case: What was measured.
+        measurement: The models and their data.
+        budget: Seconds for all of it.
+        toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
+    """
     base = measurement.base
     facts = derive(case, base)
     if not facts.model.harmed:
         return Proof(with_notice(case, "no remedy was tried: the outputs of both models agree"))
-    ranked = [cause.cause for cause in judge(case, base).causes]
+    judged = judge(case, base, toolchain=toolchain)
+    ranked = [cause.cause for cause in judged.causes]
     suspects = [suspect for suspect in _suspects(case, facts, base) if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))
     try:
         copies = measurement.models.editable()
+        workshop, reason = _open_workshop(measurement, judged)
         proven = prove(
             copies,
             case,
@@ -92,12 +109,52 @@ def prove_remedies(case: Case, measurement: Measurement, budget: float) -> Proof
             metric=measurement.metric,
             budget=budget,
             progress=measurement.progress,
+            execute=_execution_of(case, workshop, base, toolchain) if workshop is not None else None,
         )
     except QuantmedicError as error:
         reason = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
-    record = case.record.model_copy(update={"proof": proven.record, "notices": (*case.record.notices, *copies.notices)})
-    return Proof(replace(case, record=record), proven.fixed)
+    record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
+    return Proof(with_notice(_with_proof(case, record), *copies.notices), proven.fixed)
+
+
+def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Workshop | None, str | None]:
+    """Where prescriptions are run, or None and why they cannot be."""
+    chosen, base = judged.toolchain, measurement.base
+    toolchain = next((each for each in base.toolchains if chosen is not None and each.name == chosen.name), None)
+    if toolchain is None:
+        return None, "the toolchain that made the model is not known; name it with --toolchain"
+    executor = find_executor(measurement.models, toolchain.name)
+    if executor is None:
+        return None, f"prescriptions for {toolchain.title} are not run for models of this kind"
+    if (reason := executor.missing()) is not None:
+        return None, reason
+    if "representative" not in measurement.datasets:
+        return None, (
+            "no representative data were given, and quantizing anew needs them; what was tried on a copy of the model "
+            "may differ from what the toolchain makes"
+        )
+    workshop = Workshop(
+        measurement.models,
+        measurement.datasets,
+        measurement.options.samples,
+        base,
+        load_rulebase(),
+        toolchain,
+        executor,
+    )
+    return workshop, None
+
+
+def _execution_of(case: Case, workshop: Workshop, base: RuleBase, toolchain: str | None) -> Execute:
+    def execute(trials: Trials, record: ProofRecord) -> Executed:
+        return workshop.execute(trials, judge(_with_proof(case, record), base, toolchain=toolchain))
+
+    return execute
+
+
+def _with_proof(case: Case, record: ProofRecord) -> Case:
+    return replace(case, record=case.record.model_copy(update={"proof": record}))
 
 
 def _suspects(case: Case, facts: CaseFacts, base: RuleBase) -> list[Suspect]:

@@ -151,6 +151,7 @@ def _diagnose(
     float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
 ) -> None:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
+    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain))
     case = collect_case(float_model, quantized_model, options, judging.base)
     diagnosis = report_case(case, judging, report)
     if options.proof.write_fixed is None:
@@ -159,7 +160,7 @@ def _diagnose(
     if diagnosis.verdict == "healthy":
         click.echo(f"there is nothing to repair, so {fixed} was not written")
         return
-    if diagnosis.proof is None or not diagnosis.proof.chain:
+    if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):
         fail(
             f"no remedy was proven, so {fixed} was not written\n"
             "help: the report lists what was tried; more samples or a larger --budget may decide"

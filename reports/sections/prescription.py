@@ -5,24 +5,26 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Configuration, Prescription, Step
+from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Proof, Step
 from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
 from quantmedic.reports.sections.proof import trial_text
-from quantmedic.reports.text import capital, decibels, name, visible
+from quantmedic.reports.text import capital, decibels, name, number, visible
 
 MARKS: dict[Mark, str] = {
     "run": "checked by running it",
     "source": "checked in its source, not run",
     "documentation": "from public documentation, not tried",
 }
-BASES = {
+BASES: dict[Basis, str] = {
     "proven": "Every remedy below is proven on this model.",
+    "without-effect": "It was executed, and nothing was recovered for sure: it is no cure.",
     "predicted": "What the remedies below bring is predicted, not proven; --prove carries them out.",
     "untried": "What the remedies below bring is neither proven nor predicted.",
 }
+EXECUTED = "Proven: this very text was executed, and the model that came out was measured."
 LANGUAGES: dict[Language, str] = {"python": "Python", "yaml": "YAML", "json": "JSON"}
 
 
@@ -54,6 +56,8 @@ class PrescriptionBox:
     toolchain: Annotated[str, "name of the toolchain; empty where it is not known"]
     how: Annotated[str, "how it was recognised, or that it was not, as a sentence"]
     basis: Annotated[str, "whether the remedies are proven, as a sentence"]
+    grade: Annotated[str, "executed, edited or simulated: how the gain is known; empty where it is not"]
+    executed: Annotated[str, "what became of running this very text, as sentences; empty where it was not run"]
     steps: Annotated[tuple[StepLine, ...], "the remedies, in the order in which to apply them"]
     configurations: Annotated[tuple[ConfigurationBlock, ...], "what to paste"]
     remarks: Annotated[tuple[str, ...], "with which version it was checked, what it takes, what was left out"]
@@ -67,7 +71,9 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
     return PrescriptionBox(
         toolchain=name(chosen.title) if chosen.name else "",
         how=_toolchain_text(chosen),
-        basis=BASES[given.basis],
+        basis=EXECUTED if given.grade == "executed" else BASES[given.basis],
+        grade=given.grade or "",
+        executed=_execution_text(given, diagnosis.proof),
         steps=tuple(_step_line(step, chosen) for step in given.steps),
         configurations=tuple(
             ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
@@ -97,11 +103,27 @@ def _file_head(box: PrescriptionBox, given: Prescription, configuration: Configu
         f"Prescription of quantmedic for {model} and {box.toolchain}",
         box.how,
         box.basis,
+        *([box.executed] if box.executed else []),
         *steps,
         *(text for step in given.steps if said for text in (*step.notes, *step.says)),
         *box.remarks,
     ]
     return "".join(f"# {inert(line)}\n" for line in lines) + "\n"
+
+
+def _execution_text(given: Prescription, proof: Proof | None) -> str:
+    """What running the text gave, on what; or why nothing was run."""
+    if given.executed is None:
+        reason = proof.unexecuted if proof is not None else None
+        return f"It was not executed: {visible(reason, 600)}." if reason else ""
+    run, trial = given.executed, given.executed.trial
+    by = f"{name(run.toolchain)} {visible(run.version or '')}".strip()
+    if trial.failed is not None:
+        return f"Run with {by}, it failed: {visible(trial.failed, 600)}"
+    return (
+        f"Run with {by} on {visible(run.reads)}; the model that came out, on {number(trial.samples)} other samples: "
+        f"{trial_text(trial)}."
+    )
 
 
 def _toolchain_text(chosen: Chosen) -> str:

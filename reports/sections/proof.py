@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from quantmedic.engine.case.proof import MetricTrial, Stopped, TrialRecord
+from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, TrialRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof, TrialRow
-from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import (
+    SHARE_METRICS,
     capital,
     count,
     decibels,
@@ -23,6 +23,8 @@ from quantmedic.reports.text import (
 )
 
 REASON_LIMIT = 300
+#: What stands in the name of a choice before the colon where it is for no cause.
+NO_CAUSE = ("everywhere", "trial")
 STOPPED: dict[Stopped, str] = {
     "explained": "the loss is explained",
     "tried-all": "nothing was left to try",
@@ -41,7 +43,8 @@ class TrialLine:
     gain: Annotated[str, "rise of the output's SQNR with its interval"]
     share: Annotated[str, "share of the noise power at the output that is gone"]
     metric: Annotated[str, "gain of the task metric with its interval; empty where none was measured"]
-    verdict: Annotated[str, "proven, not proven or failed"]
+    verdict: Annotated[str, "proven, not proven, at most or failed"]
+    grade: Annotated[str, "executed: the printed text was run; edited: a copy of the quantized model was changed"]
     reason: Annotated[str, "why it is not proven, or why it failed; empty where it is proven"]
     left_integer: Annotated[str, "layers that lost their integer kernels without being meant to; empty: none"]
     seconds: Annotated[str, "time that it took"]
@@ -55,6 +58,8 @@ class ProofBox:
     split: Annotated[str, "samples that remedies were fitted on and those that they were judged on"]
     halves: Annotated[tuple[str, ...], "what weights and what activations alone cost, as sentences; may be empty"]
     trials: Annotated[tuple[TrialLine, ...], "every remedy by itself, in the order of the trials"]
+    executions: Annotated[tuple[TrialLine, ...], "prescriptions that were run with their toolchain, in order"]
+    unexecuted: Annotated[str, "why no prescription, or no further one, was run; empty where that needs no reason"]
     chain: Annotated[tuple[TrialLine, ...], "proven remedies, each on top of those before it"]
     chain_text: Annotated[
         str, "what share of the loss the whole chain recovers, as a sentence; empty where nothing is proven"
@@ -67,7 +72,8 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
     proof = diagnosis.proof
     if proof is None:
         return None
-    metrics = [row.trial.metric for row in (*proof.trials, *proof.chain) if row.trial.metric is not None]
+    runs = [row.trial for row in (*proof.trials, *proof.chain, *proof.executions)]
+    metrics = [trial.metric for trial in runs if trial.metric is not None]
     tried = count(len(proof.trials), "remedy", "remedies")
     spent = f"{seconds(proof.spent_seconds)} of {seconds(proof.budget_seconds)}"
     return ProofBox(
@@ -75,6 +81,8 @@ def proof_box(diagnosis: Diagnosis) -> ProofBox | None:
         split=_split_text(proof),
         halves=tuple(_halves_texts(proof)),
         trials=tuple(_trial_row(row) for row in proof.trials),
+        executions=tuple(_execution_line(row, proof) for row in proof.executions),
+        unexecuted=visible(proof.unexecuted or "", 600),
         chain=tuple(_trial_row(row) for row in proof.chain),
         chain_text=_chain_text(proof),
         metric=metric_label(metrics[0].name) if metrics else "",
@@ -92,7 +100,7 @@ def metric_text(trial: MetricTrial | None) -> str:
     """A gain of the task metric with its interval; empty where none was measured."""
     if trial is None:
         return ""
-    unit = " points" if is_share(trial.name) else ""
+    unit = " points" if trial.name in SHARE_METRICS else ""
     low, high = (metric_change(end, trial.name).removesuffix(unit) for end in (trial.low, trial.high))
     return f"{signed_gain(trial.gain, trial.name)} ({low} … {high})"
 
@@ -113,9 +121,8 @@ def judged_text(cause: CauseReport, proof: Proof | None) -> str:
         return "proven"
     trial = next((advice.measured for advice in cause.remedies if advice.measured is not None), None)
     on_top = ", on top of the other remedies" if trial is not None and trial.after else ""
-    return (
-        f"proven on {number(proof.judged)} {'samples, cross-fitted' if proof.cross_fitted else 'other samples'}{on_top}"
-    )
+    samples = "samples, cross-fitted" if proof.cross_fitted else "other samples"
+    return f"proven on {number(proof.judged)} {samples} (edited){on_top}"
 
 
 def trial_text(trial: TrialRecord | None) -> str:
@@ -124,7 +131,8 @@ def trial_text(trial: TrialRecord | None) -> str:
         return ""
     line = _trial_line(trial, "", ())
     parts = [line.gain, line.metric] if trial.failed is None else []
-    said = f"{line.verdict}: {line.reason}" if line.reason else line.verdict
+    verdict = f"{line.verdict} ({line.grade})" if trial.proven else line.verdict
+    said = f"{verdict}: {line.reason}" if line.reason else verdict
     return ", ".join(part for part in (*parts, said) if part)
 
 
@@ -142,11 +150,19 @@ def _trial_row(row: TrialRow) -> TrialLine:
     return _trial_line(row.trial, row.remedy, row.causes)
 
 
+def _execution_line(run: ExecutionRecord, proof: Proof) -> TrialLine:
+    """An executed prescription with the causes that its remedies are advised for."""
+    causes = dict.fromkeys(known for each in run.choices if (known := each.partition(":")[0]) not in NO_CAUSE)
+    return _trial_line(run.trial, " and ".join(run.titles), tuple(causes))
+
+
 def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:
     verdict = "failed" if trial.failed is not None else "proven" if trial.proven else "not proven"
+    verdict = "at most" if trial.bound and trial.failed is None else verdict
     reasons = {
         "failed": visible((trial.failed or "").strip(), REASON_LIMIT),
         "proven": "",
+        "at most": "what it would repair was taken away, not repaired",
         "not proven": _why_unproven(trial, trial.low_db, trial.high_db),
     }
     said = [reasons[verdict], _unedited_text(trial)]
@@ -157,6 +173,7 @@ def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> Trial
         share=percent(trial.share, 0),
         metric=metric_text(trial.metric),
         verdict=verdict,
+        grade=trial.grade,
         reason="; ".join(text for text in said if text),
         left_integer=integer_text(trial),
         seconds=seconds(trial.seconds),

@@ -124,14 +124,26 @@ def _proof_lines(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[
     yield from wrap_line(box.split, indent=2, hang=0)
     if box.halves:
         yield from wrap_line(f"{'; '.join(box.halves)}; the two shares do not add up", indent=2)
-    shown = box.trials if verbosity == "verbose" else box.trials[:TRIALS_SHOWN]
-    for line in shown:
-        yield from _trial_lines(line, paint)
-    if len(box.trials) > len(shown):
-        yield f"  {len(box.trials) - len(shown)} more (--verbose)"
+    most = None if verbosity == "verbose" else TRIALS_SHOWN
+    if box.executions:
+        yield "  prescriptions, executed as printed:"
+        yield from _trial_table(box.executions, most, paint)
+    if box.unexecuted:
+        none = "no further prescription" if box.executions else "no prescription"
+        yield from wrap_line(f"{none} was executed: {box.unexecuted}", indent=2)
+    if box.trials:
+        yield "  remedies, edited on a copy of the quantized model:"
+        yield from _trial_table(box.trials, most, paint)
     if box.chain:
         steps = ", then ".join(line.remedy for line in box.chain)
         yield from wrap_line(f"{box.chain_text} {steps}", indent=2)
+
+
+def _trial_table(lines: Sequence[TrialLine], most: int | None, paint: Paint) -> Iterator[str]:
+    for line in lines[:most]:
+        yield from _trial_lines(line, paint)
+    if len(lines) > len(lines[:most]):
+        yield f"  {len(lines[most:])} more (--verbose)"
 
 
 def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
@@ -154,6 +166,7 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     for place, line in enumerate(box.steps, 1):
         facts = ", ".join(part for part in (line.gain, line.option) if part)
         yield from wrap_line(f"{place}. {line.title}: {facts}", indent=2, hang=3)
+    yield from wrap_line(box.executed, indent=2, hang=0)
     for remark in box.remarks:
         yield from wrap_line(remark, indent=2, hang=0)
 

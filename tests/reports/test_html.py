@@ -136,8 +136,8 @@ def test_the_page_tells_what_was_tried(proven: Diagnosis, manuals: Mapping[str, 
     page = Page(render_index(build_context(proven, manuals), proven))
     text = re.sub(r"\s+", " ", " ".join(page.text))
     for part in (
-        "measured +6.90 of 7.76 points, proven on 256 other samples",
-        "measured +12.4 dB (11.8 … 13.0), +6.90 points (5.10 … 8.70), proven on 256 other samples",
+        "measured +6.90 of 7.76 points, proven on 256 other samples (edited)",
+        "measured +12.4 dB (11.8 … 13.0), +6.90 points (5.10 … 8.70), proven on 256 other samples (edited)",
         "not proven: the interval includes zero",
         "not proven it makes the output noisier",
         "These two together recover 98 % of the loss.",

@@ -1,0 +1,231 @@
+"""Prescriptions are run as they are printed, the likeliest first, until one heals or the time is spent."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import Dataset
+from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.engine.case.facts import Role
+from quantmedic.engine.case.proof import PRESCRIPTION, ExecutionRecord, TrialRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.diagnosis.candidates import Choice, candidates
+from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
+from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
+from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
+from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.rules.toolchain import Toolchain
+from quantmedic.trials.bench import OutOfTimeError
+from quantmedic.trials.execute import Executor
+from quantmedic.trials.split import even_batches, even_size, samples_of
+from quantmedic.trials.trial import Trials, leaves_nothing
+
+#: Seconds that a toolchain takes to start, and its time per sample against one run of both networks, about.
+START, PER_SAMPLE = 2.0, 3.0
+#: Remedies of one prescription at most.
+MAX_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What became of the prescriptions.
+
+    Attributes:
+        records: Those that were run, in order.
+        best: Place of the one to prescribe; None: none is proven.
+        reason: Why none, or no further one, was run; None: one heals, or nothing was left to run.
+        made: The model that the best one gave.
+    """
+
+    records: tuple[ExecutionRecord, ...] = ()
+    best: int | None = None
+    reason: str | None = None
+    made: Edited | None = None
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Everything that is needed to run prescriptions.
+
+    Attributes:
+        models: The pair as the user gave it.
+        datasets: Its data.
+        limit: Samples of a set to read at most.
+        base: Rules in force.
+        trusted: The built-in rules: code of others is not run.
+        toolchain: Whose prescriptions are run.
+        executor: Runs them.
+    """
+
+    models: Models
+    datasets: Mapping[Role, Dataset]
+    limit: int | None
+    base: RuleBase
+    trusted: RuleBase
+    toolchain: Toolchain
+    executor: Executor
+
+    def execute(self, trials: Trials, diagnosis: Diagnosis) -> Executed:
+        """Run prescriptions of a diagnosis that holds what the edits proved; Ctrl-C ends them."""
+        search = _Executions(self, trials, diagnosis)
+        reason: str | None
+        try:
+            reason = search.run()
+        except OutOfTimeError:
+            reason = "the time budget was spent; --budget gives more"
+        except KeyboardInterrupt:
+            reason = "it was interrupted"
+        return search.result(reason)
+
+
+class _Executions:
+    """The prescriptions that were run so far."""
+
+    def __init__(self, workshop: Workshop, trials: Trials, diagnosis: Diagnosis) -> None:
+        self._workshop, self._trials, self._diagnosis = workshop, trials, diagnosis
+        self._records: list[ExecutionRecord] = []
+        self._choices: list[tuple[Choice, ...]] = []
+        self._made: dict[int, Edited] = {}
+        self._longest, self._untrusted = 0.0, False
+
+    def run(self) -> str | None:
+        """All of them; gives why it ended early."""
+        workshop = self._workshop
+        for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
+            if self._heals(self._execute(choices)):
+                return None
+        best = self._best()
+        while best is not None and len(self._choices[best]) < MAX_STEPS:
+            added = self._add_to(self._choices[best])
+            if added is None or self._heals(added):
+                break
+            best = self._best()
+        if not self._records and self._untrusted:
+            return "its code comes from rules of your own, which is not run"
+        return None if self._records else "the toolchain has no option for any remedy"
+
+    def result(self, reason: str | None) -> Executed:
+        best = self._best()
+        made = self._made.get(best) if best is not None else None
+        return Executed(tuple(self._records), best, reason, made)
+
+    def _add_to(self, choices: tuple[Choice, ...]) -> TrialRecord | None:
+        """The first other proven remedy that recovers more on top of these; None: there is none."""
+        ids = {choice.id for choice in choices}
+        before = self._gain_of(choices)
+        least = self._workshop.base.threshold("negligible_gain_db")
+        for others, record in list(zip(self._choices, self._records, strict=True)):
+            if len(others) > 1 or others[0].id in ids or not record.trial.proven:
+                continue
+            trial = self._execute((*choices, *others))
+            if trial is not None and trial.proven and (trial.gain_db or 0.0) >= before + least:
+                return trial
+        return None
+
+    def _gain_of(self, choices: tuple[Choice, ...]) -> float:
+        return self._records[self._choices.index(choices)].trial.gain_db or 0.0
+
+    def _execute(self, choices: tuple[Choice, ...]) -> TrialRecord | None:
+        """Run these remedies as one prescription; None where its text cannot be run or ran already."""
+        workshop = self._workshop
+        given = write_prescription(self._diagnosis, choices, workshop.toolchain)
+        code = code_of(given)
+        if code is None or any(record.code == code for record in self._records):
+            return None
+        if not self._is_trusted(choices):
+            self._untrusted = True
+            return None
+        if not set(given.given) <= workshop.executor.supplies:
+            return None
+        begun = time.monotonic()
+        if begun + max(self._longest, self._expected_seconds()) > self._trials.deadline:
+            raise OutOfTimeError
+        trial = self._measure(choices, code)
+        self._longest = max(self._longest, time.monotonic() - begun)
+        trial = trial.model_copy(update={"seconds": round(time.monotonic() - begun, 3)})
+        self._choices.append(choices)
+        self._records.append(
+            ExecutionRecord(
+                toolchain=workshop.toolchain.name,
+                version=workshop.executor.version(),
+                choices=tuple(choice.id for choice in choices),
+                titles=tuple(choice.title for choice in choices),
+                code=code,
+                reads=self._reads_in_words(choices),
+                trial=trial,
+            )
+        )
+        return trial
+
+    def _measure(self, choices: tuple[Choice, ...], code: str) -> TrialRecord:
+        key = f"{PRESCRIPTION}:{'+'.join(choice.id for choice in choices)}"
+        run = self._workshop.executor.execute
+        try:
+            made = [
+                run(self._workshop.models, code, data, self._trials.deadline) for data in self._calibrations(choices)
+            ]
+            trial = self._trials.execute(key, made)
+        except QuantmedicError as error:
+            return TrialRecord(key=key, kind=PRESCRIPTION, failed=": ".join([error.message, *error.where[:2]]))
+        self._made[len(self._records)] = made[0]
+        return trial
+
+    def _calibrations(self, choices: Sequence[Choice]) -> Iterator[Iterable[Batch]]:
+        """What the reader gives: one set for all samples, or the fitted samples of each fold."""
+        if self._reads_judged_set(choices):
+            yield from (even_batches(batches) for batches in self._trials.fitted_batches())
+        else:
+            yield _Representative(self._workshop.datasets["representative"], self._seen(), self._workshop.limit)
+
+    def _reads_judged_set(self, choices: Sequence[Choice]) -> bool:
+        """The judged samples come from the set that calibrates: then only its fitted half is read."""
+        return self._diagnosis.proof is not None and self._diagnosis.proof.dataset == "representative"
+
+    def _reads_in_words(self, choices: Sequence[Choice]) -> str:
+        if self._reads_judged_set(choices):
+            sizes = {samples_of(batches) for batches in self._trials.fitted_batches()}
+            return f"{min(sizes)} samples of the {self._diagnosis.proof.dataset} set, on which nothing was judged"
+        return f"the representative set, {self._seen()} samples"
+
+    def _seen(self) -> int:
+        """Samples of the representative set."""
+        return self._trials.case.record.datasets["representative"].seen
+
+    def _expected_seconds(self) -> float:
+        return START + PER_SAMPLE * self._seen() * self._trials.speed
+
+    def _is_trusted(self, choices: Iterable[Choice]) -> bool:
+        """Only what the built-in rules print is run: rules may come from a stranger's pull request."""
+        workshop = self._workshop
+        known = {remedy.id: remedy.snippets for remedy in workshop.trusted.remedies.values()}
+        parts = [part for choice in choices for part in choice.snippets(workshop.toolchain)]
+        return workshop.toolchain in workshop.trusted.toolchains and all(
+            part.snippet in known.get(part.advice.id, ()) for part in parts
+        )
+
+    def _heals(self, trial: TrialRecord | None) -> bool:
+        return trial is not None and trial.proven and leaves_nothing(trial, trial.share or 0.0, self._workshop.base)
+
+    def _best(self) -> int | None:
+        """The first that recovers about as much as the best one."""
+        gains = [
+            min(record.trial.gain_db or 0.0, ENOUGH_DB) if record.trial.proven else None for record in self._records
+        ]
+        most = max((gain for gain in gains if gain is not None), default=None)
+        if most is None:
+            return None
+        return next(i for i, gain in enumerate(gains) if gain is not None and gain >= most - PREFERENCE_DB)
+
+
+@dataclass(frozen=True)
+class _Representative:
+    """The representative set in batches of one size, read anew each time."""
+
+    dataset: Dataset
+    seen: int
+    limit: int | None
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.dataset.batches(even_size(self.seen), self.limit)
