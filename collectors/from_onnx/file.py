@@ -40,8 +40,17 @@ def save_model(model: onnx.ModelProto, path: Path) -> None:
     Raises:
         OutputError: It cannot be written there.
     """
+    save_content(model.SerializeToString(), path)
+
+
+def save_content(content: bytes, path: Path) -> None:
+    """Write the file of a model, whole or not at all.
+
+    Raises:
+        OutputError: It cannot be written there.
+    """
     with _beside(path) as temporary:
-        temporary.write_bytes(model.SerializeToString())
+        temporary.write_bytes(content)
         os.replace(temporary, path)
 
 

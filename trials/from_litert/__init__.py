@@ -1,1 +1,1 @@
-"""Changes carried out on the ONNX translation of a quantized LiteRT model."""
+"""LiteRT models: changes carried out on the ONNX translation, and prescriptions on the float file."""
