@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from quantmedic.engine.formulas.paired import drop_interval, null_moments, score_interval
 from quantmedic.engine.formulas.power import power, sizes_of_counts, sizes_of_interval
+from quantmedic.engine.metrics.paired import drop_interval, null_moments, score_interval
 
 SAMPLES = (100, 300, 1000, 3000, 10000, 20000)
 #: Of a model without a drop; 0: whatever it changes is a loss.

@@ -7,6 +7,7 @@ from typing import Annotated
 from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
@@ -43,7 +44,6 @@ from quantmedic.reports.sections.tables import (
 from quantmedic.reports.text import (
     NAME_LIMIT,
     NOT_MEASURED,
-    SHARE_METRICS,
     capital,
     count,
     metric_change,
@@ -434,7 +434,7 @@ def _metric_drop(metrics: MetricFacts) -> Drop | None:
     if metrics.drop is None:
         return None
     low, high = (metric_change(value, metrics.name) for value in (metrics.drop_low, metrics.drop_high))
-    unit = " points" if metrics.name in SHARE_METRICS else ""
+    unit = " points" if is_share(metrics.name) else ""
     return Drop(
         metric=metric_label(metrics.name),
         float_value=metric_value(metrics.float_value, metrics.name),
@@ -452,7 +452,7 @@ def _drop_text(diagnosis: Diagnosis) -> str:
     """How large a proven drop is; what to do about it only where no cause says so itself."""
     limits = {threshold.name: threshold.value for threshold in diagnosis.thresholds}
     large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
-    unit = "points" if diagnosis.metrics.name in SHARE_METRICS else "percent"
+    unit = "points" if is_share(diagnosis.metrics.name) else "percent"
     sizes = {
         "large": (f"More than {large} {unit} are lost", "suspect settings and data before any single layer"),
         "moderate": (f"Between {moderate} and {large} {unit} are lost", "tune the calibration first"),
@@ -531,7 +531,7 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
 
 def _share_of_drop(gain: float, metrics: MetricFacts) -> str:
     """A gain of the task metric, and the drop that it is a part of."""
-    unit = " points" if metrics.name in SHARE_METRICS else ""
+    unit = " points" if is_share(metrics.name) else ""
     back = signed_gain(gain, metrics.name).removesuffix(unit)
     return f"{back} of {metric_change(metrics.drop, metrics.name)}"
 

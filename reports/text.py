@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from quantmedic.engine.case.fact_base import declared_unit
 from quantmedic.engine.case.facts import SCOPES, fact_paths
+from quantmedic.engine.metrics.kinds import is_share, kind_of
 from quantmedic.engine.text import escape
 
 NOT_MEASURED = "not measured"
@@ -23,8 +24,6 @@ RELATIVE_LINK = re.compile(
     r"|(?<!\\)(?P<picture>!?)\[(?P<text>(?:\\.|[^\]\\])*)\]"
     r"\((?!https?:|mailto:)(?:[^()\s]|\([^()\s]*\))*(?:\s+\"[^\"]*\")?\)"
 )
-METRIC_LABELS = {"top1": "top-1", "top5": "top-5", "mae": "MAE", "rmse": "RMSE"}
-SHARE_METRICS = ("top1", "top5")
 
 
 #: Characters that end or begin markup, and those that terminals may obey.
@@ -141,17 +140,18 @@ def points(value: float | None) -> str:
 
 def metric_value(value: float | None, metric: str | None) -> str:
     """The task metric: percent where it is a share, else four significant digits."""
-    return percent(value) if metric in SHARE_METRICS else number(value, 4)
+    return percent(value) if is_share(metric) else number(value, 4)
 
 
 def metric_change(value: float | None, metric: str | None) -> str:
     """A change of the task metric: percent points where it is a share, else four significant digits."""
-    return points(value) if metric in SHARE_METRICS else number(value, 4)
+    return points(value) if is_share(metric) else number(value, 4)
 
 
 def metric_label(metric: str | None) -> str:
     """How the task metric is called in reports."""
-    return METRIC_LABELS.get(metric or "", name(metric))
+    kind = kind_of(metric)
+    return kind.label if kind.label != metric else name(metric)
 
 
 def measure(value: object, unit: str | None = None) -> str:

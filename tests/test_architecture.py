@@ -23,22 +23,26 @@ MAY_IMPORT = {
     "manuals": set(),
 }
 #: What every front end may import: none imports another, but LiteRT runs its translation on that of ONNX.
-_MEASURING = {"data", "pair", "statistics", "measure"}
+_MEASURING = {"data", "metrics", "pair", "statistics", "measure"}
+#: What a diagnosis starts from.
+_FACTS = {"case", "metrics", "formulas"}
 #: Rooms of a folder, and what each may import of the others; the modules beside them are free for all.
 ROOMS = {
     "engine": {
         "case": {"case"},
-        "formulas": {"case", "formulas"},
-        "rules": {"case", "formulas", "rules"},
-        "contract": {"case", "formulas", "rules", "contract"},
-        "diagnosis": {"case", "formulas", "rules", "contract", "diagnosis"},
-        "gate": {"case", "formulas", "rules", "contract", "diagnosis", "gate"},
-        "versus": {"case", "formulas", "rules", "contract", "diagnosis", "versus"},
+        "metrics": {"case", "metrics"},
+        "formulas": _FACTS,
+        "rules": _FACTS | {"rules"},
+        "contract": _FACTS | {"rules", "contract"},
+        "diagnosis": _FACTS | {"rules", "contract", "diagnosis"},
+        "gate": _FACTS | {"rules", "contract", "diagnosis", "gate"},
+        "versus": _FACTS | {"rules", "contract", "diagnosis", "versus"},
     },
     "collectors": {
         "data": {"data"},
+        "metrics": {"data", "metrics"},
         "pair": {"data", "pair"},
-        "statistics": {"data", "pair", "statistics"},
+        "statistics": {"data", "metrics", "pair", "statistics"},
         "measure": _MEASURING,
         "from_onnx": _MEASURING | {"from_onnx"},
         "from_litert": _MEASURING | {"from_litert", "from_onnx"},

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.measure.output_noise import OutputNoise
+from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 
 Float32 = NDArray[np.float32]
@@ -29,12 +30,12 @@ class Measured:
         noise: Noise power at the output per sample, in shares of the whole signal; of models that mix samples, per
             batch.
         agreement: Share of samples with the float network's class; None without classes.
-        metric: Task metric per sample; None without labels.
+        metric: What the task metric keeps of each sample; None without labels.
     """
 
     noise: Floats
     agreement: float | None
-    metric: Floats | None
+    metric: Tally | None
 
 
 class Bench:
@@ -73,7 +74,7 @@ class Bench:
         deployed = self._run(models.quantized_runner(threads), None)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole)
         self.power: Floats = self._noise.power
-        self.float_metric = self._metric_values(floats)
+        self.float_metric = self._metric_tally(floats)
         self.columns = self._noise.columns
         self.before = self.judge_outputs(deployed)
 
@@ -107,14 +108,14 @@ class Bench:
     def judge_outputs(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
         """Matched outputs per batch, wherever they come from, against the float network's."""
         found = self._noise.compare(outputs)
-        return Measured(np.array(found.noise), found.agreement, self._metric_values(outputs))
+        return Measured(np.array(found.noise), found.agreement, self._metric_tally(outputs))
 
-    def _metric_values(self, outputs: Sequence[Sequence[Float32]]) -> Floats | None:
+    def _metric_tally(self, outputs: Sequence[Sequence[Float32]]) -> Tally | None:
         """As everywhere, outputs go by the names of the float model."""
         if self._metric is None:
             return None
-        values = []
+        parts = []
         for found, batch in zip(outputs, self._batches, strict=True):
             assert batch.labels is not None
-            values.append(self._metric.per_sample(dict(zip(self._float_names, found, strict=True)), batch.labels))
-        return np.concatenate(values)
+            parts.append(self._metric.tally(dict(zip(self._float_names, found, strict=True)), batch.labels))
+        return Tally.joined(parts)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.metrics import Metric, load_metric
 from quantmedic.collectors.from_onnx.codes import MOVES
 from quantmedic.collectors.measure.models import Models
+from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.pair.operations import Size, sizes_of
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.decibels import sqnr_db
@@ -26,7 +26,6 @@ from quantmedic.engine.diagnosis.fallback_record import (
 )
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.engine.formulas.tensors import grid_of
 from quantmedic.trials.bench import Bench, Measured
 from quantmedic.trials.edit import edit
@@ -269,13 +268,7 @@ class FallbackTrial:
         metric = self._metric
         if metric is None or bench.float_metric is None or measured.metric is None:
             return level
-        drop, low, high = drop_interval(
-            bench.float_metric,
-            measured.metric,
-            higher_is_better=metric.higher_is_better,
-            root=metric.root,
-            seed=self._seed,
-        )
+        drop, low, high = metric.drop_interval(bench.float_metric, measured.metric, self._seed)
         known = {"metric": metric.aggregate(measured.metric), "drop": drop, "drop_low": low, "drop_high": high}
         return level.model_copy(update=known)
 

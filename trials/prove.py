@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
@@ -163,7 +163,7 @@ class _Search:
     def _try_repaired_data(self, suspect: Suspect) -> None:
         """The proof of a mistake in the representative inputs: the same inputs without it."""
         trials = self._trials
-        data = data_repair(suspect.cause, trials.case, derive(trials.case, self._base))
+        data = data_repair(suspect.cause, derive(trials.case, self._base))
         if data is None:
             return
         try:

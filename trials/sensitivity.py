@@ -5,19 +5,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from quantmedic.collectors.data.arrays import array_content
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.measure.models import Models, SimulatedNetwork
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.records import Case, CaseRecord, RunRecord
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
 from quantmedic.engine.diagnosis.sensitivity import Mode, Outcome, SensitivityRecord, SensitivityUnit
 from quantmedic.engine.errors import ModelError
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.formulas.paired import drop_interval
 from quantmedic.trials.bench import Bench, Measured
 from quantmedic.trials.split import samples_of
 
@@ -202,18 +201,12 @@ class Experiment:
         outcome = Outcome(sqnr_db=output_sqnr_db(self._bench.power, noise), agreement=measured.agreement)
         if self._metric is None or measured.metric is None or self._bench.float_metric is None:
             return outcome
-        drop, low, high = drop_interval(
-            self._bench.float_metric,
-            measured.metric,
-            higher_is_better=self._metric.higher_is_better,
-            root=self._metric.root,
-            seed=self._seed,
-        )
+        drop, low, high = self._metric.drop_interval(self._bench.float_metric, measured.metric, self._seed)
         metric = self._aggregate(measured.metric)
         return outcome.model_copy(update={"metric": metric, "drop": drop, "drop_low": low, "drop_high": high})
 
-    def _aggregate(self, values: NDArray[np.float64] | None) -> float | None:
-        return None if self._metric is None or values is None else self._metric.aggregate(values)
+    def _aggregate(self, tally: Tally | None) -> float | None:
+        return None if self._metric is None or tally is None else self._metric.aggregate(tally)
 
 
 def _choose_samples(batches: Sequence[Batch], wanted: int, seed: int) -> list[Batch]:

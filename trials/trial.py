@@ -10,11 +10,11 @@ import numpy as np
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
-from quantmedic.collectors.data.metrics import Metric, drop_interval
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import (
     PRESCRIPTION,
@@ -26,6 +26,7 @@ from quantmedic.engine.case.proof import (
     gain_of,
 )
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair
@@ -35,7 +36,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.rules.remedy_kinds import BOUNDS, change_of
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.trials.bench import Bench, Floats, Measured, OutOfTimeError
+from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit
 from quantmedic.trials.float_set import float_set
@@ -292,7 +293,7 @@ class Trials:
             return None
         # A gain is what the changed model would lose if the remedy were taken back.
         (gain, low, high), (left, left_low, left_high) = (
-            drop_interval(*pair, higher_is_better=metric.higher_is_better, root=metric.root, seed=self._options.seed)
+            metric.drop_interval(*pair, self._options.seed)
             for pair in ((now.metric, before.metric), (self._float_metric, now.metric))
         )
         return MetricTrial(
@@ -375,9 +376,9 @@ def _over_folds(found: Sequence[Measured]) -> Measured:
     )
 
 
-def _together(values: Sequence[Floats | None]) -> Floats | None:
-    known = [own for own in values if own is not None]
-    return np.concatenate(known) if len(known) == len(values) else None
+def _together(tallies: Sequence[Tally | None]) -> Tally | None:
+    known = [own for own in tallies if own is not None]
+    return Tally.joined(known) if len(known) == len(tallies) else None
 
 
 def _sqnr_db(power: float, measured: Measured) -> float:

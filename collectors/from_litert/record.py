@@ -42,6 +42,7 @@ def describe_files(float_graph: LiteRTGraph, graph: LiteRTGraph) -> Description:
         format=format_of(graph.file),
         toolchain=None,
         toolchain_marks=tuple(marks_of_files(float_graph.file, graph.file)),
+        float_ends=tuple(float_ends_of(float_graph.file, graph.file)),
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],
         size_ratio=sizes[1] / sizes[0],
@@ -122,6 +123,16 @@ def format_of(model: LiteModel) -> str:
 
 def _holds_codes(place: int, model: LiteModel) -> bool:
     return place >= 0 and _is_coded(model.tensors[place])
+
+
+def float_ends_of(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:
+    """INPUT, OUTPUT: those that are floats in both files."""
+    for end, places in (("INPUT", (floats.inputs, quantized.inputs)), ("OUTPUT", (floats.outputs, quantized.outputs))):
+        before, after = (
+            [model.tensors[p].kind for p in own] for model, own in zip((floats, quantized), places, strict=True)
+        )
+        if before == after and "FLOAT32" in after:
+            yield end
 
 
 def marks_of_files(floats: LiteModel, quantized: LiteModel) -> Iterator[str]:

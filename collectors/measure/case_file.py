@@ -28,11 +28,13 @@ from quantmedic.engine.case.statistics import (
     WEIGHT_COLUMNS,
     SetStatistics,
 )
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import SIDE, THUMBNAIL_DTYPE, Thumbnails
 from quantmedic.engine.errors import CaseError
 
 _RECORD = "case.json"
 _COMPARISON = "comparison."
+_TALLY = "tally."
 _WEIGHTS = "weights/"
 #: Schema that knows the ``step`` error.
 _FIRST_WITH_STEPS = 3
@@ -215,6 +217,7 @@ def _arrays(s: SetStatistics) -> dict[str, Array]:
         **_comparison_arrays(s),
         "spatial": s.spatial,
         **_thumbnail_arrays(s.thumbnails),
+        **_tally_arrays(s.tallies),
     }
 
 
@@ -305,6 +308,28 @@ def _thumbnails(arrays: Mapping[str, Array]) -> Thumbnails:
     )
 
 
+def _tally_arrays(tallies: Mapping[str, Tally]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
+    for key, own in tallies.items():
+        arrays |= {f"{_TALLY}{key}.values": own.values, f"{_TALLY}{key}.lengths": own.lengths}
+    return arrays
+
+
+def _tallies(arrays: Mapping[str, Array], samples: int) -> dict[str, Tally]:
+    """What a metric that is no mean keeps of each sample; files without one, or of earlier versions, have none."""
+    found = {}
+    for key in ("float", "quantized"):
+        if f"{_TALLY}{key}.values" not in arrays:
+            continue
+        values, lengths = arrays[f"{_TALLY}{key}.values"], arrays[f"{_TALLY}{key}.lengths"]
+        if values.ndim != 2 or values.dtype.kind != "f" or lengths.dtype.kind != "i" or lengths.shape != (samples,):
+            raise ValueError("the tally of the metric is of another shape or type")
+        if lengths.size and (lengths.min() < -1 or np.maximum(lengths, 0).sum() != len(values)):
+            raise ValueError("the tally of the metric has another number of rows")
+        found[key] = Tally(values.astype(np.float64), lengths.astype(np.int64))
+    return found
+
+
 def _comparison_arrays(s: SetStatistics) -> dict[str, Array]:
     arrays: dict[str, Array] = {}
     for key, found in s.comparisons.items():
@@ -362,6 +387,7 @@ def _statistics_of_arrays(arrays: Mapping[str, Array]) -> SetStatistics:
         spatial=arrays.get("spatial", np.zeros((BUCKETS, len(SPATIAL)))),
         quantized_histograms=_quantized_histograms(arrays),
         thumbnails=_thumbnails(arrays),
+        tallies=_tallies(arrays, len(arrays["samples"])),
     )
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.given_outputs import References
 from quantmedic.collectors.measure.lanes import Abandoned, Lane, side_by_side
@@ -22,6 +21,7 @@ from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.record import record_models
 from quantmedic.collectors.measure.rotation import MAX_PARTS, parts_of, rotation
 from quantmedic.collectors.measure.stages import STAGE_SAMPLES, Stage, compare_stages
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Graph, TensorSpec
 from quantmedic.collectors.pair.weight_effects import fill_weight_errors
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, sample_rows
@@ -42,7 +42,7 @@ MAX_BATCH = 32
 UNKNOWN_BATCH = 8
 #: What an interrupted run has to be repeated with.
 RESUMED_OPTIONS = ("batch_size", "mode", "samples", "seed", "operator_error", "step_error", "metric_output")
-RESUMED_EXTRAS = ("reference_outputs", "device_outputs", "stages", "expected_float_metric")
+RESUMED_EXTRAS = ("metric_options", "reference_outputs", "device_outputs", "stages", "expected_float_metric")
 
 
 @dataclass(frozen=True)
@@ -359,6 +359,7 @@ class _Run:
         records = {role: self._dataset_record(role) for role in begun}
         notices = [*self._notices, *self._observer.notices]
         notices += [notice for dataset in self._datasets.values() for notice in dataset.notices]
+        notices += self._metric.notices if self._metric is not None else []
         notices += self._unread(begun)
         observer, record = self._observer, self._record
         buckets = zip(record.tensors, observer.plan.bucketed, strict=True)
@@ -408,7 +409,7 @@ def _are_classes(graph: Graph, metric: Metric | None) -> bool:
     Where none is given, what has the shape of an input is taken for a reconstruction or a filtered signal.
     """
     if metric is not None:
-        return metric.name in ("top1", "top5") and _has_columns(graph)
+        return metric.kind.of_classes and _has_columns(graph)
     return _has_columns(graph) and _sides(graph.output_specs[0]) not in map(_sides, graph.input_specs)
 
 

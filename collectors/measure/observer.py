@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.measure.lanes import Lane
 from quantmedic.collectors.measure.models import Models, View
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import Outputs, output_difference
 from quantmedic.collectors.measure.plan import Plan, fixed_grid, is_coded, per_channel, settle
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.graph import Tap
 from quantmedic.collectors.statistics.accumulate import SetAccumulator, as_rows, buckets_of, sample_rows
 from quantmedic.collectors.statistics.numpy_loops import Deployed

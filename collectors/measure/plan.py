@@ -1,7 +1,7 @@
 """What is measured of two models: tensor pairs, channel axes and grids, settled once on a first batch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.pair.channels import MAX_CHANNELS, channel_axes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Shape, Tap
-from quantmedic.collectors.pair.output_parts import Joint, joint_of
+from quantmedic.collectors.pair.output_parts import Joint, joints_of
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.pair.tensor_pairs import Pair
 from quantmedic.collectors.statistics.numpy_loops import Rounding
@@ -117,7 +117,7 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
             where=[str(models.float_graph.path), str(models.quantized.path)],
         )
     plan.output_grids = _output_grids(plan, {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes})
-    plan.joints = _joints(plan)
+    plan.joints = joints_of(models)
     plan.input_pair = _input_pair(plan)
     plan.image = _image_axis(models, {name: array.shape for name, array in first.inputs.items()}, axes)
     return plan
@@ -158,7 +158,7 @@ def foresee(models: FileModels) -> Plan:
         plan.channels.append(size or (grid.scale.size if grid is not None else 1))
         plan.bucketed.append(True)
     plan.output_grids = _output_grids(plan, dict(enumerate(shapes.get(pair.twin) for pair in plan.pairs)))
-    plan.joints = _joints(plan)
+    plan.joints = joints_of(models)
     plan.input_pair = _input_pair(plan)
     plan.image = _image_axis(models, {spec.name: spec.shape for spec in models.input_specs}, axes)
     return plan
@@ -221,17 +221,6 @@ def _output_grids(plan: Plan, shapes: Mapping[int, Shape | None]) -> list[tuple[
             continue
         width = shape[-1] if len(shape) > 1 else None
         found.append((i, grid, width if width is not None and width <= MAX_COLUMNS else 1))
-    return found
-
-
-def _joints(plan: Plan) -> list[Joint]:
-    graph, shapes = plan.models.float_graph, plan.models.shapes
-    axes = {pair.twin: axis for pair, axis in zip(plan.pairs, plan.axes, strict=True)}
-    found = []
-    for position, _ in plan.models.match.outputs:
-        root = graph.output_roots[position]
-        joint, channels = joint_of(graph, shapes, root), axes.get(root)
-        found.append(joint if joint.parts or channels is None else replace(joint, axis=channels))
     return found
 
 

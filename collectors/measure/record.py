@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.measure.bias_facts import bias_facts
 from quantmedic.collectors.measure.host import has_vnni
 from quantmedic.collectors.measure.models import Description, Kernel, Models
 from quantmedic.collectors.measure.plan import Plan
 from quantmedic.collectors.measure.weight_facts import Weights, measure_weights
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.attributes import readable_attributes
 from quantmedic.collectors.pair.graph import COMPUTE, Graph, Operator
 from quantmedic.collectors.pair.operations import operations_of
@@ -96,9 +96,16 @@ def record_models(
         metric_higher_is_better=metric.higher_is_better if metric else None,
         unmatched=tuple(models.match.unmatched),
         notices=(),
-        run={"metric_output": metric.output if metric else None, **_run_record(description, how)},
+        run={**_metric_run(metric), **_run_record(description, how)},
     )
     return record, {place: own.arrays for place, own in enumerate(found) if own.arrays is not None}
+
+
+def _metric_run(metric: Metric | None) -> dict[str, object]:
+    """What the metric was told; options only where some were given."""
+    if metric is None:
+        return {"metric_output": None}
+    return {"metric_output": metric.output, **({"metric_options": metric.options} if metric.options else {})}
 
 
 def _run_record(description: Description, how: Mapping[str, object]) -> dict[str, object]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.inputs import InputSpec
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.measure.models import Array, Models, Network
 from quantmedic.collectors.measure.outputs import Outputs, with_metric
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.records import StageRecord
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError
@@ -103,7 +103,7 @@ def compare_stages(
         batch_size: Samples per run.
         limit: Samples of the set that may be read at most.
         threads: Processor threads.
-        metric: Task metric, where the set is labelled.
+        metric: Task metric, where the set is labelled; of stages only means over the samples are measured.
         progress: Called with the samples done.
 
     Returns:
@@ -121,9 +121,9 @@ def compare_stages(
         for k, own in enumerate(seen):
             new |= outputs.of_stage(f"stage.{k}", seen[0], own)
             key = f"stage.{k}.0"
-            if metric is not None and batch.labels is not None and key in new:
+            if metric is not None and metric.kind.is_mean and batch.labels is not None and key in new:
                 labelled = dict(zip(names, own, strict=False))
-                new[key] = with_metric(new[key], metric.per_sample(labelled, batch.labels))
+                new[key] = with_metric(new[key], metric.tally(labelled, batch.labels).values[:, 0])
         for k, (before, after) in enumerate(pairwise(seen), 1):
             if k > 1:
                 new |= outputs.of_stage(f"step.{k}", before, after)

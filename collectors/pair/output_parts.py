@@ -1,11 +1,13 @@
 """What the columns of an output are joined of: found by walking back from it to the Concat that joins them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from quantmedic.collectors.pair.axes import reshaped_axis
+from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
+from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 #: Operators whose result is a score between 0 and 1.
@@ -48,9 +50,18 @@ class Joint:
     carriers: tuple[str, ...] = ()
     is_score: bool = False
 
-    def columns(self, shape: Shape) -> int:
-        """How many columns there are; 0 where that is not known."""
-        return (shape[self.axis] or 0) if self.axis is not None and self.axis < len(shape) else 0
+
+def joints_of(models: PairedGraphs) -> list[Joint]:
+    """The joints of all matched outputs, in their order."""
+    graph, shapes = models.float_graph, models.shapes
+    axes = channel_axes(graph, shapes, shapes)
+    found = []
+    for position, _ in models.match.outputs:
+        root = graph.output_roots[position]
+        joint, channels = joint_of(graph, shapes, root), axes.get(root)
+        is_known = not joint.parts and channels and shapes[root][channels]
+        found.append(replace(joint, axis=channels) if is_known else joint)
+    return found
 
 
 def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.collectors.data.metrics import Metric
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.statistics.kernel_choice import kernels
 from quantmedic.collectors.statistics.numpy_loops import Deployed, Rounding
@@ -23,6 +23,7 @@ from quantmedic.engine.case.statistics import (
     SetStatistics,
     union_lattice,
 )
+from quantmedic.engine.case.tallies import Tally
 
 Array = NDArray[np.generic]
 S = TypeVar("S", bound=np.generic)
@@ -41,6 +42,7 @@ class SetAccumulator:
         self._statistics, self._metric, self._classes = statistics, metric, classes
         self._keeps_thumbnails = thumbnails
         self._rows: list[NDArray[np.void]] = []
+        self._tallies: dict[str, list[Tally]] = {"float": [], "quantized": []}
         self._labels: Array | None = None
         self._projection: NDArray[np.float64] | None = None
         self._views = [statistics.tensor(i) for i in range(len(statistics.channels))]
@@ -80,8 +82,12 @@ class SetAccumulator:
             top, next_ = np.partition(other, -2, axis=1)[:, :-3:-1].T
             rows["tie"] = top == next_
         if self._metric is not None and self._labels is not None:
-            for key, values in (("metric_float", floats), ("metric_quantized", quantized)):
-                rows[key] = self._metric.per_sample(dict(zip(names, values, strict=True)), self._labels)
+            for key, values in (("float", floats), ("quantized", quantized)):
+                found = self._metric.tally(dict(zip(names, values, strict=True)), self._labels)
+                if self._metric.kind.is_mean:
+                    rows[f"metric_{key}"] = found.values[:, 0]
+                else:
+                    self._tallies[key].append(found)
 
     def features(self, values: Array, n: int) -> None:
         """Add the projected features of a batch to their mean and second moment."""
@@ -171,7 +177,13 @@ class SetAccumulator:
 
     def finish(self) -> SetStatistics:
         """The statistics with the sample table attached."""
-        self._statistics.samples = np.concatenate([self._statistics.samples, *self._rows])
+        statistics = self._statistics
+        before = Tally.not_measured(len(statistics.samples))
+        for key, parts in self._tallies.items():
+            if parts:
+                statistics.tallies[key] = Tally.joined([statistics.tallies.get(key, before), *parts])
+                parts.clear()
+        statistics.samples = np.concatenate([statistics.samples, *self._rows])
         self._rows = []
         return self._statistics
 

@@ -73,12 +73,17 @@ class DatasetFacts(Facts):
     """Scope ``dataset``: one data set as the network received it, first input unless said otherwise."""
 
     role: Role | None = fact("representative (calibration) or validation")
+    input: str | None = fact("name of the first input in the float model")
+    channel_axis: int | None = fact("axis of its channels; None where it has none or they are not known")
     samples: int | None = fact("samples read")
     labelled: bool | None = fact("labels were given")
     unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
     blank_share: float | None = fact(
         "share of samples whose deviation is under 5e-3 of the set's, or of the validation set's where that is larger",
         "share",
+    )
+    kept_deviation_ratio: float | None = fact(
+        "root mean square deviation of the samples that are not blank / that of the validation samples", "ratio"
     )
     saturated_share: float | None = fact("mean share of elements of a sample that equal its largest value", "share")
     nonfinite_samples: int | None = fact("samples with a NaN or infinite element")

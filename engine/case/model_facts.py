@@ -29,6 +29,9 @@ class ModelFacts(Facts):
     operators: int | None = fact("operators of the quantized model without quantizers")
     compute_operators: int | None = fact("operators with weights or a matrix product")
     half_share: float | None = fact("share of the measured tensors that the quantized model holds as float16", "share")
+    float_ends: tuple[str, ...] | None = fact(
+        "INPUT, OUTPUT: which of them are floats in the quantized file, of files that could hold codes there"
+    )
     quantized_share: float | None = fact("share of compute operators with quantized inputs or weights", "share")
     integer_share: float | None = fact("share of compute operators that the runtime executes with integers", "share")
     matched_share: float | None = fact("share of measured tensors whose float twin was found", "share")

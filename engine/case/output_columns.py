@@ -77,8 +77,10 @@ def output_column_facts(
         worst=_worst_words(worst, own, weakest if record.parts else None, min(levels)),
         worst_column=worst,
         worst_column_sqnr_db=float(own[worst]) if worst is not None else None,
-        dead=int(dead.sum()) if not by_operand else None,
-        dead_places=_places(np.flatnonzero(dead)) if not by_operand and dead.any() else None,
+        dead=sum(p.stop - p.start for p, o in zip(parts, operands, strict=True) if o.erased)
+        if by_operand
+        else int(dead.sum()),
+        dead_places=_dead_places(operands if by_operand else (), dead),
         operands=tuple(operands) if record.parts else (),
         worst_operand=weakest.tensor if record.parts and weakest is not None else None,
         worst_operand_sqnr_db=weakest.sqnr_db if record.parts and weakest is not None else None,
@@ -119,6 +121,13 @@ def _operand(part: PartRecord, place: slice, rows: _Rows, counts: Flags, dead: F
         erased=bool(alive.any() and dead[place][alive].all()),
         is_score=part.is_score,
     )
+
+
+def _dead_places(erased: Sequence[OutputOperandFacts], dead: Flags) -> str | None:
+    """Columns that are dead, or those of erased operands; None where there are none."""
+    if erased:
+        return ", ".join(operand.columns or "" for operand in erased if operand.erased) or None
+    return _places(np.flatnonzero(dead)) or None
 
 
 def _score_columns(parts: Sequence[PartRecord], places: Sequence[slice], rows: int) -> Flags:

@@ -42,7 +42,8 @@ class OutputColumnFacts(Facts):
     worst_column: int | None = fact("column that counts with the lowest sqnr_db, from 0")
     worst_column_sqnr_db: float | None = fact("sqnr_db of that column", "dB")
     dead: int | None = fact(
-        "columns that count and are constant in the quantized model although they vary in the float one"
+        "columns that count and are constant in the quantized model although they vary in the float one; where only "
+        "operands are judged, all of those that are erased"
     )
     dead_places: str | None = fact("these columns, from 0")
     operands: tuple[OutputOperandFacts, ...] = Field(default=(), description="operands of the Concat, in order")

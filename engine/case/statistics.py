@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.comparison import Comparison
 from quantmedic.engine.case.histogram import BINS
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.case.thumbnails import Thumbnails
 from quantmedic.engine.errors import CaseError
 
@@ -118,7 +119,8 @@ class SetStatistics:
     ``device.0`` (quantized, given), ``stage.1.0`` (first stage, second) and ``step.2.0`` (second stage, third).
     ``sample_width`` sums the range widths of ``sample_count`` single samples of each tensor. ``histograms`` count all
     finite values of the float model; ``quantized_histograms`` those of the deployed model, dequantized, of the samples
-    in the first ``SHOWN_BUCKETS`` buckets, or of all where rows are no samples.
+    in the first ``SHOWN_BUCKETS`` buckets, or of all where rows are no samples. ``tallies`` holds what a metric that is
+    no mean keeps of every sample in the table, of the ``float`` and of the ``quantized`` model.
     """
 
     channels: NDArray[np.int64]
@@ -142,6 +144,7 @@ class SetStatistics:
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     quantized_histograms: MutableMapping[int, NDArray[np.int64]] = field(default_factory=dict)
     thumbnails: Thumbnails = field(default_factory=Thumbnails)
+    tallies: dict[str, Tally] = field(default_factory=dict)
     offsets: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -260,6 +263,10 @@ class SetStatistics:
             spatial=self.spatial + other.spatial,
             quantized_histograms=_add_histograms(self.quantized_histograms, other.quantized_histograms),
             thumbnails=self.thumbnails.merge(other.thumbnails),
+            tallies={
+                key: Tally.joined([own.tallies.get(key, Tally.not_measured(len(own.samples))) for own in (self, other)])
+                for key in sorted(self.tallies.keys() | other.tallies.keys())
+            },
         )
 
 

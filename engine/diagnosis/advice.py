@@ -7,9 +7,11 @@ from typing import TypeVar
 
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Present, Withheld
+from quantmedic.engine.diagnosis.input_repair import input_repair
 from quantmedic.engine.diagnosis.settings_in_force import scale_axis
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
+from quantmedic.engine.rules.options import Code
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, VALUE_FIELDS, Remedy, Snippet
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES, LAYER_NAMING, names_layers
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -113,7 +115,9 @@ def _advise(
         return [], held
     concerned = [verdict.view for verdict in standing]
     layers, tensors = ([], []) if everywhere else _layers_and_tensors(remedy, concerned, findings, index)
-    fields = _snippet_fields(remedy, layers, tensors, concerned, index)
+    fields = _snippet_fields(remedy, layers, tensors, concerned, index) | {
+        "repair": _repair_code(findings, index.facts)
+    }
     types = {layer.op_type for layer in layers}
     snippets = tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or types & set(s.types)))
     if remedy.snippets and not snippets:
@@ -317,6 +321,13 @@ def _pixels(datasets: Iterable[DatasetFacts]) -> dict[str, str | None]:
         "pixel_mean": " ".join(f"{-low / step + 0.0:.6g}" for step, low in grids),
         "pixel_scale": " ".join(f"{step:.6g}" for step, _ in grids),
     }
+
+
+def _repair_code(findings: Iterable[Finding], facts: CaseFacts) -> Code | None:
+    """The function that undoes the mistake in the representative inputs which is the cause."""
+    sets = {dataset.role: dataset for dataset in facts.datasets}
+    repairs = (input_repair(finding.rule.cause, sets) for finding in findings)
+    return next((found.code() for found in repairs if found is not None), None)
 
 
 def _snippet_value(given: str | tuple[str, ...], views: list[Facts], facts: CaseFacts) -> object:

@@ -19,6 +19,7 @@ from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.garbage import without_garbage_collection
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -109,7 +110,7 @@ def drop_class(metric: MetricFacts, base: RuleBase) -> DropClass | None:
         return None
     if metric.drop_low <= 0:
         return "none"
-    size = metric.drop if metric.name in ("top1", "top5") else (metric.relative_drop or 0.0)
+    size = metric.drop if is_share(metric.name) else (metric.relative_drop or 0.0)
     if size > base.threshold("drop_large"):
         return "large"
     return "moderate" if size > base.threshold("drop_moderate") else "small"

@@ -11,7 +11,17 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, stand_within
-from quantmedic.engine.rules.options import WIDTH, Form, Language, Options, mark_changes, merge, merge_all, write
+from quantmedic.engine.rules.options import (
+    WIDTH,
+    Form,
+    Language,
+    Options,
+    mark_changes,
+    merge,
+    merge_all,
+    with_helpers,
+    write,
+)
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
@@ -226,6 +236,7 @@ def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain) -
 
 
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
+    body = with_helpers(body, toolchain.helpers) if language == "python" else body
     imports = list(_imports(body, toolchain)) if language == "python" else []
     return "\n".join([*imports, *([""] if imports else []), body.strip("\n")]) + "\n"
 

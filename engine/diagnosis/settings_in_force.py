@@ -1,11 +1,10 @@
 """Which settings the quantized model shows: types of codes, symmetry, granularity, layers that stay in float."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, QuantizerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
-from quantmedic.engine.diagnosis.toolchain_settings import toolchain_settings
 
 #: Layers whose weights get a scale per channel where a toolchain is asked for it.
 CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -14,7 +13,7 @@ REDUCED_CODE = 64
 
 
 def settings_in_force(facts: CaseFacts) -> SettingsInForce:
-    """The settings, read off the quantizers, or told by files of the toolchain."""
+    """The settings, read off the quantizers; the calibration method is known from files of the toolchain only."""
     activations = {
         name: tensor.quantizer
         for tensor in facts.tensors
@@ -25,7 +24,8 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     activation_type, weight_type = _most_common(activations.values()), _most_common(weights.values())
     per_channel = [layer for layer in stored if layer.weight.quantizer.granularity == "per_channel"]
     symmetric_weights = _all_symmetric(weights.values())
-    shown = SettingsInForce(
+    settings = facts.model.settings
+    return SettingsInForce(
         format=facts.model.format,
         activation_type=activation_type,
         weight_type=weight_type,
@@ -35,13 +35,16 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         symmetric_weights=symmetric_weights,
         per_channel_weights=bool(per_channel) if stored else None,
         per_channel_types=tuple(dict.fromkeys(layer.op_type for layer in per_channel if layer.op_type is not None)),
+        weights_of_layers=_layers_of_other_types(stored, weight_type),
+        one_scale_layers=tuple(_layers_with_one_scale(stored)) if per_channel else (),
+        float_ends=(facts.model.float_ends or ()) if activations else (),
         reduced_range=(symmetric_weights and _is_reduced(stored)) or None,
         float_biases=_keeps_biases(stored) or None,
         # Where nothing is quantized, that is the fault and no setting to keep.
         float_layers=_float_layers(facts.layers) if activations or stored else {},
-        percentile=facts.model.settings.percentile,
+        calibration_method=settings.calibration_method,
+        percentile=settings.percentile,
     )
-    return shown.model_copy(update=toolchain_settings(facts))
 
 
 def _code_type(quantizer: QuantizerFacts) -> str | None:
@@ -87,9 +90,27 @@ def scale_axis(layer: LayerFacts) -> int | None:
     return layer.weight.output_axis if layer.weight.found_as == "transposed" else quantizer.axis
 
 
+def _layers_of_other_types(stored: Iterable[LayerFacts], common: str | None) -> dict[str, tuple[str, ...]]:
+    named = {layer.float_name: layer.weight.quantizer for layer in stored if layer.float_name is not None}
+    return _of_other_types(named, common)
+
+
+def _layers_with_one_scale(stored: Iterable[LayerFacts]) -> Iterator[str]:
+    """Layers of several channels whose weights have one scale."""
+    for layer in stored:
+        channels = layer.weight.channels or 0
+        if layer.float_name is not None and channels > 1 and layer.weight.quantizer.granularity == "per_tensor":
+            yield layer.float_name
+
+
 def _all_symmetric(quantizers: Iterable[QuantizerFacts]) -> bool | None:
-    middles = [q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) for q in quantizers]
+    middles = [q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) for q in quantizers if not _is_fixed(q)]
     return all(middles) if middles else None
+
+
+def _is_fixed(quantizer: QuantizerFacts) -> bool:
+    """The grid of 0 … 1 that LiteRT's kernels of Sigmoid and Softmax demand, whatever the quantizer was asked for."""
+    return quantizer.scale == 2.0**-8 and quantizer.zero_point == -128
 
 
 def _is_reduced(stored: Iterable[LayerFacts]) -> bool:

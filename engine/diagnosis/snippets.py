@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import FIELD, Options, fill, write_excerpt
+from quantmedic.engine.rules.options import FIELD, Code, Options, fill, with_helpers, write_excerpt
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
 
@@ -32,7 +32,10 @@ def render_snippet(code: str, fields: Mapping[str, object], origin: str) -> str:
             return match[0][0]
         if match[1] in NAME_FIELDS:
             return literal(_require_names(match[1], fields, origin))
-        return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
+        value = fields.get(match[1])
+        if isinstance(value, Code):
+            return value
+        return match[0] if value is None else literal(value)
 
     lines = [each for line in code.strip("\n").splitlines() for each in _expand_line(line, fields, origin)]
     return FIELD.sub(fill, "\n".join(lines))
@@ -86,9 +89,12 @@ def _snippet_text(snippet: Snippet, fields: Mapping[str, object], origin: str) -
     texts = (
         stand_within(write_excerpt(form, snippet.forms[form], options), snippet) for form, options in filled.items()
     )
-    return "\n".join([*code, *texts])
+    return with_helpers("\n".join([*code, *texts]), snippet.helpers)
 
 
 def stand_within(text: str, snippet: Snippet) -> str:
     """A call inside the statement that the snippet wants around it."""
-    return f"{snippet.within}\n{textwrap.indent(text, INDENT)}" if snippet.within else text
+    if not snippet.within:
+        return text
+    after = f"\n{render_snippet(snippet.after, {}, '')}" if snippet.after else ""
+    return f"{snippet.within}\n{textwrap.indent(text, INDENT)}{after}"

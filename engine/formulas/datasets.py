@@ -44,12 +44,16 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
     reference = feature_covariance(validation) if validation is not None else None
     rank, reference_rank = _effective_rank(covariance), _effective_rank(reference)
     classes, reference_classes = _classes(statistics), _classes(validation)
+    index = case.record.input_tensor
     return DatasetFacts(
         role=role,
+        input=case.record.tensors[index].float_name if index is not None else None,
+        channel_axis=case.record.tensors[index].axis if index is not None else None,
         samples=len(samples),
         labelled=case.record.datasets[role].labelled,
         unique_share=len(np.unique(samples["hash"])) / len(samples) if len(samples) else None,
         blank_share=_blank_share(samples, validation) if std is not None else None,
+        kept_deviation_ratio=_kept_deviation_ratio(samples, validation) if std is not None else None,
         saturated_share=float(samples["saturated"].mean()) if std is not None and len(samples) else None,
         nonfinite_samples=int((samples["nonfinite"] > 0).sum()),
         min=low,
@@ -178,6 +182,16 @@ def _blank_share(samples: SampleTable, validation: SetStatistics | None) -> floa
         return None
     whole = max(_whole_deviation(s) for s in (samples, *([validation.samples] if validation is not None else [])))
     return float(_blank(samples, whole).mean())
+
+
+def _kept_deviation_ratio(samples: SampleTable, validation: SetStatistics | None) -> float | None:
+    """How far the samples that are not blank vary within themselves, against those of the validation set."""
+    if validation is None or not len(samples) or not len(validation.samples):
+        return None
+    whole = max(_whole_deviation(s) for s in (samples, validation.samples))
+    kept = samples["deviation"][~_blank(samples, whole)]
+    reference = math.sqrt(np.square(validation.samples["deviation"]).mean())
+    return math.sqrt(np.square(kept).mean()) / reference if len(kept) and reference > 0 else None
 
 
 def blank_limit(case: Case, role: Role) -> float:

@@ -38,6 +38,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_facts
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
+from quantmedic.engine.metrics.kinds import is_share
 
 _JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
@@ -443,10 +444,10 @@ def _is_harmed(
 ) -> bool | None:
     """Measured harm: by the task metric, by a column that is dead, by classes that change, or by noise at an output."""
     if metric.drop_low is not None and metric.drop_low > 0:
-        size = metric.drop if metric.name in ("top1", "top5") else metric.relative_drop
+        size = metric.drop if is_share(metric.name) else metric.relative_drop
         if size is not None and size > thresholds.threshold("drop_moderate"):
             return True
-    if any(output.columns.dead or output.columns.erased_operands for output in outputs):
+    if any(output.columns.dead for output in outputs):
         return True
     if agreement is not None:
         return agreement < thresholds.threshold("harmed_agreement") or any(o.columns.spoiled for o in outputs)

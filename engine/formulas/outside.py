@@ -8,6 +8,7 @@ from quantmedic.engine.case.comparison import Comparison, comparison_facts, nois
 from quantmedic.engine.case.facts import ComparisonFacts, DeviceFacts, StageFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
+from quantmedic.engine.metrics.kinds import kind_of
 
 
 def outside_facts(case: Case) -> dict[str, object]:
@@ -63,7 +64,7 @@ def _stage_metric(case: Case, found: Sequence[Comparison]) -> float | None:
     if not measured:
         return None
     mean = found[0].metric / measured
-    return math.sqrt(mean) if case.record.metric == "rmse" else mean
+    return kind_of(case.record.metric).mean_of(mean)
 
 
 def _float_stage(stages: Sequence[StageFacts]) -> dict[str, object]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from pydantic import Field
 
-from quantmedic.engine.formulas.paired import Floats, interval_quantile, margin, null_moments, share_interval
+from quantmedic.engine.metrics.paired import Floats, interval_quantile, margin, null_moments, share_interval
 from quantmedic.engine.record import Contract
 from quantmedic.engine.special_functions import normal_quantile, normal_share
 

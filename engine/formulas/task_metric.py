@@ -1,4 +1,6 @@
-"""Facts of the task metric, from the table of samples."""
+"""Facts of the task metric, from what was kept of the samples."""
+
+import math
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +11,8 @@ from quantmedic.engine.case.facts import (
 )
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
-from quantmedic.engine.formulas.paired import drop_interval, mean_interval
+from quantmedic.engine.case.tallies import Tally
+from quantmedic.engine.metrics.kinds import kind_of
 
 #: Coverage of the interval that an expected metric is held against.
 EXPECTED_CONFIDENCE = 0.99
@@ -30,28 +33,43 @@ def metric_facts(case: Case) -> MetricFacts:
     return MetricFacts(name=name, higher_is_better=case.record.metric_higher_is_better)
 
 
-def metric_pairs(statistics: SetStatistics) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The task metric of both models on the samples where both have one.
+def metric_tallies(statistics: SetStatistics) -> tuple[Tally, Tally]:
+    """What the task metric keeps of each sample in the table, of the float and of the quantized model."""
+    if statistics.tallies:
+        return statistics.tallies["float"], statistics.tallies["quantized"]
+    samples = statistics.samples
+    return Tally.of_numbers(samples["metric_float"]), Tally.of_numbers(samples["metric_quantized"])
+
+
+def metric_pairs(statistics: SetStatistics) -> tuple[Tally, Tally]:
+    """What the task metric keeps of both models, on the samples where it is known of both.
 
     In the order of the samples' content, so that what is resampled depends neither on the order of the data nor on its
     shards.
     """
-    samples = statistics.samples
-    samples = samples[np.isfinite(samples["metric_float"]) & np.isfinite(samples["metric_quantized"])]
-    samples = samples[np.lexsort((samples["metric_quantized"], samples["metric_float"], samples["hash"]))]
-    return samples["metric_float"], samples["metric_quantized"]
+    floats, quantized = metric_tallies(statistics)
+    usable = np.flatnonzero(floats.known & quantized.known)
+    floats, quantized = floats.take(usable), quantized.take(usable)
+    order = np.lexsort((quantized.sums()[:, 0], floats.sums()[:, 0], statistics.samples["hash"][usable]))
+    return floats.take(order), quantized.take(order)
 
 
-def _facts_of_pairs(
-    case: Case, name: str, role: Role, floats: NDArray[np.float64], quantized: NDArray[np.float64]
-) -> MetricFacts:
-    higher = bool(case.record.metric_higher_is_better)
-    combine = np.sqrt if name == "rmse" else lambda value: value
-    before, after = float(combine(floats.mean())), float(combine(quantized.mean()))
+def samples_lost(statistics: SetStatistics) -> NDArray[np.bool_]:
+    """Samples that only the float model has a metric of."""
+    floats, quantized = metric_tallies(statistics)
+    lost: NDArray[np.bool_] = floats.known & ~quantized.known
+    return lost
+
+
+def _facts_of_pairs(case: Case, name: str, role: Role, floats: Tally, quantized: Tally) -> MetricFacts:
+    higher, kind = bool(case.record.metric_higher_is_better), kind_of(name)
+    before, after = kind.value(floats), kind.value(quantized)
+    if math.isnan(before) or math.isnan(after):
+        return MetricFacts(name=name, higher_is_better=higher)
     seed = int(case.record.run.get("seed", 0))
-    scale = 1.0 if name in ("top1", "top5") else max(abs(before), abs(after))
+    scale = 1.0 if kind.is_share else max(abs(before), abs(after))
     expected = case.record.expected_float_metric if scale else None
-    drop, low, high = drop_interval(floats, quantized, higher_is_better=higher, root=name == "rmse", seed=seed)
+    drop, low, high = kind.drop_interval(floats, quantized, higher_is_better=higher, seed=seed)
     return MetricFacts(
         name=name,
         higher_is_better=higher,
@@ -69,7 +87,7 @@ def _facts_of_pairs(
     )
 
 
-def _shortfall(expected: float, floats: NDArray[np.float64], name: str, higher: bool, seed: int) -> float:
+def _shortfall(expected: float, floats: Tally, name: str, higher: bool, seed: int) -> float:
     """How much worse than expected the float model is, beyond what chance explains."""
-    low, high = mean_interval(floats, root=name == "rmse", confidence=EXPECTED_CONFIDENCE, seed=seed)
+    low, high = kind_of(name).value_interval(floats, confidence=EXPECTED_CONFIDENCE, seed=seed)
     return max(expected - high if higher else low - expected, 0.0)

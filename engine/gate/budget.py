@@ -10,22 +10,16 @@ from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts, Role
 from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.formulas.paired import (
-    discordant,
-    drop_interval,
-    is_binary,
-    mcnemar,
-    mean_interval,
-    relative_drop_interval,
-)
 from quantmedic.engine.formulas.power import SampleSizes, sizes_of_counts, sizes_of_interval, sizes_of_share
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.formulas.task_metric import metric_pairs
-from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget
+from quantmedic.engine.formulas.task_metric import metric_pairs, samples_lost
+from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget
+from quantmedic.engine.metrics.kinds import is_share, kind_of
+from quantmedic.engine.metrics.paired import discordant, is_binary, mcnemar, mean_interval
 
-Floats = NDArray[np.float64]
 Status = Literal["pass", "fail", "undecided"]
 #: Messages about samples whose loss is unknown: a drop that was measured without them is never a pass.
 _NO_NUMBER = "the quantized model's metric is not a number on any of {} samples"
@@ -150,18 +144,19 @@ def _drop_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
     )
 
 
-def _measure_drop(budget: Budget, metric: MetricFacts, floats: Floats, quantized: Floats, seed: int) -> _Drop:
+def _measure_drop(budget: Budget, metric: MetricFacts, floats: Tally, quantized: Tally, seed: int) -> _Drop:
     assert budget.max_drop is not None
     limit, samples, confidence = budget.max_drop, len(floats), budget.confidence
-    higher, root, relative = bool(metric.higher_is_better), metric.name == "rmse", budget.drop_unit == "percent"
-    interval = relative_drop_interval if relative else drop_interval
-    found = interval(floats, quantized, higher_is_better=higher, root=root, confidence=confidence, seed=seed)
+    higher, kind, relative = bool(metric.higher_is_better), kind_of(metric.name), budget.drop_unit == "percent"
+    interval = kind.relative_drop_interval if relative else kind.drop_interval
+    found = interval(floats, quantized, higher_is_better=higher, confidence=confidence, seed=seed)
     scale, unit = _unit(budget)
     value, low, high = (scale * end + 0.0 for end in found)  # no negative zero
-    if not root and is_binary(floats, quantized):
-        losses, gains = discordant(floats, quantized) if higher else discordant(quantized, floats)
+    numbers = kind.defined_numbers(floats, quantized)
+    if numbers and not kind.root and is_binary(*numbers):
+        losses, gains = discordant(*numbers if higher else reversed(numbers))
         share = limit / scale * (abs(metric.float_value or 0.0) if relative else 1.0)
-        sizes = sizes_of_counts(losses, gains, samples, share, confidence)
+        sizes = sizes_of_counts(losses, gains, len(numbers[0]), share, confidence)
         return _Drop(value, low, high, limit, unit, sizes, mcnemar(losses, gains))
     if samples < _LEAST_SAMPLES:
         return _Drop(value, None, None, limit, unit, SampleSizes(now=samples))
@@ -194,17 +189,13 @@ def _unit(budget: Budget) -> tuple[float, str]:
         return 100.0, "points"
     if budget.drop_unit == "percent":
         return 100.0, "%"
-    return 1.0, "share" if budget.metric in SHARES else budget.metric
+    return 1.0, "share" if is_share(budget.metric) else budget.metric
 
 
 def _samples_without_metric(case: Case, role: Role | None) -> int:
     """Samples that only the float model has a metric of, those of a set among them that should have been judged."""
     asked: tuple[Role, ...] = ("validation",) if role == "validation" else ("validation", "representative")
-    tables = [case.statistics[name].samples for name in asked if name in case.statistics]
-    return sum(
-        int((np.isfinite(samples["metric_float"]) & ~np.isfinite(samples["metric_quantized"])).sum())
-        for samples in tables
-    )
+    return sum(int(samples_lost(case.statistics[name]).sum()) for name in asked if name in case.statistics)
 
 
 def _agreement_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:

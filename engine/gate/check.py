@@ -192,6 +192,8 @@ class _Gate:
         metric = self.facts.model.metric
         if self.diagnosis.drop_class in ("moderate", "large"):
             message = f"{metric.name} falls for certain, and no policy allows it"
+        elif dead := [f"{o.columns.dead_places} of {o.name}" for o in self.facts.outputs if o.columns.dead_places]:
+            message = f"columns {'; '.join(dead)} hold one value in the quantized model, and no policy allows it"
         else:
             message = "the outputs are harmed, and no policy allows it"
         return GateLine(kind="loss", name="loss", status="fail", message=message)

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from quantmedic.engine.contract.check import Better, Figure, GateLine, HistoryRun, Trend
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
-from quantmedic.engine.gate.policy import SHARES
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rule import Severity
 
 #: What a gate measures, as the history calls it, and which way is better.
@@ -201,13 +201,13 @@ def _diagnosis_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
 
 def _metric_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
     metric = diagnosis.metrics
-    is_share = metric.name in SHARES
-    scale = 100 if is_share else 1
+    in_percent = is_share(metric.name)
+    scale = 100 if in_percent else 1
     if metric.drop is not None and not math.isnan(metric.drop):
         low, high = (None if end is None else _finite_end(scale * end) for end in (metric.drop_low, metric.drop_high))
         yield Figure(
             name=f"drop {metric.name}",
-            unit="points" if is_share else None,
+            unit="points" if in_percent else None,
             value=scale * metric.drop,
             low=low,
             high=high,
@@ -217,7 +217,7 @@ def _metric_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
         yield from _known_figure(
             f"{whose} {metric.name}",
             value,
-            "%" if is_share else None,
+            "%" if in_percent else None,
             _DIRECTIONS[metric.higher_is_better],
             scale=scale,
         )

@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rule import Severity
 
 #: Budgets by the figure that they bound; any other metric is the task metric.
 AGREEMENT, SQNR = "agreement", "sqnr_db"
-#: Metrics that are shares, whose drops are given in percentage points unless the policy says otherwise.
-SHARES = ("top1", "top5")
 Unit = Literal["points", "percent", "absolute"]
 Text = Annotated[str, Field(min_length=1)]
 
@@ -83,7 +82,7 @@ class Budget(Settings):
     @property
     def drop_unit(self) -> Unit:
         """The unit of ``max_drop``: points for shares, the metric's own otherwise, unless it is given."""
-        return self.unit or ("points" if self.metric in SHARES else "absolute")
+        return self.unit or ("points" if is_share(self.metric) else "absolute")
 
 
 class Check(Settings):

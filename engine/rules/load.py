@@ -113,7 +113,8 @@ def _with_forms(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path)
     """The remedy with the forms that its options are written in."""
     snippets = []
     for number, snippet in enumerate(remedy.snippets):
-        known = toolchains[snippet.toolchain].forms if snippet.toolchain in toolchains else {}
+        toolchain = toolchains.get(snippet.toolchain)
+        known = toolchain.forms if toolchain is not None else {}
         for name in snippet.options:
             if name not in known:
                 raise RuleError(
@@ -121,7 +122,8 @@ def _with_forms(remedy: Remedy, toolchains: Mapping[str, Toolchain], path: Path)
                     where=place_of_keys(path, [remedy.id, "snippets", number, "options"]),
                     help="forms stand in toolchains.yaml; without one, write code instead of options",
                 )
-        snippets.append(snippet.model_copy(update={"forms": {name: known[name] for name in snippet.options}}))
+        filled = {"forms": {name: known[name] for name in snippet.options}}
+        snippets.append(snippet.model_copy(update=filled | {"helpers": toolchain.helpers if toolchain else {}}))
     return remedy.model_copy(update={"snippets": tuple(snippets)})
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Literal, NamedTuple, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from quantmedic.engine.text import literal, quote
 
@@ -36,17 +36,12 @@ class CodeStep(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: str
-    needs: tuple[str, ...] = Field(default=(), description="only where one of these options is given")
-    lacks: tuple[str, ...] = Field(default=(), description="only where none of these options is given")
-
-    @field_validator("needs", "lacks", mode="before")
-    @classmethod
-    def _from_one(cls, raw: object) -> object:
-        return (raw,) if isinstance(raw, str) else raw
+    needs: str | None = Field(default=None, description="only where this option is given")
+    lacks: str | None = Field(default=None, description="only where this option is not given")
 
     def stands(self, given: Collection) -> bool:
         """Whether it belongs to a script with these options."""
-        return (not self.needs or any(name in given for name in self.needs)) and not set(self.lacks) & {*given}
+        return (self.needs is None or self.needs in given) and (self.lacks is None or self.lacks not in given)
 
 
 class Form(BaseModel):
@@ -65,6 +60,12 @@ class Changed(NamedTuple):
     """A value that the settings in force do not have: Python code says so beside it."""
 
     value: object
+
+
+class Code(str):
+    """Python text that stands in a snippet as it is."""
+
+    __slots__ = ()
 
 
 class Names(tuple[str, ...]):
@@ -189,9 +190,8 @@ def write(name: str, form: Form, options: Options) -> str:
     """Options in the language of the form that takes them; changed values stand on lines of their own."""
     if form.steps:
         given = {**options, **{key: value for key, value in form.defaults.items() if key not in options}}
-        given = {key: value for key, value in given.items() if value not in (None, Changed(None))}
         steps = [step.code.removesuffix("\n") for step in form.steps if step.stands(given)]
-        return re.sub("\n{4,}", "\n" * 3, "\n".join([write_excerpt(name, form, given), "", *steps]))
+        return "\n".join([write_excerpt(name, form, given), "", *steps])
     return write_excerpt(name, form, options)
 
 
@@ -207,6 +207,14 @@ def write_excerpt(name: str, form: Form, options: Options) -> str:
     keywords = {k: v for k, v in options.items() if not isinstance(k, int)}
     lead = f"{form.assign} = " if form.assign else ""
     return "\n".join(_layout({f"{name}()": places | keywords}, lead, "", 0, _Python()))
+
+
+def with_helpers(code: str, helpers: Mapping[str, str]) -> str:
+    """Python code behind the definitions that it uses; a later one may use those before it."""
+    for name, text in reversed(helpers.items()):
+        if re.search(rf"\b{name}\b", code):
+            code = f"{text.strip()}\n\n\n{code.lstrip()}"
+    return code
 
 
 class _Json:

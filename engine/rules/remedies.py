@@ -33,6 +33,7 @@ NAME_FIELDS: dict[str, str] = {
 VALUE_FIELDS: dict[str, str] = {
     "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
     "pixel_scale": "factor per channel that it multiplies the rest by",
+    "repair": "Python function `repaired` that undoes a mistake in the representative inputs, where that can be undone",
     "weight_axes": "the weights of the layers concerned, each with the axis of its scales, which one scale has not",
     "channel_axes": "those with one scale where other weights have one per channel, each with its axis of outputs",
 }
@@ -53,8 +54,17 @@ class Snippet(Data):
         default={}, exclude=True, description="options by the form of the toolchain that takes them, behind the code"
     )
     within: str = Field(default="", exclude=True, description="Python statement that the options' call stands in")
+    after: str = Field(default="", exclude=True, description="Python text behind that statement")
     forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
+    helpers: Mapping[str, str] = Field(
+        default={}, exclude=True, description="definitions of the toolchain by name; the loader fills them in"
+    )
     note: str | None = None
+    reads: Literal["representative", "application"] = Field(
+        default="representative",
+        description="what the user's reader or loader yields when this runs: the representative inputs as they are, or "
+        "others that are as the application's, because these cannot be repaired",
+    )
     whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
     types: tuple[str, ...] = Field(default=(), description="only for layers of these types, and then before others")
 

@@ -87,6 +87,9 @@ class Toolchain(BaseModel):
         default={}, description="settings of the quantized model that a form has to state, by the form"
     )
     given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
+    helpers: Mapping[str, str] = Field(
+        default={}, description="definitions by name that stand before Python code that uses them, or a later one"
+    )
     imports: Mapping[str, str | tuple[str, ...]] = Field(
         default={}, description="names to import by module; a text is the name for the module itself"
     )
@@ -106,18 +109,7 @@ class Chosen(BaseModel):
 def options_in_force(toolchain: Toolchain, form: str, settings: SettingsInForce) -> Options:
     """What a form has to state so that nothing is lost that is in force."""
     rows = [row.options_for(settings) for row in toolchain.in_force.get(form, ())]
-    defaults = toolchain.forms[form].defaults if form in toolchain.forms else {}
-    return _in_order(merge_all([*rows, defaults]), defaults)
-
-
-def _in_order(options: Options, defaults: Options) -> Options:
-    """The options, those with a default behind all others, for they may be made of these."""
-    own = {key: value for key, value in options.items() if key not in defaults}
-    pairs = {key: (options[key], default) for key, default in defaults.items() if key in options}
-    return own | {
-        key: _in_order(value, default) if isinstance(value, Mapping) and isinstance(default, Mapping) else value
-        for key, (value, default) in pairs.items()
-    }
+    return merge_all([*rows, toolchain.forms[form].defaults if form in toolchain.forms else {}])
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:

@@ -4,20 +4,21 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from quantmedic.engine.case.facts import MetricFacts, OutputFacts
-from quantmedic.engine.case.records import Case
+from quantmedic.engine.case.records import Case, CaseRecord
+from quantmedic.engine.case.statistics import SetStatistics
+from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.previous import level_gain
-from quantmedic.engine.formulas.paired import drop_interval, independent_difference
+from quantmedic.engine.formulas.task_metric import metric_tallies
+from quantmedic.engine.metrics.kinds import kind_of
+from quantmedic.engine.metrics.paired import independent_difference
 from quantmedic.engine.record import Contract
 
 #: The comparison in one word; ``answer`` says when which is chosen.
 Word = Literal["healed", "broken", "better", "worse", "mixed", "unchanged", "undecided", "not-comparable"]
-#: Rows of ``SAMPLE_DTYPE``.
-Samples = NDArray[np.void]
 Direction = Literal["better", "worse", "same"]
 #: Metrics are paired where the samples in both cases are at least this share of the smaller set.
 PAIRED_SHARE = 0.5
@@ -63,14 +64,12 @@ def metric_change(
     if then.drop is None or now.drop is None or not is_same_metric(before, after):
         return None
     assert then.dataset is not None and now.dataset is not None and now.name is not None
-    pairs = _pair_samples(before.statistics[then.dataset].samples, after.statistics[now.dataset].samples)
+    pairs = _pair_samples(before.statistics[then.dataset], after.statistics[now.dataset])
     smaller = min(then.samples or 0, now.samples or 0)
     if len(pairs[0]) >= max(PAIRED_SHARE * smaller, 1):
-        drop, low, high = drop_interval(
-            *pairs,
-            higher_is_better=bool(now.higher_is_better),
-            root=now.name == "rmse",
-            seed=int(after.record.run.get("seed", 0)),
+        seed = int(after.record.run.get("seed", 0))
+        drop, low, high = kind_of(now.name).drop_interval(
+            *pairs, higher_is_better=bool(now.higher_is_better), seed=seed
         )
         return _metric_change(now.name, -drop, -high, -low, paired=True, samples=len(pairs[0]))
     ends = (then.drop_low, then.drop_high, now.drop_low, now.drop_high)
@@ -86,11 +85,12 @@ def metric_change(
 def is_same_metric(before: Case, after: Case) -> bool:
     """Both measured the same metric of the same output."""
     old, new = before.record, after.record
-    return (old.metric, old.metric_higher_is_better, old.run.get("metric_output")) == (
-        new.metric,
-        new.metric_higher_is_better,
-        new.run.get("metric_output"),
-    )
+    return _metric_of(old) == _metric_of(new)
+
+
+def _metric_of(record: CaseRecord) -> tuple[object, ...]:
+    told = (record.run.get("metric_output"), record.run.get("metric_options"))
+    return record.metric, record.metric_higher_is_better, *told
 
 
 def _metric_change(name: str, gain: float, low: float, high: float, *, paired: bool, samples: int) -> MetricChange:
@@ -99,25 +99,29 @@ def _metric_change(name: str, gain: float, low: float, high: float, *, paired: b
     return MetricChange(name=name, **ends, paired=paired, samples=samples, direction=direction)
 
 
-def _pair_samples(then: Samples, now: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pair_samples(then: SetStatistics, now: SetStatistics) -> tuple[Tally, Tally]:
     """The metric of both quantized models on samples of the same content and label, repetitions one by one."""
-    old, new = (_metric_by_sample(samples) for samples in (then, now))
+    (old, before), (new, after) = (_places_of_samples(statistics) for statistics in (then, now))
     shared = [key for key in old if key in new]  # in the order of the keys, whatever that of the samples
-    return tuple(np.array([rows[key] for key in shared], np.float64) for rows in (old, new))  # type: ignore[return-value]
+    rows = (np.array([places[key] for key in shared], np.int64) for places in (old, new))
+    first, second = (tally.take(own) for tally, own in zip((before, after), rows, strict=True))
+    return first, second
 
 
-def _metric_by_sample(samples: Samples) -> dict[tuple[int, int, int], float]:
-    """Metric of the quantized model by content, label and repetition."""
-    found: dict[tuple[int, int, int], float] = {}
+def _places_of_samples(statistics: SetStatistics) -> tuple[dict[tuple[int, int, int], int], Tally]:
+    """Places in the table of the samples that both models have a metric of, by content, label and repetition."""
+    found: dict[tuple[int, int, int], int] = {}
     seen: dict[tuple[int, int], int] = {}
-    usable = samples[np.isfinite(samples["metric_float"]) & np.isfinite(samples["metric_quantized"])]
-    order = np.lexsort((usable["metric_quantized"], usable["label"], usable["hash"]))
-    columns = (usable[order][name].tolist() for name in ("hash", "label", "metric_quantized"))
-    for content, label, value in zip(*columns, strict=True):
+    floats, quantized = metric_tallies(statistics)
+    usable = np.flatnonzero(floats.known & quantized.known)
+    samples, level = statistics.samples[usable], quantized.sums()[usable, 0]
+    order = np.lexsort((level, samples["label"], samples["hash"]))
+    columns = (samples["hash"][order].tolist(), samples["label"][order].tolist(), usable[order].tolist())
+    for content, label, place in zip(*columns, strict=True):
         repetition = seen.get((content, label), 0)
         seen[content, label] = repetition + 1
-        found[content, label, repetition] = value
-    return found
+        found[content, label, repetition] = place
+    return found, quantized
 
 
 def output_changes(

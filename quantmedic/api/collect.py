@@ -26,7 +26,6 @@ from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.api.toolchain import toolchain_facts
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.metrics import load_metric
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_of
@@ -38,10 +37,12 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.stages import Stage, open_stages
+from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.stored_bins import main_role
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
@@ -331,8 +332,8 @@ def _expected_metric(value: float | None, metric: str | None, datasets: Iterable
             where=f"--expected-float-metric {value:g}",
             help="pass --labels (or labels in the .npz of --validation) and --metric",
         )
-    share = value / 100 if metric in ("top1", "top5") and value > 1 else value
-    if not math.isfinite(value) or (metric in ("top1", "top5") and not 0 <= share <= 1):
+    share = value / 100 if is_share(metric) and value > 1 else value
+    if not math.isfinite(value) or (is_share(metric) and not 0 <= share <= 1):
         raise DataError(
             f"the expected float metric is not a valid {metric}",
             where=f"--expected-float-metric {value:g}",

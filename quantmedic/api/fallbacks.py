@@ -12,13 +12,11 @@ from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.machines.records import fallback_json
 from quantmedic.reports.terminal.fallback import render_fallback
 from quantmedic.reports.write import place
 from quantmedic.trials.fallback import FallbackTrial
-
-#: Metrics that are shares: their drop is given in points.
-SHARES = ("top1", "top5")
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ class GoalOptions:
             assert self.min_sqnr_db is not None
             return Goal(kind="sqnr", limit=self.min_sqnr_db)
         # The agreement is a share too.
-        is_share = metric is None or metric in SHARES
-        return Goal(kind="drop", limit=self.max_drop / 100 if is_share else self.max_drop)
+        in_points = metric is None or is_share(metric)
+        return Goal(kind="drop", limit=self.max_drop / 100 if in_points else self.max_drop)
 
 
 def fallback(

@@ -7,7 +7,6 @@ from pathlib import Path
 from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, ModelSource
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.functions import FUNCTION, import_function
-from quantmedic.collectors.data.metrics import Metric, load_metric
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.front_ends import front_end_of_pair
 from quantmedic.collectors.measure.collect import collect
@@ -15,6 +14,7 @@ from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, ModelError, QuantmedicError

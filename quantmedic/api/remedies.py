@@ -9,13 +9,13 @@ from quantmedic.api.judging import judge
 from quantmedic.api.options import ModelSource
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.metrics import Metric
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.from_onnx.file import require_writable
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
+from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case, RunRecord

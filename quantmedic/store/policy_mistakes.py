@@ -12,9 +12,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from quantmedic.collectors.data.functions import FUNCTION
-from quantmedic.collectors.data.metrics import BUILT_IN
 from quantmedic.engine.errors import PolicyError
-from quantmedic.engine.gate.policy import AGREEMENT, SHARES, SQNR, Budget, Policy, PolicyFile
+from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget, Policy, PolicyFile
+from quantmedic.engine.metrics.kinds import KINDS, built_in_kind
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.text import visible
 from quantmedic.store.toml_lines import Key
@@ -121,13 +121,14 @@ def wrong_thresholds(table: object) -> Iterator[Mistake]:
 def wrong_budgets(file: PolicyFile) -> Iterator[Mistake]:
     """Budgets of a metric that does not exist, in a unit that it cannot have, or of a figure that has one already."""
     first: dict[tuple[str, str | None], int] = {}
-    metrics = (*BUILT_IN, AGREEMENT, SQNR)
+    metrics = (*KINDS, AGREEMENT, SQNR)
     for number, budget in enumerate(file.policy.check.budget):
         key = ("check", "budget", number)
-        if budget.metric not in metrics and not FUNCTION.fullmatch(budget.metric):
+        kind = built_in_kind(budget.metric)
+        if kind is None and budget.metric not in metrics and not FUNCTION.fullmatch(budget.metric):
             near = suggestion(budget.metric, metrics) or f"; known: {', '.join(metrics)} and module:function"
             yield Mistake((*key, "metric"), f"unknown metric {in_quotes(budget.metric)}{near}")
-        if budget.unit == "points" and budget.metric in set(BUILT_IN) - set(SHARES):
+        if budget.unit == "points" and kind is not None and not kind.is_share:
             yield Mistake((*key, "unit"), f"{budget.metric} has no points: write percent or absolute")
         if (twin := first.setdefault((budget.metric, budget.output), number)) != number:
             line = file.line(f"check.budget.{twin}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import MetricFacts, Role
 from quantmedic.engine.diagnosis.headline import is_number
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.versus.cause_changes import CauseChange
 from quantmedic.engine.versus.outcome import Direction, MetricChange, OutputChange
 from quantmedic.engine.versus.side_by_side import ComparisonReport, FactChange, Side
@@ -26,7 +27,6 @@ from quantmedic.reports.sections.changes import (
 from quantmedic.reports.sections.proof import signed_gain
 from quantmedic.reports.text import (
     NOT_MEASURED,
-    SHARE_METRICS,
     count,
     decibels,
     level,
@@ -135,13 +135,13 @@ def _metric_answer(record: ComparisonReport) -> str:
     label = metric_label(change.name)
     if change.paired and change.gain == 0 and old == new:
         return f"{label} {new} in both"
-    unit = " %" if change.name in SHARE_METRICS else ""
+    unit = " %" if is_share(change.name) else ""
     return f"{label} {old.removesuffix(unit)} → {new}, {metric_gain(change)}"
 
 
 def metric_gain(change: MetricChange) -> str:
     """The change of the metric with its interval, and whether it is proven."""
-    unit = " points" if change.name in SHARE_METRICS else ""
+    unit = " points" if is_share(change.name) else ""
     low, high = (metric_change(end, change.name).removesuffix(unit) for end in (change.low, change.high))
     proven = "" if change.direction != "same" else ", not proven"
     return f"{signed_gain(change.gain, change.name)} ({low} … {high}){proven}"
@@ -269,7 +269,7 @@ def _pairing(change: MetricChange) -> str:
 def _drop_text(metric: MetricFacts) -> str:
     if metric.drop is None:
         return NOT_MEASURED
-    unit = " points" if metric.name in SHARE_METRICS else ""
+    unit = " points" if is_share(metric.name) else ""
     drop, low, high = (
         metric_change(v, metric.name).removesuffix(unit) for v in (metric.drop, metric.drop_low, metric.drop_high)
     )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from quantmedic.engine.contract.previous import Changed, Effect, Previous, SettingChange, Tried
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import (
-    SHARE_METRICS,
     capital,
     count,
     decibels,
@@ -77,7 +77,7 @@ def _outcome_texts(effect: Effect) -> list[str]:
 
 def _drop_change(effect: Effect) -> str:
     """Both drops, and the interval that the present one had to leave."""
-    unit = " points" if effect.metric in SHARE_METRICS else ""
+    unit = " points" if is_share(effect.metric) else ""
     then, now, low, high = (
         metric_change(value, effect.metric)
         for value in (effect.drop_before, effect.drop, effect.drop_before_low, effect.drop_before_high)

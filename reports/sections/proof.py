@@ -8,8 +8,8 @@ from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, 
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof, TrialRow
+from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.text import (
-    SHARE_METRICS,
     capital,
     count,
     decibels,
@@ -100,7 +100,7 @@ def metric_text(trial: MetricTrial | None) -> str:
     """A gain of the task metric with its interval; empty where none was measured."""
     if trial is None:
         return ""
-    unit = " points" if trial.name in SHARE_METRICS else ""
+    unit = " points" if is_share(trial.name) else ""
     low, high = (metric_change(end, trial.name).removesuffix(unit) for end in (trial.low, trial.high))
     return f"{signed_gain(trial.gain, trial.name)} ({low} … {high})"
 

@@ -250,7 +250,8 @@ MISTAKES = [
     (
         '[[check.budget]]\nmetric = "bleu"\nmax_drop = 1\n',
         2,
-        'unknown metric "bleu"; known: top1, top5, mae, rmse, agreement, sqnr_db and module:function',
+        'unknown metric "bleu"; known: top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@1, '
+        "perplexity, agreement, sqnr_db and module:function",
     ),
     (
         '[[check.budget]]\nmetric = "mae"\nmax_drop = 1\nunit = "points"\n',

@@ -1,20 +1,28 @@
-"""Snippets for ai-edge-quantizer are run as rendered for a LiteRT model; those that name layers change just these."""
+"""Scripts for ai-edge-quantizer: nothing in force is lost, every snippet runs, and what names layers changes these."""
 
 import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from builders.litert_models import every_operator, quantized
 from builders.recordings import RECORDINGS
 
 from quantmedic import collect, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
+from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prescription import complete_code
-from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
+from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, render_snippets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.options import Options, merge_all, write
 from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.toolchain import options_in_force
 
 runtime = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
 quantizer = pytest.importorskip("ai_edge_quantizer.quantizer", reason="ai-edge-quantizer is not installed")
@@ -22,6 +30,7 @@ recipe = pytest.importorskip("ai_edge_quantizer.recipe", reason="ai-edge-quantiz
 
 BASE = load_rulebase()
 TOOLCHAINS = {toolchain.name: toolchain for toolchain in BASE.toolchains}
+LITERT = TOOLCHAINS["ai-edge-quantizer"]
 DATA = RECORDINGS / "debugger"
 FLOAT = DATA / "float.tflite"
 MARKED = [
@@ -31,7 +40,11 @@ MARKED = [
     if snippet.toolchain == "ai-edge-quantizer" and snippet.mark == "run"
 ]
 POINT = "functional_1/point_1/BiasAdd;functional_1/point_1/convolution;functional_1/point_1/Squeeze1"
+SUM = "functional_1/act_1/Relu;functional_1/sum_1/Add"
 SIGMOID = "functional_1/gate_1/Sigmoid"
+RESHAPE = "functional_1/flatten_1/Reshape"
+HEAD = "functional_1/head_1/MatMul;functional_1/head_1/BiasAdd"
+Execute = Callable[[str], bytes]
 
 
 def samples() -> dict[str, list[dict[str, Any]]]:
@@ -44,14 +57,21 @@ def facts() -> CaseFacts:
     return derive(collect(FLOAT, DATA / "int8.tflite", validation=DATA / "data.npz", threads=1), BASE)
 
 
-@pytest.fixture(scope="module")
-def calibration() -> Any:
-    """What one calibration of the whole network gave."""
-    return quantizer.Quantizer(str(FLOAT), recipe.static_wi8_ai8()).calibrate(samples())
+@pytest.fixture
+def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execute:
+    """Runs a script in a folder with the float model and nothing else; returns the model that it writes."""
+    (tmp_path / "float.tflite").write_bytes(FLOAT.read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+    def run(code: str) -> bytes:
+        exec(compile(code, "prescription.py", "exec"), {"data": samples()})
+        return (tmp_path / "int8.tflite").read_bytes()
+
+    return run
 
 
-def code_of(remedy: str, number: int, facts: CaseFacts, layer: str) -> str:
-    """One snippet of a remedy, rendered for a layer with its imports; conditions left out."""
+def advice_on(remedy: str, number: int, facts: CaseFacts, layer: str) -> Advice:
+    """One snippet of a remedy, advised for a layer; conditions left out."""
     rule = {"id": "X001", "name": "any-rule", "cause": "any-cause", "severity": "low", "confidence": 0.5, "message": ""}
     rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy]}
     finding = Finding(Rule.model_validate(rule), layer, layer, "", ())
@@ -59,19 +79,35 @@ def code_of(remedy: str, number: int, facts: CaseFacts, layer: str) -> str:
     snippet = asked.snippets[number].model_copy(update={"whole": False})
     asked = asked.model_copy(update={"in_force": None, "withheld": (), "snippets": (snippet,)})
     (advice,), _ = advise([finding], BASE.model_copy(update={"remedies": {remedy: asked}}), facts)
-    (code,) = render_snippets(advice, ["X001"])
-    return complete_code(code, "python", TOOLCHAINS[snippet.toolchain])
+    return advice
+
+
+def code_of(remedy: str, number: int, facts: CaseFacts, layer: str, settings: SettingsInForce | None = None) -> str:
+    """The whole script for one snippet of a remedy, rendered for a layer."""
+    advice = advice_on(remedy, number, facts, layer)
+    (snippet,) = advice.snippets
+    code = [render_snippet(snippet.code, advice.fields, "X001")] if snippet.code else []
+    return script_of(
+        filled_options(snippet, advice.fields, "X001")["recipe"], settings or settings_in_force(facts), code
+    )
+
+
+def script_of(options: Options, settings: SettingsInForce, code: Sequence[str] = ()) -> str:
+    """The script with the settings in force and these options."""
+    merged = merge_all([options, options_in_force(LITERT, "recipe", settings)])
+    return complete_code("\n".join([*code, write("recipe", LITERT.forms["recipe"], merged)]), "python", LITERT)
 
 
 def number_of(remedy: str, toolchain: str = "ai-edge-quantizer") -> int:
     return next(i for i, s in enumerate(BASE.remedies[remedy].snippets) if s.toolchain == toolchain)
 
 
-def quantized(code: str, calibration: Any) -> dict[str, str]:
-    """Type of what each operator writes, by its name, after one more quantization with the calibration of before."""
-    q = quantizer.Quantizer(str(FLOAT), recipe.static_wi8_ai8())
-    exec(compile(code, "snippet", "exec"), {"q": q, "data": samples(), "model_bytes": FLOAT.read_bytes()})
-    interpreter = runtime.Interpreter(model_content=bytes(q.quantize(calibration).quantized_model))
+def types_of(content: bytes) -> dict[str, str]:
+    """Type of what each operator writes, by its name."""
+    interpreter = runtime.Interpreter(
+        model_content=content,
+        experimental_op_resolver_type=runtime.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )
     found = {}
     for op in interpreter._get_ops_details():
         details = interpreter._get_tensor_details(op["outputs"][0], 0)
@@ -80,37 +116,90 @@ def quantized(code: str, calibration: Any) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("remedy, number", MARKED)
-def test_a_snippet_marked_as_run_runs(remedy: str, number: int, facts: CaseFacts, calibration: Any) -> None:
-    assert quantized(code_of(remedy, number, facts, POINT), calibration)
+def kept_of(content: bytes) -> set[str]:
+    return {name for name, kind in types_of(content).items() if kind == "float32"}
 
 
-@pytest.mark.parametrize("layer", [POINT, SIGMOID])
-def test_a_named_layer_alone_stays_in_float_without_calibrating_again(
-    layer: str, facts: CaseFacts, calibration: Any
+@pytest.mark.parametrize("mode", ["int8", "int16", "dynamic", "weights", "float16"])
+@pytest.mark.parametrize("per_tensor", [False, True])
+def test_the_settings_in_force_give_the_same_model_again(
+    mode: str, per_tensor: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = quantized("", calibration)
-    assert set(plain.values()) == {"int8"}
-    kept = quantized(code_of("keep-layers-float", number_of("keep-layers-float"), facts, layer), calibration)
-    assert {name for name, kind in kept.items() if kind == "float32"} == {layer}
+    content = every_operator().litert()
+    (shape,) = (each["shape"] for each in runtime.Interpreter(model_content=content).get_input_details())
+    feed = {"image": np.random.default_rng(0).normal(size=(8, *shape[1:])).astype(np.float32)}
+    patient = quantized(content, mode, feed, per_tensor=per_tensor)
+    (tmp_path / "float.tflite").write_bytes(content)
+    (tmp_path / "patient.tflite").write_bytes(patient)
+    case = collect(tmp_path / "float.tflite", tmp_path / "patient.tflite", validation=feed, threads=1)
+    code = script_of({}, settings_in_force(derive(case, BASE)))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "prescription.py", "exec"), {"data": {"serving_default": [feed]}})
+    assert (tmp_path / "int8.tflite").read_bytes() == patient, code
 
 
-def test_a_named_layer_alone_gets_sixteen_bits(facts: CaseFacts, calibration: Any) -> None:
-    wide = quantized(code_of("activations-16-bit", number_of("activations-16-bit"), facts, POINT), calibration)
+MIXED: dict[str, Options] = {
+    "float-layer": {"float_layers": [POINT]},
+    "float-ends": {"float_ends": ["INPUT", "OUTPUT"]},
+    "float-input": {"float_ends": ["INPUT"]},
+    "one-scale": {"layers": {POINT: {"weight_tensor_config": {"granularity": "=QuantGranularity.TENSORWISE"}}}},
+    "four-bits": {"layers": {POINT: {"weight_tensor_config": {"num_bits": 4}}}},
+    "wide-layer": {"layers": {POINT: {"activation_tensor_config": {"num_bits": 16, "symmetric": True}}}},
+    "symmetric": {
+        "config": {
+            "OpQuantizationConfig()": {
+                "activation_tensor_config": {"TensorQuantizationConfig()": {"symmetric": True}},
+            }
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_is_set_for_single_layers_is_kept(name: str, facts: CaseFacts, execute: Execute, tmp_path: Path) -> None:
+    patient = execute(script_of(MIXED[name], settings_in_force(facts)))
+    (tmp_path / "patient.tflite").write_bytes(patient)
+    assert patient != (DATA / "int8.tflite").read_bytes()
+    case = collect(tmp_path / "float.tflite", tmp_path / "patient.tflite", validation=DATA / "data.npz", threads=1)
+    code = script_of({}, settings_in_force(derive(case, BASE)))
+    assert execute(code) == patient, code
+
+
+@pytest.mark.parametrize("remedy, number", MARKED)
+def test_a_snippet_marked_as_run_runs(remedy: str, number: int, facts: CaseFacts, execute: Execute) -> None:
+    code = code_of(remedy, number, facts, POINT)
+    assert execute(code), code
+
+
+@pytest.mark.parametrize("remedy, number", MARKED)
+def test_a_snippet_by_itself_is_python(remedy: str, number: int, facts: CaseFacts) -> None:
+    for text in render_snippets(advice_on(remedy, number, facts, POINT), ["X001"]):
+        compile(text, remedy, "exec")
+
+
+@pytest.mark.parametrize("layer, around", [(POINT, {POINT, SUM}), (SIGMOID, {SIGMOID, RESHAPE, HEAD})])
+def test_a_named_layer_stays_in_float_with_its_readers(
+    layer: str, around: set[str], facts: CaseFacts, execute: Execute
+) -> None:
+    plain = execute(script_of({}, settings_in_force(facts)))
+    assert not kept_of(plain)
+    assert kept_of(execute(code_of("keep-layers-float", number_of("keep-layers-float"), facts, layer))) == around
+
+
+def test_a_named_layer_alone_gets_sixteen_bits(facts: CaseFacts, execute: Execute) -> None:
+    wide = types_of(execute(code_of("activations-16-bit", number_of("activations-16-bit"), facts, POINT)))
     assert {name for name, kind in wide.items() if kind == "int16"} == {POINT}
 
 
-def test_all_layers_of_a_type_stay_in_float(facts: CaseFacts, calibration: Any) -> None:
-    code = code_of("keep-operator-types-float", number_of("keep-operator-types-float"), facts, POINT)
-    kept = quantized(code, calibration)
-    convolutions = {name for name in kept if "convolution" in name or "depthwise" in name}
-    assert {name for name, kind in kept.items() if kind == "float32"} == convolutions
+def test_all_layers_of_a_type_stay_in_float(facts: CaseFacts, execute: Execute) -> None:
+    made = execute(code_of("keep-operator-types-float", number_of("keep-operator-types-float"), facts, POINT))
+    assert kept_of(made) == {name for name in types_of(made) if "convolution" in name or "depthwise" in name}
 
 
 @pytest.mark.parametrize("remedy", ["keep-layers-float", "keep-operator-types-float"])
 def test_a_denylist_of_tensorflow_names_tensors_of_the_float_model(remedy: str, facts: CaseFacts) -> None:
     """The debugger ignores a name that is not one of its tensors, whole: so every name has to be one."""
-    code = code_of(remedy, number_of(remedy, "TensorFlow converter"), facts, POINT)
+    (code,) = render_snippets(advice_on(remedy, number_of(remedy, "TensorFlow converter"), facts, POINT), ["X001"])
     (listed,) = re.findall(r"denylisted_nodes=\[(.*)\]\)", code)
     names = re.findall(r'"([^"]*)"', listed)
     interpreter = runtime.Interpreter(str(FLOAT))

@@ -465,7 +465,14 @@ def test_healthy_network_gives_no_verdict() -> None:
                     "output": views[2],
                 }
             ],
-            "outputs": [{"is_integer": False, "is_codes": False, "affine": {"r2": 0.999, "slope_mismatch": 1.001}}],
+            "outputs": [
+                {
+                    "is_integer": False,
+                    "is_codes": False,
+                    "affine": {"r2": 0.999, "slope_mismatch": 1.001},
+                    "columns": {"worst_sqnr_db": 24.9, "dead": 0, "erased_operands": 0},
+                }
+            ],
         }
     )
     results = evaluate(BASE, facts)

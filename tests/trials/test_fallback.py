@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from onnxruntime.quantization import quantize_static
 
 from quantmedic.collectors.data.datasets import open_dataset
-from quantmedic.collectors.data.metrics import Metric, load_metric
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.demo import patient
 from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError

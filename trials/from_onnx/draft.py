@@ -105,6 +105,17 @@ class Draft:
         self._tensors[name] = self.model.graph.initializer[-1]
         return name
 
+    def change_constant(self, node: onnx.NodeProto, place: int, values: Array) -> None:
+        """Give an input of a node another constant, of the type that it had; what nothing else reads keeps its name."""
+        name = node.input[place]
+        kind, tensor = self.type_of(name), self._tensors.get(name)
+        users = sum(each == name for other in self.nodes for each in reads(other))
+        if tensor is None or users > 1 or name in self.outputs:
+            node.input[place] = self.add_constant(name, values, kind)
+            return
+        self.touched = True
+        tensor.CopyFrom(numpy_helper.from_array(values.astype(helper.tensor_dtype_to_np_dtype(kind)), name))
+
     def add_dequantizer(
         self, base: str, codes: Array, kind: int, scale: Array, zero: int = 0, axis: int | None = None
     ) -> str:
@@ -185,6 +196,12 @@ class Draft:
         if len(kept) < len(values):
             del values[:]
             values.extend(kept)
+
+    def hand_out(self, names: Iterable[str]) -> None:
+        """Return these tensors instead of the network's outputs; what they do not need is left out."""
+        self.outputs = set(names)
+        del self.model.graph.output[:]
+        self.model.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in sorted(self.outputs))
 
     def finish(self) -> onnx.ModelProto:
         """The model, without what nothing reads and with every node behind those that it reads."""

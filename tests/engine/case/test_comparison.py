@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from quantmedic.collectors.measure.outputs import ELEMENTS, column_axis, compare_outputs, thin_out
 from quantmedic.engine.case.comparison import FIELDS, Comparison, affine_facts, comparison_facts, noise_ratio
-from quantmedic.engine.formulas.paired import mean_interval
+from quantmedic.engine.metrics.paired import mean_interval
 
 
 def outputs(seed: int, n: int = 40, offset: float = 0.0):

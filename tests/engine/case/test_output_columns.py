@@ -118,5 +118,6 @@ def test_operands_stand_for_columns_where_there_are_too_many() -> None:
         name="found", tensor=None, quantizer=QuantizerFacts(), columns=0, axis=1, parts=(BOXES, SCORES)
     )
     facts = output_column_facts(record, found, by_operand=True, classes=False, limits=Limits())
-    assert (facts.count, facts.dead, facts.worst_column) == (None, None, None)
+    assert (facts.count, facts.dead, facts.worst_column) == (None, 3, None)
+    assert facts.dead_places == "4…6"
     assert (facts.erased_operands, facts.worst_operand, facts.spoiled) == (1, "scores", True)

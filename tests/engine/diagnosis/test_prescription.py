@@ -15,6 +15,7 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
 from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
+from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 
@@ -31,6 +32,9 @@ FIELDS = {
     "quantized_tensors": ("a_out", "b_out"),
     "types": ("Conv", "Softmax"),
     "ranges": {"a_out": (-1.0, 2.0)},
+    "weight_axes": {"a.weight": (0,)},
+    "channel_axes": {"a.weight": (0,)},
+    "repair": InputRepair("turn", "image", 1).code(),
     "pixel_mean": "123.675 116.28 103.53",
     "pixel_scale": "0.0171 0.0175 0.0174",
 }
@@ -258,7 +262,7 @@ def test_the_settings_in_force_are_kept_and_the_change_is_marked() -> None:
         """quantize_static(
     "float.onnx",
     "int8.onnx",
-    reader,
+    equal_batches(reader),
     quant_format=QuantFormat.QDQ,
     activation_type=QuantType.QUInt8,
     weight_type=QuantType.QInt8,
@@ -273,7 +277,9 @@ def test_the_settings_in_force_are_kept_and_the_change_is_marked() -> None:
 )
 """
     )
-    assert "import CalibrationMethod, QuantFormat, QuantType, quantize_static" in code
+    names = "CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static"
+    assert f"import {names}" in code or f"import (\n    {names},\n)" in code
+    assert code.index("class Feeds(") < code.index("def equal_batches(") < code.index("quantize_static(\n")
 
 
 def test_a_remedy_wins_over_a_setting_in_force() -> None:
@@ -309,7 +315,7 @@ def test_remedies_of_the_data_say_what_is_wrong_in_words(offset: float, undone: 
     (step,) = found.steps
     assert step.says[:2] == ("one was found", reading) and undone in step.says[2]
     assert f"# {reading}\n" in found.configurations[0].code
-    assert set(found.given) == {"images", "preprocess"}
+    assert set(found.given) == {"reader"}
 
 
 def test_a_trial_of_no_remedy_is_named_and_left_to_the_user() -> None:

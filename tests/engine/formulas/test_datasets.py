@@ -413,6 +413,16 @@ def test_blank_samples(blank: int, expected: float) -> None:
     assert facts(case_of(measure(x))).blank_share == expected
 
 
+def test_samples_that_are_not_blank_are_held_against_the_validation_samples() -> None:
+    x, y = smooth(1, 20), smooth(1, 20)
+    x[:5] = np.float32(0.7)
+    x[5:] *= np.float32(0.25)
+    assert facts(case_of(measure(x), measure(y))).kept_deviation_ratio == pytest.approx(0.25, rel=0.1)
+    assert facts(case_of(measure(x))).kept_deviation_ratio is None
+    x[:] = np.float32(0.7)
+    assert facts(case_of(measure(x), measure(y))).kept_deviation_ratio is None, "all are blank"
+
+
 def test_blank_samples_of_different_shades() -> None:
     x = np.broadcast_to(np.arange(10, dtype=np.float32).reshape(10, 1, 1), (10, 1, 9)).copy()
     assert facts(case_of(measure(x))).blank_share == 1.0

@@ -6,8 +6,8 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.formulas.paired import drop_interval, score_interval, share_interval
 from quantmedic.engine.formulas.power import MOST_SAMPLES, power, sizes_of_counts, sizes_of_interval, sizes_of_share
+from quantmedic.engine.metrics.paired import drop_interval, score_interval, share_interval
 
 few = examples(40)
 RUNS = 10_000

@@ -14,10 +14,10 @@ from quantmedic.engine.case.records import Case, CaseRecord, DatasetRecord, Outp
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SetStatistics
 from quantmedic.engine.contract.check import GateLine
 from quantmedic.engine.errors import DataError
-from quantmedic.engine.formulas.paired import drop_interval, share_interval
 from quantmedic.engine.formulas.task_metric import metric_facts
 from quantmedic.engine.gate.budget import judge_budget
 from quantmedic.engine.gate.policy import Budget
+from quantmedic.engine.metrics.paired import drop_interval, share_interval
 
 few = examples(30)
 TOP1 = Budget(metric="top1", max_drop=1.0)

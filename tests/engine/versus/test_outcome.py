@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from quantmedic.engine.case.facts import MetricFacts, OutputFacts
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE
-from quantmedic.engine.formulas.paired import drop_interval, independent_difference
+from quantmedic.engine.metrics.paired import drop_interval, independent_difference
 from quantmedic.engine.versus.outcome import MetricChange, answer, direction_of, metric_change, output_changes
 
 OPPOSITE = {"healed": "broken", "broken": "healed", "better": "worse", "worse": "better"}
@@ -26,7 +26,7 @@ def samples(hashes: Any, quantized: Any, labels: int = 0) -> Any:
 def case(table: Any, metric: str = "top1", higher: bool = True) -> Any:
     """A case as far as the change of its metric needs one."""
     record = SimpleNamespace(metric=metric, metric_higher_is_better=higher, run={"seed": 0})
-    return SimpleNamespace(record=record, statistics={"validation": SimpleNamespace(samples=table)})
+    return SimpleNamespace(record=record, statistics={"validation": SimpleNamespace(samples=table, tallies={})})
 
 
 def facts(table: Any, higher: bool = True, name: str = "top1") -> MetricFacts:

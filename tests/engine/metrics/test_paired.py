@@ -10,8 +10,8 @@ from builders.properties import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantmedic.engine.formulas import paired
-from quantmedic.engine.formulas.paired import (
+from quantmedic.engine.metrics import paired
+from quantmedic.engine.metrics.paired import (
     drop_interval,
     margin,
     mcnemar,

@@ -1,7 +1,7 @@
 """Paired comparison of a metric before and after quantization."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,7 +52,7 @@ def drop_interval(
         found = (losses - gains) / len(floats), float(low), float(high)
     else:
         found = _bootstrap(floats, quantized, _difference_of_roots if root else _difference_of_means, confidence, seed)
-    return _worse_is_positive(found, higher_is_better)
+    return worse_is_positive(found, higher_is_better)
 
 
 def relative_drop_interval(
@@ -80,7 +80,7 @@ def relative_drop_interval(
     if root:  # 1 - √(b / a), where 1 - b / a was found
         drop, low, high = (1 - math.sqrt(max(1 - value, 0.0)) for value in found)
         found = drop, low, high
-    return _worse_is_positive(found, higher_is_better)
+    return worse_is_positive(found, higher_is_better)
 
 
 def mean_interval(
@@ -119,6 +119,17 @@ def independent_difference(
 def interval_quantile(confidence: float) -> float:
     """Quantile of the standard normal distribution at the upper end of a two-sided interval."""
     return normal_quantile(0.5 + confidence / 2)
+
+
+def resampled_times(samples: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each sample is drawn in each resample, ``[resamples, samples]`` in blocks."""
+    rng = np.random.default_rng(seed)
+    rows = min(max(_BLOCK // samples, 1), resamples)
+    for start in range(0, resamples, rows):
+        count = min(rows, resamples - start)
+        picks = rng.integers(0, samples, (count, samples)) + samples * np.arange(count)[:, np.newaxis]
+        times = np.bincount(picks.reshape(-1), minlength=count * samples)
+        yield times.reshape(count, samples).astype(np.float64)
 
 
 def is_binary(*columns: Floats) -> bool:
@@ -200,7 +211,8 @@ def mcnemar(losses: int, gains: int) -> float:
     return min(2 * binomial_share(min(losses, gains), losses + gains, 0.5), 1.0)
 
 
-def _worse_is_positive(found: tuple[float, float, float], higher_is_better: bool) -> tuple[float, float, float]:
+def worse_is_positive(found: tuple[float, float, float], higher_is_better: bool) -> tuple[float, float, float]:
+    """A drop and its interval, with the sign turned where lower is better."""
     drop, low, high = found
     return (drop, low, high) if higher_is_better else (-drop, -high, -low)
 
@@ -276,13 +288,8 @@ def _bootstrap(a: Floats, b: Floats, statistic: Statistic, confidence: float, se
         drop = float(value)
         if not error > 1e-12 * abs(drop):
             return drop, drop, drop
-        rng = np.random.default_rng(seed)
         found = []
-        rows = min(max(_BLOCK // n, 1), _RESAMPLES)
-        for start in range(0, _RESAMPLES, rows):
-            count = min(rows, _RESAMPLES - start)
-            picks = rng.integers(0, n, (count, n)) + n * np.arange(count)[:, np.newaxis]
-            times = np.bincount(picks.reshape(-1), minlength=count * n).reshape(count, n)
+        for times in resampled_times(n, _RESAMPLES, seed):
             values, errors = estimate(times @ columns / n)
             found.append((values - drop) / np.fmax(errors, _LEAST_SPREAD * error))
     ratios = np.concatenate(found)

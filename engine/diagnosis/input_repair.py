@@ -1,0 +1,185 @@
+"""A mistake in the representative inputs that can be undone: what is done to them, for trials and as Python text."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.facts import DatasetFacts
+from quantmedic.engine.rules.options import Code
+from quantmedic.engine.text import quote
+
+Array = NDArray[np.generic]
+Moments = tuple[tuple[float, ...], tuple[float, ...]]
+#: A sample varies less than this share of the validation set: as in the fact ``blank_share``.
+BLANK = 5e-3
+#: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
+VARIED = 0.5
+
+_CHANGE = '''\
+def repaired(feeds):
+    """The feeds with {name} as the application has it: {words}. What is so already stays."""
+
+    def differs(arrays, mean, deviation):
+        values = np.concatenate([{rows} for x in arrays]).astype(np.float64)
+        return np.abs(values.mean(axis=0) - mean).sum() + np.abs(values.std(axis=0) - deviation).sum()
+
+    given = [feed[{name}] for feed in feeds]
+    from_representative = differs(given, {wrong[0]}, {wrong[1]})
+    from_application = differs(given, {right[0]}, {right[1]})
+    if from_representative > from_application:
+        return feeds
+    return [{{**feed, {name}: {change}}} for feed, x in zip(feeds, given)]'''
+_DROP = '''\
+def repaired(feeds):
+    """The feeds without samples in which {name} is blank: it varies less than {least}."""
+    found = []
+    for feed in feeds:
+        x = feed[{name}]
+        kept = x.reshape(len(x), -1).std(axis=1) >= {least}
+        if kept.any():
+            found.append({{key: y[kept] if np.shape(y)[:1] == kept.shape else y for key, y in feed.items()}})
+    return found'''
+
+
+@dataclass(frozen=True)
+class InputRepair:
+    """What is done to the first input of the network; all other inputs stay.
+
+    Attributes:
+        kind: Values mapped to those of the application, channels turned round, or samples left out.
+        name: The input, by its name in the float model.
+        axis: Axis of its channels; None where it has none.
+        lines: Factor and offset of each channel, or one pair for all of them.
+        least: Standard deviation that a sample has to have.
+        wrong: Mean and standard deviation per channel of the representative inputs.
+        right: Those of the validation inputs.
+    """
+
+    kind: Literal["map", "turn", "drop"]
+    name: str
+    axis: int | None = None
+    lines: tuple[tuple[float, float], ...] = ()
+    least: float = 0.0
+    wrong: Moments = ((), ())
+    right: Moments = ((), ())
+
+    @property
+    def words(self) -> str:
+        """What is done, as text."""
+        if self.kind == "turn":
+            return "representative inputs with their channels reversed"
+        if self.kind == "drop":
+            return "representative inputs without their blank samples"
+        mapped = ", ".join(dict.fromkeys(f"{slope:.4g}·x {offset:+.4g}" for slope, offset in self.lines))
+        return f"representative inputs mapped to {mapped}"
+
+    def kept(self, x: Array) -> NDArray[np.intp]:
+        """Samples that stay, along the first axis."""
+        if self.kind != "drop":
+            return np.arange(len(x))
+        return np.flatnonzero(x.reshape(len(x), -1).std(axis=1) >= self.least)
+
+    def change(self, x: Array) -> Array:
+        """Samples that have the mistake, without it."""
+        if self.kind == "drop":
+            return x
+        if self.kind == "turn":
+            assert self.axis is not None
+            return np.ascontiguousarray(np.flip(x, self.axis))
+        slopes, offsets = (np.array(column, np.float32) for column in zip(*self.lines, strict=True))
+        if len(self.lines) == 1 or self.axis is None:
+            return np.asarray(x.astype(np.float32) * slopes[0] + offsets[0], x.dtype)
+        moved = np.moveaxis(x.astype(np.float32), self.axis, -1) * slopes + offsets
+        return np.ascontiguousarray(np.moveaxis(moved, -1, self.axis), x.dtype)
+
+    def code(self) -> Code:
+        """Python function ``repaired`` of a list of feeds, which hold arrays by the names of inputs."""
+        name = quote(self.name)
+        if self.kind == "drop":
+            return Code(_DROP.format(name=name, least=_number(self.least)))
+        words, change = self._change_in_words()
+        rows = "x.reshape(-1, 1)"
+        if self.axis is not None:
+            rows = f"np.moveaxis(x, {self.axis}, -1).reshape(-1, {len(self.right[0])})"
+        wrong, right = ([_numbers(row) for row in moments] for moments in (self.wrong, self.right))
+        return Code(_CHANGE.format(name=name, words=words, change=change, rows=rows, wrong=wrong, right=right))
+
+    def _change_in_words(self) -> tuple[str, str]:
+        if self.kind == "turn":
+            return "its channels are reversed", f"np.ascontiguousarray(np.flip(x, {self.axis}))"
+        slopes, offsets = zip(*self.lines, strict=True)
+        x = "x.astype(np.float32)"
+        if len(self.lines) == 1 or self.axis is None:
+            change = f"({x} * np.float32({_number(slopes[0])}) + np.float32({_number(offsets[0])})).astype(x.dtype)"
+            return "its values are mapped", change
+        moved = f"np.moveaxis({x}, {self.axis}, -1) * np.float32({_numbers(slopes)}) + np.float32({_numbers(offsets)})"
+        return "its values are mapped", f"np.ascontiguousarray(np.moveaxis({moved}, -1, {self.axis}), x.dtype)"
+
+
+def input_repair(cause: str, sets: Mapping[str | None, DatasetFacts]) -> InputRepair | None:
+    """What undoes the mistake that is a cause; None where the facts of the two data sets do not show it.
+
+    Args:
+        cause: Name of the cause.
+        sets: Facts of the data sets by their role.
+    """
+    made, mine, other = _REPAIRS.get(cause), sets.get("representative"), sets.get("validation")
+    if made is None or mine is None or other is None or mine.input is None:
+        return None
+    if not mine.mean or not mine.std or not other.mean or not other.std:
+        return None
+    return made(mine, other, mine.input, (mine.mean, mine.std), (other.mean, other.std))
+
+
+def _map_to_validation(
+    mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
+) -> InputRepair | None:
+    """The linear map from one set's values to the other's: per channel on lattices, else one for all channels."""
+    relation = mine.relation
+    lines = _lattice_lines(mine, other) if relation.method == "lattice" else None
+    if lines is None:
+        if relation.slope is None or relation.offset is None:
+            return None
+        lines = [(1.0 / relation.slope, -relation.offset / relation.slope)]
+    return InputRepair("map", name, mine.channel_axis, tuple(lines), wrong=wrong, right=right)
+
+
+def _lattice_lines(mine: DatasetFacts, other: DatasetFacts) -> list[tuple[float, float]] | None:
+    if mine.lattice_step is None or mine.lattice_low is None or other.lattice_step is None or other.lattice_low is None:
+        return None
+    columns = zip(mine.lattice_step, mine.lattice_low, other.lattice_step, other.lattice_low, strict=True)
+    return [(step / own, low - own_low * step / own) for own, own_low, step, low in columns]
+
+
+def _reverse_channels(
+    mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
+) -> InputRepair | None:
+    axis = mine.channel_axis
+    return InputRepair("turn", name, axis, wrong=wrong, right=right) if axis is not None else None
+
+
+def _drop_blanks(
+    mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
+) -> InputRepair | None:
+    if mine.kept_deviation_ratio is None or mine.kept_deviation_ratio < VARIED:
+        return None
+    return InputRepair("drop", name, least=BLANK * float(np.sqrt(np.mean(np.square(right[1])))))
+
+
+def _number(value: float) -> str:
+    """All digits of a 32-bit float."""
+    return f"{value:.9g}"
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    return f"[{', '.join(map(_number, values))}]"
+
+
+_REPAIRS: Mapping[str, Callable[[DatasetFacts, DatasetFacts, str, Moments, Moments], InputRepair | None]] = {
+    "preprocessing-mismatch": _map_to_validation,
+    "channel-order-mismatch": _reverse_channels,
+    "blank-samples": _drop_blanks,
+}

@@ -1,0 +1,64 @@
+"""Metrics of counts that are added up over the samples: ratios, and means of one ratio per class."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.tallies import Tally
+
+Floats = NDArray[np.float64]
+#: Values of a metric, given how often each sample counts: ``[choices, samples]`` to ``[choices]``.
+Estimate = Callable[[Floats], Floats]
+#: Numbers that a table of samples and classes may hold, so that memory does not grow with the classes.
+_TABLE = 4_000_000
+
+
+def ratio(tally: Tally) -> Estimate:
+    """Sum of the first column over sum of the second; NaN where that is 0.
+
+    Error rates of words and characters are edits over the length of the labels (Levenshtein 1966), the F1 of one class
+    is twice its hits over its labels and predictions together (van Rijsbergen 1979).
+    """
+    part, whole = tally.sums().T
+
+    def estimate(times: Floats) -> Floats:
+        return _divided(times @ part, times @ whole)
+
+    return estimate
+
+
+def exponential_ratio(tally: Tally) -> Estimate:
+    """The exponential of that ratio: the perplexity, of log-likelihoods and tokens (Jelinek et al. 1977)."""
+    estimate = ratio(tally)
+    return lambda times: np.exp(estimate(times))
+
+
+def class_ratio(tally: Tally) -> Estimate:
+    """Mean of one ratio per class, over the classes whose denominator is not 0.
+
+    Rows are (class, part, whole). It is the mean intersection over union, of pixels (Everingham et al. 2010), and the
+    macro average of F1, of twice the hits over labels and predictions together (Opitz and Burst 2019).
+    """
+    names, classes = np.unique(tally.values[:, 0], return_inverse=True)
+    owners, samples = tally.owners, len(tally)
+    step = max(_TABLE // max(2 * samples, 1), 1)
+
+    def estimate(times: Floats) -> Floats:
+        total, present = np.zeros(len(times)), np.zeros(len(times))
+        for start in range(0, len(names), step):
+            inside = (classes >= start) & (classes < start + step)
+            table = np.zeros((2, samples, min(step, len(names) - start)))
+            for column in (0, 1):
+                np.add.at(table[column], (owners[inside], classes[inside] - start), tally.values[inside, column + 1])
+            shares = _divided(times @ table[0], times @ table[1])
+            total += np.nansum(shares, axis=1)
+            present += np.isfinite(shares).sum(axis=1)
+        return _divided(total, present)
+
+    return estimate
+
+
+def _divided(part: Floats, whole: Floats) -> Floats:
+    shares: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
+    return shares

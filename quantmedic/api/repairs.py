@@ -1,0 +1,211 @@
+"""Remedies that quantmedic carries out itself on ONNX models: for toolchains that have no option for them."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from quantmedic.api.options import DataSource
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.data.datasets import open_dataset
+from quantmedic.collectors.data.inputs import InputSpec
+from quantmedic.collectors.data.readers import RewindableReader, is_reader
+from quantmedic.collectors.from_onnx.file import load_model, require_writable, save_model
+from quantmedic.collectors.from_onnx.models import open_models
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.measure.host import available_threads
+from quantmedic.collectors.pair.feed import input_specs
+from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.trials.from_onnx.bias_correction import Correction, correct_model
+from quantmedic.trials.from_onnx.equalize import Equalization, equalize_model
+from quantmedic.trials.from_onnx.rounding import Rounding, round_model
+from quantmedic.trials.from_onnx.smooth import Smoothing, smooth_model
+
+#: Samples that are run at a time.
+BATCH = 32
+
+
+def equalize(float_model: str | Path, output: str | Path) -> Equalization:
+    """Give neighbouring layers of a float ONNX model the same channel ranges, and write the model (Nagel et al. 2019).
+
+    The model that is written computes what the float model computes; quantize it in its place. Channels pass Relu,
+    LeakyRelu, Clip (whose bound becomes one per channel), poolings, depthwise layers and Flatten. Batch normalizations
+    behind convolutions are folded.
+
+    Args:
+        float_model: Path of the float model.
+        output: Where to write the equalized one.
+
+    Returns:
+        The pairs of layers that were equalized, and the model.
+
+    Raises:
+        ModelError: The model cannot be read, or has no layers that could be equalized.
+        OutputError: The file cannot be written, or is the float model itself.
+    """
+    target = _target(output, float_model)
+    equalized = equalize_model(parse(Path(float_model), load_model(Path(float_model))))
+    save_model(equalized.model, target)
+    return equalized
+
+
+def smooth(
+    float_model: str | Path,
+    output: str | Path,
+    data: DataSource,
+    *,
+    alpha: float = 0.5,
+    insert: bool = False,
+    samples: int | None = None,
+    threads: int | None = None,
+) -> Smoothing:
+    """Move wide channels of activations into the weights that read them, and write the model (Xiao et al. 2023).
+
+    The model that is written computes what the float model computes; quantize it in its place. The factor becomes part
+    of the normalization, the layer or the constant before the activation.
+
+    Args:
+        float_model: Path of the float model.
+        output: Where to write the smoothed one.
+        data: Representative data: a calibration data reader, or whatever ``diagnose`` takes.
+        alpha: Share of the spread that goes over to the weights, from 0 to 1.
+        insert: Put a Mul where the factor cannot become part of what is there. It only helps where what the Mul reads
+            is left in float: name the writer and the Mul under ``nodes_to_exclude``.
+        samples: Samples to read at most; all by default.
+        threads: Processor threads; all cores by default.
+
+    Returns:
+        The activations that were smoothed, and the model.
+
+    Raises:
+        DataError: The data do not fit the model, or ``alpha`` is outside of its range.
+        ModelError: The model cannot be read, fails on the data, or has no activation that could be smoothed.
+        OutputError: The file cannot be written, or is the float model itself.
+    """
+    if not 0.0 <= alpha <= 1.0:
+        raise DataError("alpha is outside of its range", where=f"alpha={alpha:g}", help="give a number from 0 to 1")
+    target = _target(output, float_model)
+    graph = parse(Path(float_model), load_model(Path(float_model)))
+    read = _samples_of(data, input_specs(graph), samples)
+    smoothed = smooth_model(graph, read(), alpha=alpha, insert=insert, threads=threads or available_threads())
+    save_model(smoothed.model, target)
+    return smoothed
+
+
+def correct_biases(
+    float_model: str | Path,
+    quantized_model: str | Path,
+    data: DataSource,
+    output: str | Path,
+    *,
+    samples: int | None = None,
+    seconds: float | None = None,
+    threads: int | None = None,
+) -> Correction:
+    """Fold the mean error of every channel into the biases of a quantized ONNX model, and write it (Nagel et al. 2019).
+
+    QDQ and operator form stay as they are. The samples are read once for each layer on the longest way through the
+    network; a few hundred of them are enough.
+
+    Args:
+        float_model: Path of the float model that was quantized, after equalization or smoothing if there was any.
+        quantized_model: Path of the quantized model.
+        data: Representative data: a calibration data reader, or whatever ``diagnose`` takes.
+        output: Where to write the corrected model; may be the quantized one.
+        samples: Samples to read at most; all by default.
+        seconds: Time after which no further layer is begun.
+        threads: Processor threads; all cores by default.
+
+    Returns:
+        The corrected layers with the error before and after, those that were left, and the model.
+
+    Raises:
+        DataError: The data do not fit the models.
+        ModelError: A model cannot be read or fails on the data, or no bias can be corrected.
+        OutputError: The file cannot be written, or is the float model.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    target = _target(output, float_model)
+    models = open_models(Path(float_model), Path(quantized_model))
+    read = _samples_of(data, models.input_specs, samples)
+    corrected = correct_model(models, read, threads=threads or available_threads(), deadline=deadline)
+    save_model(corrected.model, target)
+    return corrected
+
+
+def learn_rounding(
+    float_model: str | Path,
+    quantized_model: str | Path,
+    data: DataSource,
+    output: str | Path,
+    *,
+    samples: int | None = None,
+    seconds: float | None = None,
+    threads: int | None = None,
+) -> Rounding:
+    """Round the weights of a quantized ONNX model anew, for the least error on these data, and write it.
+
+    Every code becomes one of the two beside its float weight (Nagel et al. 2020), found by coordinate descent on the
+    second moments of what the layer reads; no layer's error on the data grows. Ranges stay as they are. Memory does
+    not grow with the samples.
+
+    Args:
+        float_model: Path of the float model that was quantized, after equalization or smoothing if there was any.
+        quantized_model: Path of the quantized model.
+        data: Representative data: a calibration data reader, or whatever ``diagnose`` takes.
+        output: Where to write the model; may be the quantized one.
+        samples: Samples to read at most; all by default.
+        seconds: Time after which no further layer is begun.
+        threads: Processor threads; all cores by default.
+
+    Returns:
+        The layers with the error before and after, those that were left, and the model.
+
+    Raises:
+        DataError: The data do not fit the models.
+        ModelError: A model cannot be read or fails on the data, or no weights can be rounded anew.
+        OutputError: The file cannot be written, or is the float model.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    target = _target(output, float_model)
+    models = open_models(Path(float_model), Path(quantized_model))
+    read = _samples_of(data, models.input_specs, samples)
+    rounded = round_model(models, read, threads=threads or available_threads(), deadline=deadline)
+    save_model(rounded.model, target)
+    return rounded
+
+
+def rewindable(reader: object) -> RewindableReader:
+    """A calibration data reader whose feeds can be read again: its feeds are kept in memory as they are read.
+
+    Args:
+        reader: An object whose ``get_next()`` returns feeds, and None at the end.
+
+    Raises:
+        DataError: It is no such reader.
+    """
+    if isinstance(reader, RewindableReader):
+        return reader
+    if not is_reader(reader):
+        raise DataError(
+            "not a calibration data reader",
+            where=type(reader).__name__,
+            help="give an object whose get_next() returns a dictionary of arrays by input name, and None at the end",
+        )
+    return RewindableReader(reader)
+
+
+def _target(output: str | Path, float_model: str | Path) -> Path:
+    target = Path(output)
+    if target.resolve() == Path(float_model).resolve():
+        raise OutputError(
+            "the float model would be replaced by the repaired one", where=str(target), help="name another file"
+        )
+    require_writable(target)
+    return target
+
+
+def _samples_of(data: DataSource, inputs: list[InputSpec], limit: int | None) -> Callable[[], Iterable[Batch]]:
+    """The samples, as often as they are asked for."""
+    source = rewindable(data) if is_reader(data) else data
+    dataset = open_dataset(source, inputs, role="representative")
+    return lambda: dataset.batches(max(BATCH, dataset.unit), limit)

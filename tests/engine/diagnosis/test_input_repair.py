@@ -1,0 +1,111 @@
+"""What undoes a mistake in the representative inputs: as an array, and as the text that a user runs."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.facts import DatasetFacts, RelationFacts
+from quantmedic.engine.diagnosis.input_repair import InputRepair, input_repair
+
+Array = NDArray[Any]
+RIGHT = np.random.default_rng(0).normal((0.0, 1.0, 4.0), (1.0, 2.0, 3.0), (64, 8, 8, 3)).astype(np.float32)
+RIGHT = np.ascontiguousarray(RIGHT.transpose(0, 3, 1, 2))
+LINES = ((2.0, 0.1), (0.3, -0.2), (7.0, 1 / 3))
+
+
+def moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(x.mean(axis=(0, 2, 3)).tolist()), tuple(x.std(axis=(0, 2, 3)).tolist())
+
+
+def wrong_inputs(kind: str) -> Array:
+    """The right inputs with a mistake."""
+    if kind == "turn":
+        return np.ascontiguousarray(RIGHT[:, ::-1])
+    if kind == "one line":
+        return (RIGHT - np.float32(0.5)) / np.float32(3)
+    slopes, offsets = (np.array(v, np.float32).reshape(-1, 1, 1) for v in zip(*LINES, strict=True))
+    return np.asarray((RIGHT - offsets) / slopes, np.float32)
+
+
+def repair_of(kind: str) -> InputRepair:
+    known = {"name": "image", "axis": 1, "wrong": moments(wrong_inputs(kind)), "right": moments(RIGHT)}
+    if kind == "turn":
+        return InputRepair("turn", **known)
+    return InputRepair("map", lines=((3.0, 0.5),) if kind == "one line" else LINES, **known)
+
+
+def run_text(repair: InputRepair, feeds: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """What the printed function gives."""
+    names: dict[str, Any] = {"np": np}
+    exec(compile(repair.code(), "repair", "exec"), names)
+    found: list[dict[str, Array]] = names["repaired"](feeds)
+    return found
+
+
+def feeds_of(x: Array) -> list[dict[str, Array]]:
+    """Batches with a last one of another size, and a second input."""
+    return [{"image": x[i : i + 30], "length": np.arange(len(x[i : i + 30]))} for i in range(0, len(x), 30)]
+
+
+@pytest.mark.parametrize("kind", ["turn", "one line", "line per channel"])
+def test_the_text_does_exactly_what_the_trial_does(kind: str) -> None:
+    repair, wrong = repair_of(kind), wrong_inputs(kind)
+    assert np.allclose(repair.change(wrong), RIGHT, atol=1e-5)
+    for feed, given in zip(run_text(repair, feeds_of(wrong)), feeds_of(wrong), strict=True):
+        np.testing.assert_array_equal(feed["image"], repair.change(given["image"]), strict=True)
+        np.testing.assert_array_equal(feed["length"], given["length"])
+
+
+@pytest.mark.parametrize("kind", ["turn", "one line", "line per channel"])
+def test_inputs_that_are_right_already_stay_as_they_are(kind: str) -> None:
+    for feed, given in zip(run_text(repair_of(kind), feeds_of(RIGHT)), feeds_of(RIGHT), strict=True):
+        np.testing.assert_array_equal(feed["image"], given["image"])
+
+
+def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
+    repair, x = InputRepair("drop", "image", least=0.5), RIGHT.copy()
+    x[:30] = x[40] = 7.0
+    found = run_text(repair, feeds_of(x))
+    assert [len(feed["image"]) for feed in found] == [29, 4], "a batch of blanks vanishes"
+    assert found[0]["length"].tolist() == [*range(10), *range(11, 30)]
+    assert np.concatenate([feed["image"] for feed in found]).tobytes() == x[repair.kept(x)].tobytes()
+
+
+def facts(**more: Any) -> DatasetFacts:
+    return DatasetFacts(input="image", channel_axis=1, mean=(0.0, 1.0, 4.0), std=(1.0, 2.0, 3.0), **more)
+
+
+def test_the_repair_follows_from_the_facts_of_both_sets() -> None:
+    quantiles = RelationFacts(method="quantiles", slope=0.5, offset=1.0)
+    lattice = RelationFacts(method="lattice", slope=0.5, offset=1.0)
+    mine = facts(role="representative", lattice_step=(1.0, 1.0, 2.0), lattice_low=(0.0, 0.0, -4.0), relation=lattice)
+    other = facts(role="validation", lattice_step=(0.5, 0.1, 1.0), lattice_low=(-1.0, -2.0, 3.0))
+    found = input_repair("preprocessing-mismatch", {"representative": mine, "validation": other})
+    assert found is not None and found.lines == ((0.5, -1.0), (0.1, -2.0), (0.5, 5.0))
+    sets = {"representative": mine.model_copy(update={"relation": quantiles}), "validation": other}
+    found = input_repair("preprocessing-mismatch", sets)
+    assert found is not None and found.lines == ((2.0, -2.0),)
+    assert found.words == "representative inputs mapped to 2·x -2"
+    turned = input_repair("channel-order-mismatch", sets)
+    assert turned is not None and (turned.kind, turned.axis) == ("turn", 1)
+
+
+def test_where_nothing_undoes_the_mistake_there_is_no_repair() -> None:
+    mine, other = facts(role="representative"), facts(role="validation")
+    sets = {"representative": mine, "validation": other}
+    assert input_repair("preprocessing-mismatch", sets) is None, "the relation is not known"
+    assert input_repair("random-data", sets) is None
+    assert input_repair("channel-order-mismatch", {"representative": mine}) is None, "nothing to compare with"
+    flat = {**sets, "representative": mine.model_copy(update={"channel_axis": None})}
+    assert input_repair("channel-order-mismatch", flat) is None, "no channels"
+
+
+@pytest.mark.parametrize(("varied", "is_repaired"), [(1.0, True), (0.1, False), (None, False)])
+def test_blank_samples_are_dropped_only_where_the_others_are_better(varied: float | None, is_repaired: bool) -> None:
+    sets = {
+        "representative": facts(role="representative", kept_deviation_ratio=varied),
+        "validation": facts(role="validation"),
+    }
+    assert (input_repair("blank-samples", sets) is not None) == is_repaired

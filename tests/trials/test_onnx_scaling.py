@@ -1,0 +1,245 @@
+"""Equalized and smoothed float models compute what they computed before, and quantize better."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import Net, images, random, run, static
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import numpy_helper
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.errors import ModelError
+from quantmedic.trials.from_onnx.equalize import equalize_model
+from quantmedic.trials.from_onnx.smooth import smooth_model
+
+ACTIVATIONS = ("none", "Relu", "LeakyRelu", "PRelu", "Clip", "Clip-low", "MaxPool", "AveragePool", "BatchNormalization")
+LAYERS = ("Conv", "depthwise", "grouped", "ConvTranspose")
+ENDS = ("flatten-gemm", "pool-matmul", "mean-gemm", "reshape-matmul")
+
+
+def graph_of(model: onnx.ModelProto) -> OnnxGraph:
+    return parse(Path("float.onnx"), model)
+
+
+def spread_weights(rng: np.random.Generator, *shape: int, axis: int = 0) -> np.ndarray:
+    """Weights whose channels differ by factors of up to a thousand."""
+    gains = np.exp(rng.uniform(-3.5, 3.5, shape[axis])).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return (rng.standard_normal(shape) * gains).astype(np.float32)
+
+
+def add_layer(net: Net, x: str, kind: str, channels: int, rng: np.random.Generator, out: str) -> tuple[str, int]:
+    bias = rng.standard_normal(6).astype(np.float32) if rng.random() < 0.7 else None
+    pads = {"pads": [1, 1, 1, 1]}
+    match kind:
+        case "Conv":
+            return net.conv(x, spread_weights(rng, 6, channels, 3, 3), bias, out=out, **pads), 6
+        case "depthwise":
+            bias = None if bias is None else bias[:channels]
+            weight = spread_weights(rng, channels, 1, 3, 3)
+            return net.conv(x, weight, bias, out=out, group=channels, **pads), channels
+        case "grouped":
+            return net.conv(x, spread_weights(rng, 6, channels // 3, 1, 1), bias, out=out, group=3), 6
+    names = [net.const(f"{out}.weight", spread_weights(rng, channels, 6, 3, 3, axis=1))]
+    if bias is not None:
+        names.append(net.const(f"{out}.bias", bias))
+    return net.add("ConvTranspose", x, *names, out=out, **pads), 6
+
+
+def add_activation(net: Net, x: str, kind: str, channels: int, rng: np.random.Generator, out: str) -> str:
+    match kind:
+        case "none":
+            return x
+        case "PRelu":
+            return net.add("PRelu", x, net.const(f"{out}.slope", np.float32(rng.random((channels, 1, 1)))), out=out)
+        case "Clip":
+            return net.add("Clip", x, net.const(f"{out}.low", 0.0), net.const(f"{out}.high", 6.0), out=out)
+        case "Clip-low":
+            return net.add("Clip", x, net.const(f"{out}.low", -1.5), out=out)
+        case "MaxPool" | "AveragePool":
+            return net.add(kind, x, out=out, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        case "BatchNormalization":
+            rows = [rng.random(channels) + 0.1 for _ in range(4)]
+            names = [net.const(f"{out}.{k}", row.astype(np.float32)) for k, row in enumerate(rows)]
+            return net.add("BatchNormalization", x, *names, out=out)
+    return net.add(kind, x, out=out)
+
+
+def add_end(net: Net, x: str, kind: str, channels: int, rng: np.random.Generator) -> str:
+    if kind == "flatten-gemm":
+        x = net.add("Flatten", x, out="flat")
+        net.const("fc.weight", spread_weights(rng, 5, channels * 16))
+        return net.add("Gemm", x, "fc.weight", out="scores", transB=1)
+    if kind == "mean-gemm":
+        x = net.add("ReduceMean", x, out="mean", axes=[2, 3], keepdims=0)
+        net.const("fc.weight", spread_weights(rng, channels, 5))
+        return net.add("Gemm", x, "fc.weight", net.const("fc.bias", np.float32(rng.standard_normal(5))), out="scores")
+    x = net.add("GlobalAveragePool", x, out="pool")
+    if kind == "pool-matmul":
+        x = net.add("Flatten", x, out="flat")
+    else:
+        x = net.add("Reshape", x, net.const("shape", np.array([0, -1], np.int64)), out="flat")
+    x = net.add("MatMul", x, net.const("hidden.weight", spread_weights(rng, channels, 8, axis=1)), out="hidden")
+    x = net.add(
+        "Relu",
+        net.add("Add", net.const("hidden.bias", np.float32(rng.standard_normal(8))), x, out="shifted"),
+        out="act",
+    )
+    return net.add("MatMul", x, net.const("fc.weight", rng.standard_normal((8, 5)).astype(np.float32)), out="scores")
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> onnx.ModelProto:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    net = Net()
+    x, channels = net.input("image", ["n", 3, 4, 4]), 3
+    for i in range(draw(st.integers(2, 4))):
+        x, channels = add_layer(net, x, draw(st.sampled_from(LAYERS)), channels, rng, f"layer{i}")
+        x = add_activation(net, x, draw(st.sampled_from(ACTIVATIONS)), channels, rng, f"act{i}")
+    net.output(add_end(net, x, draw(st.sampled_from(ENDS)), channels, rng), shape=["n", 5])
+    return net.model()
+
+
+def assert_same(before: onnx.ModelProto, after: onnx.ModelProto, data: np.ndarray) -> None:
+    onnx.checker.check_model(after)
+    (wanted,), (found,) = (run(model, {"image": data}).values() for model in (before, after))
+    assert np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * float(np.abs(wanted).max()))
+
+
+@given(model=networks())
+def test_equalizing_preserves_the_function(model: onnx.ModelProto) -> None:
+    try:
+        equalized = equalize_model(graph_of(model))
+    except ModelError:
+        return
+    assert_same(model, equalized.model, random(1, 8, 3, 4, 4))
+    assert all(np.isfinite(pair.spread_after) for pair in equalized.pairs)
+
+
+@given(model=networks(), alpha=st.floats(0.0, 1.0), insert=st.booleans())
+def test_smoothing_preserves_the_function(model: onnx.ModelProto, alpha: float, insert: bool) -> None:
+    data = random(1, 8, 3, 4, 4)
+    try:
+        smoothed = smooth_model(graph_of(model), [Batch({"image": data})], alpha=alpha, insert=insert, threads=1)
+    except ModelError:
+        return
+    assert_same(model, smoothed.model, data)
+
+
+def mobile_net(activation: str) -> onnx.ModelProto:
+    """An expansion, a depthwise layer and a projection whose channels differ by a factor of up to a thousand."""
+    rng = np.random.default_rng(4)
+    gains = np.exp(rng.uniform(-3.5, 3.5, 16)).astype(np.float32).reshape(-1, 1, 1, 1)
+    net = Net()
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 16, 3, 1, 1) * gains, out="expand")
+    x = net.add(activation, x, out="act1")
+    x = net.conv(x, random(2, 16, 1, 3, 3) / gains, out="depthwise", group=16, pads=[1, 1, 1, 1])
+    x = net.add(activation, x, out="act2")
+    x = net.conv(x, random(3, 8, 16, 1, 1), out="project")
+    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool"), out="flat")
+    net.output(net.add("Gemm", x, net.const("fc.weight", random(5, 8, 5)), out="scores"), shape=["n", 5])
+    return net.model()
+
+
+def quantized_db(model: onnx.ModelProto, reference: onnx.ModelProto, data: np.ndarray, folder: Path) -> float:
+    """Output SQNR of a model on one scale per tensor, against another one in float."""
+    quantized = static(model, {"image": data}, folder)
+    (wanted,), (found,) = (run(each, {"image": data}).values() for each in (reference, quantized))
+    return sqnr_db(float(np.square(wanted).sum()), float(np.square(wanted - found).sum()))
+
+
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu"])
+def test_equalizing_heals_unbalanced_depthwise_channels(tmp_path: Path, activation: str) -> None:
+    model, data = mobile_net(activation), images(24)
+    equalized = equalize_model(graph_of(model))
+    assert [pair.writers + pair.readers for pair in equalized.pairs] == [
+        ("expand", "depthwise"),
+        ("depthwise", "project"),
+        ("project", "scores"),
+    ]
+    before, after = (quantized_db(each, model, data, tmp_path) for each in (model, equalized.model))
+    assert after > before + 10
+    assert after > 25
+    assert equalized.pairs[0].spread_before > 100 > 10 * equalized.pairs[0].spread_after
+
+
+def test_names_stay_so_that_settings_by_name_hold() -> None:
+    model = mobile_net("Relu")
+    equalized = equalize_model(graph_of(model)).model
+    assert [node.name for node in equalized.graph.node] == [node.name for node in model.graph.node]
+    assert {t.name for t in equalized.graph.initializer} == {t.name for t in model.graph.initializer}
+
+
+def test_shared_weights_and_the_output_are_left_alone() -> None:
+    net = Net()
+    x = net.input("image", ["n", 3, 8, 8])
+    shared = net.const("shared", random(1, 3, 3, 1, 1))
+    x = net.add("Relu", net.add("Conv", x, shared, out="first"), out="act")
+    net.output(net.add("Conv", x, shared, out="second"), shape=["n", 3, 8, 8])
+    model = net.model()
+    equalized = equalize_model(graph_of(model))
+    assert_same(model, equalized.model, images())
+    with pytest.raises(ModelError, match="no layers that could be equalized"):
+        lone = Net()
+        lone.output(lone.conv(lone.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 1, 1), out="scores"))
+        equalize_model(graph_of(lone.model()))
+
+
+@pytest.mark.parametrize("barrier", ["Sigmoid", "Softmax", "Exp"])
+def test_factors_do_not_pass_what_is_not_homogeneous(barrier: str) -> None:
+    net = Net()
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 1, 1), out="first")
+    net.output(net.conv(net.add(barrier, x, out="act"), random(2, 4, 4, 1, 1), out="second"), shape=["n", 2, 8, 8])
+    with pytest.raises(ModelError, match="no layers"):
+        equalize_model(graph_of(net.model()))
+
+
+def token_model() -> onnx.ModelProto:
+    """A normalization with a few huge gains, and two products that read it."""
+    rng = np.random.default_rng(0)
+    gain = rng.random(32).astype(np.float32) + 0.5
+    gain[[3, 17]] *= 200
+    up = random(1, 32, 48)
+    up[[3, 17]] /= 200
+    gate = random(2, 32, 48)
+    gate[[3, 17]] /= 200
+    net = Net()
+    x = net.input("image", ["n", 6, 32])
+    norm = net.add("LayerNormalization", x, net.const("gain", gain), net.const("shift", random(3, 32)), out="norm")
+    a = net.add(
+        "Add", net.add("MatMul", norm, net.const("up", up), out="upper"), net.const("bias", random(4, 48)), out="a"
+    )
+    b = net.add("Sigmoid", net.add("MatMul", norm, net.const("gate", gate), out="gated"), out="b")
+    x = net.add("MatMul", net.add("Mul", a, b, out="c"), net.const("down", random(5, 48, 10)), out="scores")
+    net.output(x, shape=["n", 6, 10])
+    return net.model()
+
+
+def test_smoothing_heals_outlier_channels(tmp_path: Path) -> None:
+    model, data = token_model(), random(9, 64, 6, 32)
+    smoothed = smooth_model(graph_of(model), [Batch({"image": data})], alpha=0.5, threads=1)
+    found = {each.tensor: each for each in smoothed.inputs}
+    assert set(found["norm"].readers) == {"upper", "gated"}
+    assert found["norm"].spread_before > 50 > 5 * found["norm"].spread_after
+    before, after = (quantized_db(each, model, data, tmp_path) for each in (model, smoothed.model))
+    assert after > before + 8
+    gain = next(numpy_helper.to_array(t) for t in smoothed.model.graph.initializer if t.name == "gain")
+    assert gain.max() < 50
+
+
+def test_a_factor_that_nothing_takes_up_becomes_a_mul_only_where_asked() -> None:
+    net = Net()
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 4, 3, 1, 1), out="first")
+    net.output(net.conv(net.add("Sigmoid", x, out="act"), random(2, 4, 4, 1, 1), out="second"), shape=["n", 2, 8, 8])
+    model, batches = net.model(), [Batch({"image": images()})]
+    with pytest.raises(ModelError, match="no activation that could be smoothed"):
+        smooth_model(graph_of(model), batches, alpha=0.5, threads=1)
+    smoothed = smooth_model(graph_of(model), batches, alpha=0.5, insert=True, threads=1)
+    assert [each.tensor for each in smoothed.inputs if each.inserted] == ["image", "act"]
+    assert [node.op_type for node in smoothed.model.graph.node].count("Mul") == 2
+    assert_same(model, smoothed.model, images())

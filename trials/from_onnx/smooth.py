@@ -1,0 +1,165 @@
+"""SmoothQuant of a float ONNX model: wide channels of activations shrink, and the weights that read them grow.
+
+Xiao, Lin, Seznec, Wu, Demouth and Han 2023, "SmoothQuant: Accurate and Efficient Post-Training Quantization for Large
+Language Models", equation 4.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper
+
+from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.from_onnx.graph import OnnxGraph
+from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.pair.feed import feed_of
+from quantmedic.engine.errors import ModelError
+from quantmedic.trials.from_onnx.draft import Draft
+from quantmedic.trials.from_onnx.scaling import LAYERS, Group, Scales, Slot, find_group, layout_of
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SmoothedInput:
+    """An activation whose channels were balanced against the weights that read it.
+
+    Attributes:
+        tensor: Its name.
+        readers: Names of the layers that read it.
+        spread_before: Largest magnitude of its widest channel over that of the median one.
+        spread_after: The same afterwards.
+        inserted: A Mul divides it; else the factor is part of what was there before it.
+    """
+
+    tensor: str
+    readers: tuple[str, ...]
+    spread_before: float
+    spread_after: float
+    inserted: bool = False
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """A smoothed model.
+
+    Attributes:
+        model: The model.
+        inputs: Activations that were smoothed, in order.
+    """
+
+    model: onnx.ModelProto
+    inputs: tuple[SmoothedInput, ...]
+
+
+def smooth_model(
+    graph: OnnxGraph, batches: Iterable[Batch], *, alpha: float, insert: bool = False, threads: int
+) -> Smoothing:
+    """A smoothed copy of a float model; it computes what the model computes.
+
+    Args:
+        graph: The float model.
+        batches: Representative samples.
+        alpha: Share of the spread that goes over to the weights: 0 none of it, 1 all of it.
+        insert: Put a Mul where the factor cannot become part of a normalization, a layer or a constant before it.
+        threads: Processor threads.
+
+    Raises:
+        ModelError: The model cannot be run on these samples, or no activation can be smoothed.
+    """
+    draft = Draft(graph.model)
+    found = _groups_of(draft, insert=insert)
+    if not found:
+        raise ModelError(
+            "the float model has no activation that could be smoothed",
+            where=str(graph.path),
+            help="activations are smoothed that a normalization, a layer or a constant writes and layers alone read",
+        )
+    largest = _largest_inputs(graph, {name: group for name, (group, _) in found.items()}, batches, threads)
+    scales, smoothed = Scales(draft), []
+    for name, (group, inserted) in found.items():
+        wide = largest[name]
+        factors = _factors(wide, scales.largest_read(group), alpha)
+        scales.divide(group, factors)
+        if inserted:
+            _insert(draft, name, group, factors)
+        readers = tuple(slot.node.name or slot.node.output[0] for slot in group.readers)
+        smoothed.append(SmoothedInput(name, readers, _spread(wide), _spread(wide / factors), inserted))
+    scales.store()
+    return Smoothing(draft.finish(), tuple(smoothed))
+
+
+def _groups_of(draft: Draft, *, insert: bool) -> dict[str, tuple[Group, bool]]:
+    """What can be divided, by the tensor that is measured for it; whether a Mul has to do it."""
+    found: dict[str, tuple[Group, bool]] = {}
+    seen: set[str] = set()
+    for node in draft.nodes:
+        layout = layout_of(draft, node) if node.op_type in LAYERS else None
+        name = draft.source(node.input[0]) if layout is not None else ""
+        if layout is None or name in seen or (node.op_type not in ("Gemm", "MatMul") and _is_grouped(node)):
+            continue
+        group = find_group(draft, name, layout.inputs, layout.trailing)
+        if group is not None:
+            found[name] = (group, False)
+            seen |= group.tensors.keys()
+        elif insert:
+            found[name] = (Group(layout.inputs, {name: layout.trailing}, readers=_layers_reading(draft, name)), True)
+            seen.add(name)
+    return found
+
+
+def _is_grouped(node: onnx.NodeProto) -> bool:
+    """Channels of a depthwise layer are multiplied by weights of their own: no factor has to be shared."""
+    return any(a.name == "group" and a.i > 1 for a in node.attribute)
+
+
+def _layers_reading(draft: Draft, name: str) -> list[Slot]:
+    readers = [node for node in draft.readers_of(name) if layout_of(draft, node) is not None]
+    return [Slot(node, 1) for node in readers if draft.source(node.input[0]) == name]
+
+
+def _largest_inputs(
+    graph: OnnxGraph, groups: dict[str, Group], batches: Iterable[Batch], threads: int
+) -> dict[str, Floats]:
+    """Largest magnitude of each channel of the groups' tensors."""
+    names = list(groups)
+    session = make_session(graph.model, graph.path, threads, exposed=names)
+    wanted = [name for name in names if name not in graph.inputs]
+    largest = {name: np.zeros(group.size) for name, group in groups.items()}
+    for batch in batches:
+        feed = feed_of(batch, graph)
+        seen = dict(zip(wanted, run(session, wanted, feed, graph.path) if wanted else [], strict=True))
+        for name, group in groups.items():
+            values = np.asarray(seen[name] if name in seen else feed[name])
+            axis = values.ndim - 1 - group.tensors[name]
+            others = tuple(i for i in range(values.ndim) if i != axis)
+            largest[name] = np.maximum(largest[name], np.abs(values).max(axis=others))
+    return largest
+
+
+def _factors(wide: Floats, read: Floats, alpha: float) -> Floats:
+    """max|X|^alpha / max|W|^(1 - alpha) per channel, and 1 on average (geometric): the rest is left as large."""
+    factors = np.ones(wide.size)
+    alive = (wide > 0) & (read > 0)
+    if alive.any():
+        raw = wide[alive] ** alpha / read[alive] ** (1 - alpha)
+        factors[alive] = raw / np.exp(np.log(raw).mean())
+    return factors
+
+
+def _spread(largest: Floats) -> float:
+    middle = float(np.median(largest))
+    return float(largest.max() / middle) if middle > 0 else float("inf")
+
+
+def _insert(draft: Draft, name: str, group: Group, factors: Floats) -> None:
+    """A Mul between a tensor and the layers of its group."""
+    shape = [-1] + [1] * group.tensors[name]
+    constant = draft.add_constant(f"{name}_smoothing", (1.0 / factors).reshape(shape).astype(np.float32))
+    target = draft.fresh(f"{name}_smoothed")
+    draft.nodes.append(helper.make_node("Mul", [name, constant], [target], name=target))
+    for slot in group.readers:
+        slot.node.input[0] = target

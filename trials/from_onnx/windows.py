@@ -1,0 +1,52 @@
+"""What a layer multiplies with its weights: the rows of inputs under each position of its window."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.collectors.pair.graph import Operator
+
+Float32 = NDArray[np.float32]
+
+
+def windows_of(op: Operator, values: Float32, weights: Float32 | None) -> Float32:
+    """Inputs of a Conv, Gemm or MatMul as [groups, positions, inputs], in the order of the weights of a row.
+
+    Args:
+        op: The operator.
+        values: What it reads, [samples, channels, ...] or [..., inputs].
+        weights: Its weights as stored.
+    """
+    if op.op_type != "Conv":
+        return values.reshape(1, -1, values.shape[-1])
+    assert weights is not None
+    kernel, groups = weights.shape[2:], op.attributes.integer("group", 1)
+    ones = (1,) * len(kernel)
+    strides, dilations = (op.attributes.integers(name) or ones for name in ("strides", "dilations"))
+    spans = tuple((size - 1) * gap + 1 for size, gap in zip(kernel, dilations, strict=True))
+    padded = np.pad(values, [(0, 0), (0, 0), *_paddings(op, values.shape[2:], spans, strides)])
+    axes = tuple(range(2, 2 + len(kernel)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, spans, axis=axes)
+    steps = [slice(None, None, step) for step in (*strides, *dilations)]
+    windows = windows[(slice(None), slice(None), *steps)]
+    # [samples, channels, positions..., taps...] to [groups, samples · positions, channels of the group · taps]
+    rank = len(kernel)
+    ordered = np.moveaxis(windows, 1, 1 + rank)
+    count = int(np.prod(ordered.shape[: 1 + rank]))
+    rows = ordered.reshape(count, groups, -1)
+    return np.ascontiguousarray(rows.transpose(1, 0, 2))
+
+
+def _paddings(
+    op: Operator, sides: tuple[int, ...], spans: tuple[int, ...], strides: tuple[int, ...]
+) -> list[tuple[int, int]]:
+    """Zeros before and behind each axis."""
+    mode = op.attributes.get("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        found = []
+        for side, span, stride in zip(sides, spans, strides, strict=True):
+            total = max((-(-side // stride) - 1) * stride + span - side, 0)
+            small = total // 2
+            found.append((small, total - small) if mode == "SAME_UPPER" else (total - small, small))
+        return found
+    pads = op.attributes.integers("pads") or (0,) * (2 * len(sides))
+    return [(0, 0)] * len(sides) if mode == "VALID" else [(pads[i], pads[i + len(sides)]) for i in range(len(sides))]
