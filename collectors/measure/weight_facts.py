@@ -71,6 +71,7 @@ def measure_weights(op: Operator, graph: Graph, twin: Operator | None, float_gra
         "quantizer": quantizer,
         "output_axis": axis,
         "max_code": _max_code(stored),
+        "group_size": stored.quantizer.block_size if stored.quantizer is not None else None,
         **_distribution(values, axis),
         **_stored_distribution(stored.values),
         **(_normalization_gains(twin, float_graph) if original.folded else {}),

@@ -42,3 +42,21 @@ class SettingsInForce(Contract):
     )
     calibration_method: str | None = Field(default=None, description="as the toolchain's settings name it")
     percentile: float | None = Field(default=None, description="share of the values that it covers, in percent")
+    reduced_activations: Literal[True] | None = Field(
+        default=None, description="8-bit activations use 7 bits of their codes"
+    )
+    weight_group_size: int | None = Field(default=None, description="weights that share a scale, in groups")
+    layers_by_weight: Mapping[str, tuple[str, ...]] = Field(
+        default={},
+        description="names in the quantized model of layers whose weights have other than 8 bits, by type; float: none",
+    )
+    z_threshold: float | None = Field(default=None, description="as the toolchain's settings tell it, in deviations")
+    min_threshold: float | None = Field(default=None, description="the same, of the least threshold")
+    activation_error_method: str | None = Field(default=None, description="the same, such as MSE or NOCLIPPING")
+    weights_error_method: str | None = Field(default=None, description="the same for weights")
+    shift_negative: bool | None = Field(default=None, description="the same of the shift of negative activations")
+    shift_negative_ratio: float | None = Field(default=None, description="the same of its largest ratio")
+    channel_equalization: bool | None = Field(default=None, description="the same of equalized activation channels")
+    bias_correction: bool | None = Field(default=None, description="the same of biases corrected for weights")
+    activation_bias_correction: bool | None = Field(default=None, description="the same for activations")
+    concat_threshold_update: bool | None = Field(default=None, description="the same of operands of concatenations")

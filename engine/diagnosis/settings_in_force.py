@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.case.facts import CaseFacts, LayerFacts, QuantizerFacts
 from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.diagnosis.toolchain_settings import toolchain_settings
 
 #: Layers whose weights get a scale per channel where a toolchain is asked for it.
 CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -13,7 +14,7 @@ REDUCED_CODE = 64
 
 
 def settings_in_force(facts: CaseFacts) -> SettingsInForce:
-    """The settings, read off the quantizers; the calibration method is known from files of the toolchain only."""
+    """The settings, read off the quantizers, or told by files of the toolchain."""
     activations = {
         name: tensor.quantizer
         for tensor in facts.tensors
@@ -24,8 +25,7 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     activation_type, weight_type = _most_common(activations.values()), _most_common(weights.values())
     per_channel = [layer for layer in stored if layer.weight.quantizer.granularity == "per_channel"]
     symmetric_weights = _all_symmetric(weights.values())
-    settings = facts.model.settings
-    return SettingsInForce(
+    shown = SettingsInForce(
         format=facts.model.format,
         activation_type=activation_type,
         weight_type=weight_type,
@@ -42,9 +42,9 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         float_biases=_keeps_biases(stored) or None,
         # Where nothing is quantized, that is the fault and no setting to keep.
         float_layers=_float_layers(facts.layers) if activations or stored else {},
-        calibration_method=settings.calibration_method,
-        percentile=settings.percentile,
+        percentile=facts.model.settings.percentile,
     )
+    return shown.model_copy(update=toolchain_settings(facts))
 
 
 def _code_type(quantizer: QuantizerFacts) -> str | None:

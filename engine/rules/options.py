@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Literal, NamedTuple, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from quantmedic.engine.text import literal, quote
 
@@ -36,12 +36,17 @@ class CodeStep(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: str
-    needs: str | None = Field(default=None, description="only where this option is given")
-    lacks: str | None = Field(default=None, description="only where this option is not given")
+    needs: tuple[str, ...] = Field(default=(), description="only where one of these options is given")
+    lacks: tuple[str, ...] = Field(default=(), description="only where none of these options is given")
+
+    @field_validator("needs", "lacks", mode="before")
+    @classmethod
+    def _from_one(cls, raw: object) -> object:
+        return (raw,) if isinstance(raw, str) else raw
 
     def stands(self, given: Collection) -> bool:
         """Whether it belongs to a script with these options."""
-        return (self.needs is None or self.needs in given) and (self.lacks is None or self.lacks not in given)
+        return (not self.needs or any(name in given for name in self.needs)) and not set(self.lacks) & {*given}
 
 
 class Form(BaseModel):
@@ -190,8 +195,9 @@ def write(name: str, form: Form, options: Options) -> str:
     """Options in the language of the form that takes them; changed values stand on lines of their own."""
     if form.steps:
         given = {**options, **{key: value for key, value in form.defaults.items() if key not in options}}
+        given = {key: value for key, value in given.items() if value not in (None, Changed(None))}
         steps = [step.code.removesuffix("\n") for step in form.steps if step.stands(given)]
-        return "\n".join([write_excerpt(name, form, given), "", *steps])
+        return re.sub("\n{4,}", "\n" * 3, "\n".join([write_excerpt(name, form, given), "", *steps]))
     return write_excerpt(name, form, options)
 
 

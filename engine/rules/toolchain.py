@@ -109,7 +109,18 @@ class Chosen(BaseModel):
 def options_in_force(toolchain: Toolchain, form: str, settings: SettingsInForce) -> Options:
     """What a form has to state so that nothing is lost that is in force."""
     rows = [row.options_for(settings) for row in toolchain.in_force.get(form, ())]
-    return merge_all([*rows, toolchain.forms[form].defaults if form in toolchain.forms else {}])
+    defaults = toolchain.forms[form].defaults if form in toolchain.forms else {}
+    return _in_order(merge_all([*rows, defaults]), defaults)
+
+
+def _in_order(options: Options, defaults: Options) -> Options:
+    """The options, those with a default behind all others, for they may be made of these."""
+    own = {key: value for key, value in options.items() if key not in defaults}
+    pairs = {key: (options[key], default) for key, default in defaults.items() if key in options}
+    return own | {
+        key: _in_order(value, default) if isinstance(value, Mapping) and isinstance(default, Mapping) else value
+        for key, (value, default) in pairs.items()
+    }
 
 
 def choose(model: ModelFacts, toolchains: Iterable[Toolchain], asked: str | None = None) -> Chosen:

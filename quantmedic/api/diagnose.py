@@ -48,8 +48,8 @@ def diagnose(
         formats: What to write there: html, markdown, json, png.
         previous: Case file, or folder of a report, from before a remedy was applied: what was tried without effect is
             named and ranked down.
-        toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, torchao, nncf
-            …; the one that the quantized model carries marks of by default.
+        toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, fx, pt2e,
+            torchao …; the one that the quantized model carries marks of by default.
         **options: Passed to ``collect``.
 
     Returns:

@@ -398,8 +398,8 @@ judging_options = OptionGroup(
         "toolchain": option(
             "--toolchain",
             metavar="NAME",
-            help="Write the prescription for: ort, mct, litert, tflite, inc, nncf, torchao, aimet, modelopt, horizon. "
-            "[default: what the model carries marks of]",
+            help="Write the prescription for: ort, mct, litert, tflite, inc, nncf, fx, pt2e, torchao, aimet, modelopt, "
+            "horizon. [default: what the model carries marks of]",
         ),
     },
 )

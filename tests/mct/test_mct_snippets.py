@@ -11,13 +11,17 @@ torch = pytest.importorskip("torch")
 mct = pytest.importorskip("model_compression_toolkit", reason="needs tests/mct/requirements.txt, see .ci/run")
 
 from quantmedic.api.rulebase import load_rulebase  # noqa: E402
+from quantmedic.engine.case.settings_in_force import SettingsInForce  # noqa: E402
+from quantmedic.engine.diagnosis.prescription import complete_code  # noqa: E402
 from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet  # noqa: E402
-from quantmedic.engine.rules.options import write  # noqa: E402
+from quantmedic.engine.rules.options import merge_all, write  # noqa: E402
+from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
 BASE = load_rulebase()
-IMPORTS = next(tool for tool in BASE.toolchains if tool.name == "Sony MCT").imports
+TOOLCHAIN = find_toolchain("mct", BASE.toolchains)
+FORM = "pytorch_post_training_quantization"
 SNIPPETS = [
     pytest.param(remedy.id, number, id=f"{remedy.id}-{number}")
     for remedy in BASE.remedies.values()
@@ -25,42 +29,26 @@ SNIPPETS = [
     if snippet.toolchain == "Sony MCT"
 ]
 #: Names as in the quantized module: a folded layer, and the activation behind it.
-FIELDS: dict[str, Any] = {"quantized_layers": ("conv1_bn", "fc"), "quantized_tensors": ("conv3",), "ratio": 0.5}
+FIELDS: dict[str, Any] = {
+    "quantized_layers": ("conv1_bn", "fc"),
+    "quantized_tensors": ("conv3",),
+    "typed": ("gelu",),
+    "ratio": 0.5,
+}
 HOLDER = "_activation_holder_quantizer"
 
 
 class Run:
-    """What a snippet left behind, and the toolkit's model with it."""
+    """What a prescription left behind, and the toolkit's model with it."""
 
     def __init__(self, net: Any, batches: list[Any]) -> None:
         self.net, self.batches = net, batches
         self.names: dict[str, Any] = {}
 
-    def execute(self, code: str) -> dict[str, Any]:
-        """Names after the snippet, with the memory of the float model and without quantizing."""
-        full = mct.core.pytorch_resource_utilization_data(self.net, self.gen)
-        self.names = {"cc": mct.core.CoreConfig(), "gen": self.gen, "model": self.net, "full": full}
-        self.names["layer_type"] = torch.nn.GELU
-        for module, what in IMPORTS.items():
-            line = (
-                f"from {module} import {', '.join(what)}" if isinstance(what, tuple) else f"import {module} as {what}"
-            )
-            exec(line, self.names)
-        exec(compile(code, "snippet", "exec"), self.names)
-        return self.names
-
     def __call__(self, code: str) -> Any:
-        full = self.execute(code)["full"]
-        config = self.names["cc"]
-        config.quantization_config = self.names.get("qc", config.quantization_config)
-        config.mixed_precision_config = self.names.get("mp", config.mixed_precision_config)
-        target = self.names.get("target")
-        if "mp" in self.names:
-            target = mct.core.ResourceUtilization(weights_memory=0.75 * full.weights_memory)
-        options = {"target_platform_capabilities": self.names["tpc"]} if "tpc" in self.names else {}
-        self.model, self.info = mct.ptq.pytorch_post_training_quantization(
-            self.net, self.gen, core_config=config, target_resource_utilization=target, **options
-        )
+        self.names = {"gen": self.gen, "model": self.net, "train": lambda module: None}
+        exec(compile(code, "prescription.py", "exec"), self.names)
+        self.model = self.names["quantized"]
         with torch.no_grad():
             assert torch.isfinite(self.model(self.batches[0])).all()
         return self
@@ -86,16 +74,24 @@ def run(net: Any, batches: list[Any]) -> Run:
     return Run(net, batches)
 
 
-def text_of(snippet: Any, **fields: Any) -> str:
+def text_of(snippet: Any, *, shown: SettingsInForce | None = None, **fields: Any) -> str:
+    """The whole prescription, as it is printed but for the marks of what is changed."""
     given = FIELDS | fields
-    options = filled_options(snippet, given, "test")
-    forms = [write(form, snippet.forms[form], keys) for form, keys in options.items()]
-    return "\n".join([render_snippet(snippet.code, given, "test"), *forms])
+    code = render_snippet(snippet.code, given, "test") if snippet.code else ""
+    before = options_in_force(TOOLCHAIN, FORM, shown or SettingsInForce())
+    asked = filled_options(snippet, given, "test")
+    calls = [write(form, snippet.forms[form], merge_all([options, before])) for form, options in asked.items()]
+    return complete_code("\n".join([code, *calls]), "python", TOOLCHAIN)
 
 
 def code_of(remedy: str, number: int = 0, **fields: Any) -> str:
     own = [snippet for snippet in BASE.remedies[remedy].snippets if snippet.toolchain == "Sony MCT"]
     return text_of(own[number], **fields)
+
+
+def default_code() -> str:
+    form = TOOLCHAIN.forms[FORM]
+    return complete_code(write(FORM, form, {}), "python", TOOLCHAIN)
 
 
 @pytest.mark.parametrize(("remedy", "number"), SNIPPETS)
@@ -105,7 +101,7 @@ def test_every_snippet_runs(remedy: str, number: int, run: Run) -> None:
 
 @pytest.fixture
 def default(net: Any, batches: list[Any]) -> Run:
-    return Run(net, batches)("")
+    return Run(net, batches)(default_code())
 
 
 def test_default(default: Run) -> None:
@@ -139,13 +135,13 @@ def test_a_type_stays_in_float(run: Run, default: Run) -> None:
 
 def test_no_clipping_covers_what_was_seen(run: Run) -> None:
     run.batches[0][0, 0, 0, 0] = 4.5  # one value beyond a threshold of 4, which the least squares would clip
-    assert Run(run.net, run.batches)("").thresholds()["x"] == 4.0
+    assert Run(run.net, run.batches)(default_code()).thresholds()["x"] == 4.0
     assert run(code_of("widen-activation-range")).thresholds()["x"] == 8.0
 
 
 def test_z_threshold_leaves_out_what_is_rare(run: Run) -> None:
     run.batches[0][0, 0, 0, 0] = 500.0
-    assert Run(run.net, run.batches)("").thresholds()["x"] > 4.0
+    assert Run(run.net, run.batches)(default_code()).thresholds()["x"] > 4.0
     assert run(code_of("limit-activation-range")).thresholds()["x"] == 4.0
 
 
@@ -162,22 +158,22 @@ def test_bias_correction(run: Run, default: Run) -> None:
     assert not any(same.values()), "the default corrects every bias"
 
 
-def test_weights_named_keep_eight_bits_in_a_search(run: Run) -> None:
-    search = "\ntarget = mct.core.ResourceUtilization(weights_memory=0.6 * full.weights_memory)"
-    assert run("target = mct.core.ResourceUtilization(weights_memory=0.6 * full.weights_memory)")
-    assert min(run.weight_bits().values()) < 8
+def test_weights_named_get_eight_bits_beside_those_that_a_search_chose(run: Run) -> None:
+    shown = SettingsInForce(layers_by_weight={"int4": ("conv2", "fc"), "int2": ("conv3",)})
     for remedy in ("bit-width-override", "more-weight-bits"):
-        bits = run(code_of(remedy) + search).weight_bits()
-        assert (bits["conv1_bn"], bits["fc"]) == (8, 8)
-        assert min(bits.values()) < 8
+        bits = run(code_of(remedy, shown=shown)).weight_bits()
+        assert bits == {"conv1_bn": 8, "fc": 8, "conv2": 4, "conv3": 2, "conv4": 8}
 
 
 def test_search_settings_arrive(run: Run) -> None:
     weighting = mct.core.MpDistanceWeighting
-    assert run.execute(code_of("more-mixed-precision-images"))["mp"].num_of_images == 64
-    last = run.execute(code_of("last-layer-distance-weighting"))["mp"]
+    shown = SettingsInForce(layers_by_weight={"int4": ("conv2",)})
+    assert run(code_of("more-mixed-precision-images", shown=shown)).names["search"].num_of_images == 64
+    assert min(run.weight_bits().values()) < 8, "a search ran"
+    assert "weight_bits" not in run.names, "bits that are set by hand are none that a search chooses"
+    last = run(code_of("last-layer-distance-weighting")).names["search"]
     assert last.distance_weighting_method is weighting.LAST_LAYER
-    assert run.execute(code_of("hessian-scores"))["mp"].distance_weighting_method is weighting.HESSIAN
+    assert run(code_of("hessian-scores")).names["search"].distance_weighting_method is weighting.HESSIAN
 
 
 def test_a_wrong_name_is_an_error_for_bits_and_ignored_by_the_editor(net: Any, batches: list[Any]) -> None:
@@ -186,7 +182,10 @@ def test_a_wrong_name_is_an_error_for_bits_and_ignored_by_the_editor(net: Any, b
     for remedy in ("bit-width-override", "activations-16-bit"):
         with pytest.raises(Exception, match="No nodes found"):
             Run(net, batches)(code_of(remedy, **wrong))
-    assert Run(net, batches)(code_of("keep-layers-float", **wrong)).weight_bits() == Run(net, batches)("").weight_bits()
+    assert (
+        Run(net, batches)(code_of("keep-layers-float", **wrong)).weight_bits()
+        == Run(net, batches)(default_code()).weight_bits()
+    )
 
 
 def test_sixteen_bits_in_front_of_a_convolution_are_refused(net: Any, batches: list[Any]) -> None:

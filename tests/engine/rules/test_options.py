@@ -161,9 +161,9 @@ SCRIPT = Form(
     defaults={"names": [], "config": {"Config()": {}}},
     steps=(
         CodeStep(code="made = make(config)"),
-        CodeStep(code="leave(names)", needs="names"),
+        CodeStep(code="leave(names)", needs=("names", "others")),
         CodeStep(code="search(target)", needs="target"),
-        CodeStep(code="run()", lacks="target"),
+        CodeStep(code="run()", lacks=("target",)),
     ),
 )
 

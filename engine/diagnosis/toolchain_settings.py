@@ -1,0 +1,98 @@
+"""Settings that only some toolchains have: what a quantized torch module shows, and what a configuration has told."""
+
+import math
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from quantmedic.engine.case.facts import CaseFacts, LayerFacts, TensorFacts
+
+#: Largest code of an activation that is kept to 7 of its 8 bits.
+REDUCED_CODE = 127
+#: Codes below 0.0 that an activation must have to tell how the rest of its range is used.
+MIN_ZERO_POINT = 8
+#: Share of the upper codes in use, over that of the lower ones: half of them or less where the range is reduced.
+REDUCED_SHARE = 0.7
+#: Share of the activations whose ranges have to be as wide as their values, and how nearly.
+MOST, SAME_WIDTH = 0.9, 1e-4
+#: Settings of a configuration or log that are stated as they were told.
+TOLD = (
+    "activation_error_method",
+    "weights_error_method",
+    "min_threshold",
+    "shift_negative",
+    "shift_negative_ratio",
+    "channel_equalization",
+    "bias_correction",
+    "activation_bias_correction",
+    "concat_threshold_update",
+)
+
+
+def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
+    """Fields of ``SettingsInForce`` by name."""
+    settings, grouped = facts.model.settings, [layer.weight.group_size for layer in facts.layers]
+    threshold = settings.z_threshold
+    method = settings.calibration_method
+    if method is None and facts.model.framework == "torch" and _covers_extremes(facts.tensors):
+        method = "minmax"
+    return {
+        "calibration_method": method,
+        "reduced_activations": _are_reduced(facts.tensors) or None,
+        "weight_group_size": max((size for size in grouped if size is not None), default=None),
+        "layers_by_weight": _layers_by_weight(facts.layers),
+        "z_threshold": threshold if threshold is not None and math.isfinite(threshold) else None,
+        **{name: getattr(settings, name) for name in TOLD},
+    }
+
+
+def _are_reduced(tensors: Iterable[TensorFacts]) -> bool:
+    """Activations with negative values use the codes above 0.0 half as much as those below: they keep to 7 bits.
+
+    A range that is too wide leaves both sides empty alike, and a range that is too narrow neither.
+    """
+    shares = []
+    for tensor in tensors:
+        q, values = tensor.quantizer, _calibrated(tensor)
+        if q.bits != 8 or q.signed or not q.scale or q.zero_point is None or values is None:
+            continue
+        if q.zero_point > REDUCED_CODE:
+            return False
+        below, above = -values[0] / q.scale / max(q.zero_point, 1), values[1] / q.scale / (255 - q.zero_point)
+        if q.zero_point >= MIN_ZERO_POINT and below > 0:
+            shares.append(above / below)
+    return bool(shares) and median(shares) < REDUCED_SHARE
+
+
+def _covers_extremes(tensors: Iterable[TensorFacts]) -> bool:
+    """Ranges of most activations are as wide as what calibration saw, on all codes or on half of them."""
+    found = []
+    for tensor in tensors:
+        q, values = tensor.quantizer, tensor.representative.values
+        if not q.scale or not q.bits or values.min is None or values.max is None:
+            continue
+        low, high = min(values.min, 0.0), max(values.max, 0.0)
+        width = 2 * max(-low, high) if q.symmetric and q.signed else high - low
+        steps = width / q.scale
+        found.append(any(math.isclose(steps, 2**bits - 1, rel_tol=SAME_WIDTH) for bits in (q.bits, q.bits - 1)))
+    return len(found) > 1 and sum(found) >= MOST * len(found)
+
+
+def _calibrated(tensor: TensorFacts) -> tuple[float, float] | None:
+    """Least and largest value on the representative data, else on the validation data."""
+    for values in (tensor.representative.values, tensor.data.values):
+        if values.min is not None and values.max is not None:
+            return values.min, values.max
+    return None
+
+
+def _layers_by_weight(layers: Iterable[LayerFacts]) -> dict[str, tuple[str, ...]]:
+    """Names in the quantized model of layers whose weights have fewer than 8 bits, or stay in float, by type."""
+    found: dict[str, tuple[str, ...]] = {}
+    for layer in layers:
+        quantizer = layer.weight.quantizer
+        if layer.weight.name is None or layer.quantized_name is None or quantizer.dynamic:
+            continue
+        kind = "float" if quantizer.scale is None else f"int{quantizer.bits}"
+        if kind != "int8":
+            found[kind] = (*found.get(kind, ()), layer.quantized_name)
+    return found
