@@ -8,7 +8,7 @@ from typing import TypeVar
 from quantmedic.engine.case.facts import SCOPES, CaseFacts, DatasetFacts, Facts, LayerFacts, OutputFacts, TensorFacts
 from quantmedic.engine.contract.remedies import Advice, Present, Withheld
 from quantmedic.engine.diagnosis.input_repair import input_repair
-from quantmedic.engine.diagnosis.settings_in_force import scale_axis
+from quantmedic.engine.diagnosis.settings_in_force import code_type, scale_axis
 from quantmedic.engine.rules.conditions import Condition
 from quantmedic.engine.rules.evaluate import Finding, decide, look_up, render_message, subject_name, subjects
 from quantmedic.engine.rules.options import Code
@@ -55,7 +55,7 @@ def advise(
     withheld: list[Withheld] = []
     index = _Index.of(facts)
     for name in dict.fromkeys(name for finding in findings for name in finding.rule.remedies):
-        for_it = [finding for finding in findings if name in finding.rule.remedies]
+        for_it = _findings_of(base.remedies[name], findings, index)
         given, held = _advise(base.remedies[name], for_it, base, index)
         advised += given
         withheld += held
@@ -79,6 +79,17 @@ def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] 
         snippets=tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or {*types} & {*s.types})),
         fields=fields,
     )
+
+
+def _findings_of(remedy: Remedy, findings: Sequence[Finding], index: "_Index") -> list[Finding]:
+    """Findings of the rules that name a remedy, and with its layers those of the cause's other rules.
+
+    A trial changes all layers of a cause, and what is advised has to be what was tried.
+    """
+    named = [finding for finding in findings if remedy.id in finding.rule.remedies]
+    if all(_is_global(finding, index) for finding in named):
+        return named
+    return [f for f in findings if remedy.id in f.rule.remedies or not _is_global(f, index)]
 
 
 @dataclass(frozen=True)
@@ -299,13 +310,13 @@ def _snippet_fields(
     return lists | _pixels(index.facts.datasets) | _weight_axes(layers, index.facts.layers) | values
 
 
-def _weight_axes(layers: list[LayerFacts], every: Iterable[LayerFacts]) -> dict[str, dict[str, tuple[int | None]]]:
+def _weight_axes(layers: list[LayerFacts], every: Iterable[LayerFacts]) -> dict[str, object]:
     """The axes of weights that a toolchain has to be told so that it keeps their granularity, or changes it."""
     own = {layer.weight.name: layer for layer in layers if layer.weight.name}
     some = any(layer.weight.quantizer.granularity == "per_channel" for layer in every)
     single = {name: layer for name, layer in own.items() if some and scale_axis(layer) is None}
     return {
-        "weight_axes": {name: (scale_axis(layer),) for name, layer in own.items()},
+        "weight_axes": {name: (scale_axis(layer), code_type(layer.weight.quantizer)) for name, layer in own.items()},
         "channel_axes": {name: (layer.weight.output_axis,) for name, layer in single.items()},
     }
 

@@ -18,9 +18,9 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     activations = {
         name: tensor.quantizer
         for tensor in facts.tensors
-        if (name := tensor.float_name) is not None and _code_type(tensor.quantizer) is not None
+        if (name := tensor.float_name) is not None and code_type(tensor.quantizer) is not None
     }
-    stored = [layer for layer in facts.layers if _code_type(layer.weight.quantizer) is not None]
+    stored = [layer for layer in facts.layers if code_type(layer.weight.quantizer) is not None]
     weights = {layer.weight.name: layer.weight.quantizer for layer in stored if layer.weight.name is not None}
     activation_type, weight_type = _most_common(activations.values()), _most_common(weights.values())
     per_channel = [layer for layer in stored if layer.weight.quantizer.granularity == "per_channel"]
@@ -31,7 +31,7 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         weight_type=weight_type,
         other_activations=_of_other_types(activations, activation_type),
         other_weights=_other_weights(stored, weight_type, bool(per_channel) and facts.model.format == "QDQ"),
-        symmetric_activations=_all_symmetric(q for q in activations.values() if _code_type(q) == activation_type),
+        symmetric_activations=_all_symmetric(q for q in activations.values() if code_type(q) == activation_type),
         symmetric_weights=symmetric_weights,
         per_channel_weights=bool(per_channel) if stored else None,
         per_channel_types=tuple(dict.fromkeys(layer.op_type for layer in per_channel if layer.op_type is not None)),
@@ -47,7 +47,7 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     return shown.model_copy(update=toolchain_settings(facts))
 
 
-def _code_type(quantizer: QuantizerFacts) -> str | None:
+def code_type(quantizer: QuantizerFacts) -> str | None:
     """Type of the codes, such as uint8; None without a fixed grid of integers."""
     if quantizer.scale is None or not quantizer.bits or quantizer.signed is None or quantizer.dynamic:
         return None
@@ -55,14 +55,14 @@ def _code_type(quantizer: QuantizerFacts) -> str | None:
 
 
 def _most_common(quantizers: Iterable[QuantizerFacts]) -> str | None:
-    ((found, _),) = Counter(map(_code_type, quantizers)).most_common(1) or ((None, 0),)
+    ((found, _),) = Counter(map(code_type, quantizers)).most_common(1) or ((None, 0),)
     return found
 
 
 def _of_other_types(quantizers: Mapping[str, QuantizerFacts], common: str | None) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for name, quantizer in quantizers.items():
-        kind = _code_type(quantizer)
+        kind = code_type(quantizer)
         if kind is not None and kind != common:
             found[kind] = (*found.get(kind, ()), name)
     return found
@@ -74,7 +74,7 @@ def _other_weights(
     """Weights of another type than most, and those with one scale where weights have one per channel by default."""
     found: dict[str, dict[str, tuple[int | None]]] = {}
     for layer in stored:
-        name, kind = layer.weight.name, _code_type(layer.weight.quantizer)
+        name, kind = layer.weight.name, code_type(layer.weight.quantizer)
         axis = scale_axis(layer)
         one_scale = per_channel and axis is None and layer.op_type in CHANNEL_TYPES
         if name is not None and kind is not None and (kind != common or one_scale):

@@ -2,9 +2,9 @@
 
 Options are keyword arguments or keys by the form that takes them, a call or a file of the toolchain. In them a text
 that begins with ``=`` is code, ``{field}`` alone stands for a list of names or a value, and as a key for one entry per
-name. Where the field is a table of rows by name, ``{0}`` stands for the first value of the row; what it would give is
-left out where that is None. A key that ends in ``()`` is a call whose arguments follow; one that is a number is a place
-in the call.
+name. Where the field is a table of rows by name, ``{0}`` stands for the first value of the row, ``{key}`` for its name,
+and what ``{0}`` alone would give is left out where that is None. A key that ends in ``()`` is a call whose arguments
+follow; one that is a number is a place in the call.
 """
 
 import re
@@ -26,6 +26,8 @@ CHANGED = "  # changed by the remedy"
 MANY = 3
 #: A field of a snippet; doubled braces, which stand for themselves, match without a name.
 FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
+#: Field for the name of a row.
+ROW = "key"
 PLAIN = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
@@ -78,13 +80,13 @@ class Names(tuple[str, ...]):
 
 
 def asked_fields(value: object) -> Iterator[str]:
-    """Fields that options ask for; numbers are places in a row of values."""
+    """Fields that options ask for; numbers are places in a row of values, whose name is its key."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from asked_fields(key)
             yield from asked_fields(inner)
     elif isinstance(value, str):
-        yield from (name for name in FIELD.findall(value) if name and not name.isdigit())
+        yield from (name for name in FIELD.findall(value) if name and not name.isdigit() and name != ROW)
     elif isinstance(value, Sequence):
         for inner in value:
             yield from asked_fields(inner)
@@ -110,7 +112,8 @@ def _entries(key: object, value: object, fields: Mapping[str, object]) -> Iterat
     each = fields.get(field[1]) if field else None
     if isinstance(each, Mapping):
         for name, row in each.items():
-            yield name, _fill_value(value, {**fields, **{str(place): part for place, part in enumerate(row)}})
+            rest = {str(place): part for place, part in enumerate(row)}
+            yield name, _fill_value(value, {**fields, ROW: name, **rest})
     elif isinstance(each, Sequence):
         yield from ((name, _fill_value(value, fields)) for name in each)
     elif not _is_left_out(value, fields):
@@ -132,6 +135,8 @@ def _fill_text(text: str, fields: Mapping[str, object]) -> object:
     def replace_field(match: re.Match[str]) -> str:
         if not match[1]:
             return match[0][0]
+        if match[1].isdigit() and match[1] in fields:
+            return "None" if fields[match[1]] is None else literal(fields[match[1]])
         return match[0] if fields.get(match[1]) is None else literal(fields[match[1]])
 
     return FIELD.sub(replace_field, text) if text.startswith("=") else text

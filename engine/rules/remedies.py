@@ -34,7 +34,8 @@ VALUE_FIELDS: dict[str, str] = {
     "pixel_mean": "mean per channel that the application subtracts from a pixel of 0 … 255, read off the data",
     "pixel_scale": "factor per channel that it multiplies the rest by",
     "repair": "Python function `repaired` that undoes a mistake in the representative inputs, where that can be undone",
-    "weight_axes": "the weights of the layers concerned, each with the axis of its scales, which one scale has not",
+    "weight_axes": "the weights of the layers concerned, each with the axis of its scales, None for one scale, and its "
+    "type of codes",
     "channel_axes": "those with one scale where other weights have one per channel, each with its axis of outputs",
 }
 #: Fields whose line of the snippet stands once for each name of a list.
