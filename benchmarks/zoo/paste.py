@@ -69,7 +69,7 @@ class Shown:
     """What a report says that its prescription brings.
 
     Attributes:
-        grade: executed, edited, predicted, or untried.
+        grade: executed, without effect (executed too), edited, predicted, or untried.
         gain_db: Rise of the output's SQNR; None where it is not known.
         low_db: Lower end of its interval.
     """
@@ -142,7 +142,7 @@ def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
     if not scripts:
         return Pasted("no configuration", remedies, shown=said)
     validation = _load(built.folder / "validation.npz")
-    fitted, judged = _halves(validation, diagnosis)
+    fitted, judged = _halves(validation)
     as_application = reads_as_application(given, base)
     calibration = _rows(validation, fitted) if as_application else _load(built.folder / "representative.npz")
     with tempfile.TemporaryDirectory() as temporary:
@@ -187,9 +187,7 @@ def reads_as_application(given: Prescription, base: RuleBase) -> bool:
     """Whether the text says that the reader has to give inputs as the application sees them."""
     remedies = [base.remedies[step.remedy] for step in given.steps if step.remedy in base.remedies]
     snippets = [snippet for remedy in remedies for snippet in remedy.snippets if snippet.toolchain == TOOLCHAIN]
-    if not any(hasattr(snippet, "reads") for snippet in snippets):
-        return any(remedy.scope == "dataset" for remedy in remedies)
-    said = [snippet.code.strip() for snippet in snippets if getattr(snippet, "reads", "") == "application"]
+    said = [snippet.code.strip() for snippet in snippets if snippet.reads == "application"]
     return any(text and text in each.code for text in said for each in given.configurations)
 
 
@@ -197,10 +195,10 @@ def shown(diagnosis: Diagnosis) -> Shown:
     """The number that the report shows for the whole prescription."""
     given = diagnosis.prescription
     assert given is not None
-    executed = getattr(given, "executed", None)
-    if executed is not None and executed.trial.failed is None:
+    if given.executed is not None and given.executed.trial.failed is None:
+        trial = given.executed.trial
         grade = "executed" if given.basis == "proven" else "without effect"
-        return Shown(grade, executed.trial.gain_db, executed.trial.low_db, executed.trial.high_db)
+        return Shown(grade, trial.gain_db, trial.low_db, trial.high_db)
     trials = [step.measured for step in given.steps]
     if given.basis == "proven" and (first := trials[0]) is not None and (last := trials[-1]) is not None:
         if len(trials) == 1:
@@ -221,7 +219,7 @@ def _rows(arrays: dict[str, Array], rows: Array) -> dict[str, Array]:
     return {name: array[rows] for name, array in arrays.items()}
 
 
-def _halves(validation: dict[str, Array], diagnosis: Diagnosis) -> tuple[Array, Array]:
+def _halves(validation: dict[str, Array]) -> tuple[Array, Array]:
     """Numbers of the samples on which the proof fitted and judged, split as it does."""
     labels = validation["labels"]
     inputs = {name: array for name, array in validation.items() if name != "labels"}
