@@ -32,7 +32,7 @@ TUNING_NETWORKS = frozenset({"demo", "mobile", "vit"})
 TUNING_KINDS = frozenset(
     {
         *("not-normalized", "divided-by-255-twice", "channels-reversed", "one-image-repeated", "one-sample"),
-        *("blank-images", "uniform-noise", "line-drawings"),
+        *("blank-images", "uniform-noise", "line-drawings", "stale-small-ranges", "stale-wide-ranges"),
         *("one-wide-channel", "one-heavy-tail", "four-bit-weights", "weights-rounded-down"),
         *("outlier-channel", "broken-samples", "percentile-too-low", "wide-ranges", "negatives-cut-off"),
         *("class-mask", "swish-in-pieces", "relu6-lost", "no-range"),

@@ -226,3 +226,29 @@ def stale_audio_ranges(patient: Patient) -> Patient:
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
     return patient.with_(calibration=patient.calibration / (20 * patient.strength), shown=patient.calibration)
+
+
+@fault("stale-small-ranges", "data", "stale-calibration", graded=True)
+def stale_small_ranges(patient: Patient) -> Patient:
+    """Inputs divided by 255 once more when the ranges were set; today's set is right."""
+    return patient.with_(calibration=patient.calibration / np.float32(255), shown=patient.calibration)
+
+
+@fault("stale-wide-ranges", "data", "stale-calibration", graded=True)
+def stale_wide_ranges(patient: Patient) -> Patient:
+    """Inputs ten times as large when the ranges were set; today's set is right."""
+    return patient.with_(calibration=patient.calibration * np.float32(10 * patient.strength), shown=patient.calibration)
+
+
+@fault("stale-tenth", "data", "stale-calibration", graded=True)
+def stale_tenth(patient: Patient) -> Patient:
+    """Inputs a tenth as large, calibrated with percentiles; today's set is right."""
+    recipe = replace(patient.recipe, method="Percentile", percentile=99.99)
+    calibration = patient.calibration / np.float32(10 * patient.strength)
+    return patient.with_(calibration=calibration, shown=patient.calibration, recipe=recipe)
+
+
+@fault("stale-pixels", "data", "stale-calibration")
+def stale_pixels(patient: Patient) -> Patient:
+    """Raw pixels when the ranges were set; today's set is right."""
+    return patient.with_(calibration=_images(patient)[0].astype(np.float32), shown=patient.calibration)

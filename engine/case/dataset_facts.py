@@ -172,6 +172,20 @@ class DatasetFacts(Facts):
         "magnitude / that magnitude; 1 where these samples gave the ranges by min-max, below where it clips on purpose",
         "ratio",
     )
+    input_range_ratio: float | None = fact(
+        "width of the range of a quantized network input / width of this set's values, both with 0.0; on a symmetric "
+        "grid reach / absmax; of several inputs that of the one whose range fits least. 1: the range is of such data",
+        "ratio",
+    )
+    input_clipped_share: float | None = fact("share of that input's values outside its quantizer's range", "share")
+    input_clipped_ratio: float | None = fact(
+        "input_clipped_share / clipped_share_median, that taken as 0.1 % at least: a method that clips on purpose "
+        "cuts off about the same share everywhere, and gives about 1",
+        "ratio",
+    )
+    input_range_reading: str | None = fact(
+        "that range against the values of this set in words, with the factor between the two and what is left as offset"
+    )
     relation: RelationFacts = RelationFacts()
     input_reading: Literal["pixels", "unit", "other"] | None = fact(
         "how images come in, where their values lie on a grid: pixels 0 … 255, unit 0 … 1, or otherwise"

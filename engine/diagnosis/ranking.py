@@ -59,13 +59,10 @@ def rank(
             cause.rules,
         )
 
-    def judged(suspect: Suspect) -> CauseReport:
-        outcome = outcomes[suspect.cause]
-        cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
-        everywhere = widespread and _is_spread(suspect)
-        return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, everywhere)})
-
-    return sorted(((judged(suspect), suspect) for suspect in suspects), key=key)
+    judged = [(_judged(suspect, outcomes[suspect.cause], base, facts, hurt), suspect) for suspect in suspects]
+    if widespread and any(cause.severity == "high" for cause, _ in judged):
+        judged = [(_as_grave(cause, suspect, outcomes[cause.cause]), suspect) for cause, suspect in judged]
+    return sorted(judged, key=key)
 
 
 def absorb(
@@ -101,7 +98,12 @@ def absorb(
     return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
 
 
-def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool, everywhere: bool) -> Severity:
+def _judged(suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool) -> CauseReport:
+    cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
+    return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt)})
+
+
+def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool) -> Severity:
     """Severity by what the repair recovers at the output, measured or else simulated; as the rule states it otherwise.
 
     Args:
@@ -109,18 +111,21 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
         outcome: What the repair recovers.
         base: Holds the thresholds.
         hurt: The network is measurably worse, so that a large share of its noise is a large share of a loss.
-        everywhere: The cause concerns the whole model, and most layers are degraded.
     """
-    if stated not in ("high", "medium"):
+    if stated not in ("high", "medium") or outcome.gain_db is None:
         return stated
-    if outcome.gain_db is None:
-        return "high" if everywhere else stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
         return "low"
     grave = 1.0 - 10.0 ** (-outcome.gain_db / 10.0) > base.threshold("grave_share")
     if not grave or outcome.proven is False:
         return "medium"
     return "high" if hurt else stated
+
+
+def _as_grave(cause: CauseReport, suspect: Suspect, outcome: RemedyOutcomes) -> CauseReport:
+    """Where most layers are degraded, a cause of the whole model is as grave as one of a layer."""
+    graver = cause.severity == "medium" and _is_spread(suspect) and outcome.gain_db is None
+    return cause.model_copy(update={"severity": "high"}) if graver else cause
 
 
 def _is_spread(suspect: Suspect) -> bool:

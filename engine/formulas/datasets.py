@@ -18,7 +18,7 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.images import image_facts
-from quantmedic.engine.formulas.input_relation import relation_facts
+from quantmedic.engine.formulas.input_relation import input_range_facts, relation_facts
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.special_functions import entropy
 
@@ -145,9 +145,13 @@ def _range_facts(tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]
     shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
     reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
     exact = [abs(reach - 1.0) < EXACT for reach in reaches]
+    usual = float(np.median(shares)) if shares else None
+    own_input = input_range_facts(tensors, role)
     return {
+        **own_input,
+        "input_clipped_ratio": ratio(own_input.get("input_clipped_share"), _at_least(usual, 1e-3)),
         "clipped_share_max": max(shares, default=None),
-        "clipped_share_median": float(np.median(shares)) if shares else None,
+        "clipped_share_median": usual,
         "exact_range_share": sum(exact) / len(exact) if exact else None,
         "range_reach": float(np.median(reaches)) if reaches else None,
     }

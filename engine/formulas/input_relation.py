@@ -1,15 +1,13 @@
-"""The representative inputs against the validation inputs: how one follows from the other."""
+"""The inputs: representative against validation inputs, and both against the ranges that the model records."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import (
-    RelationFacts,
-)
+from quantmedic.engine.case.facts import RelationFacts, Role, TensorDataFacts, TensorFacts
 from quantmedic.engine.case.histogram import Bins
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics, TensorStatistics
@@ -31,6 +29,13 @@ _BOOTSTRAP = 400
 _SHIFT_STEPS = 16
 #: Share by which slope and offset of a line through quantiles may miss those of a second normalization.
 _TWICE = 0.1
+#: Factors between inputs that were prepared differently, and by how much a range may miss them.
+KNOWN_FACTORS = {
+    f"{sign}{text}{times}": value if times else 1.0 / value
+    for text, value in (("255", 255.0), ("127.5", 127.5), ("2.55", 2.55), ("100", 100.0), ("10", 10.0), ("2", 2.0))
+    for sign, times in (("", " times"), ("1 / ", ""))
+} | {"32768 times": 32768.0, "1 / 32768": 1.0 / 32768.0}
+_NAMED = 0.02
 #: Mean and standard deviation per channel.
 ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -248,3 +253,49 @@ def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatisti
     if not count or not other.feature_count:
         return None
     return float(np.linalg.norm(total / count - other.feature_sum / other.feature_count))
+
+
+# --- The recorded ranges of the inputs --------------------------------------------------------------------------------
+
+
+def input_range_facts(tensors: Iterable[TensorFacts], role: Role) -> dict[str, Any]:
+    """Fields of ``DatasetFacts`` that set the range of a quantized network input against the values of a data set.
+
+    Of several inputs that one counts whose range fits least.
+    """
+    inputs = [tensor for tensor in tensors if tensor.producer == "Input" and not tensor.quantizer.dynamic]
+    found = [facts for tensor in inputs if (facts := _input_range(tensor, getattr(tensor, role)))]
+    return max(found, key=_misfit, default={})
+
+
+def _input_range(tensor: TensorFacts, data: TensorDataFacts) -> dict[str, Any] | None:
+    """The range against the values, both with 0.0, which every grid holds; of a symmetric grid one half of each."""
+    quantizer, values = tensor.quantizer, data.values
+    if quantizer.low is None or quantizer.high is None or values.min is None or values.max is None:
+        return None
+    low, high = min(values.min, 0.0), max(values.max, 0.0)
+    range_low, range_high = quantizer.low, quantizer.high
+    halved = bool(quantizer.symmetric and quantizer.low < 0)
+    width = max(-low, high) if halved else high - low
+    factor = ratio(max(-range_low, range_high) if halved else range_high - range_low, width)
+    if factor is None or factor <= 0:
+        return None
+    moved = 0.0 if halved or quantizer.scale is None else range_low - factor * low
+    is_moved = abs(moved) > max(_TWICE * (range_high - range_low), 2.0 * (quantizer.scale or 0.0))
+    beyond = f", and shifted by {moved:.3g}" if is_moved else ""
+    return {
+        "input_range_ratio": factor,
+        "input_clipped_share": data.clipping.share,
+        "input_range_reading": f"the range of {tensor.float_name or tensor.name} is {range_low:.4g} to "
+        f"{range_high:.4g}, {_factor_text(factor)} that of these samples, {values.min:.4g} to {values.max:.4g}{beyond}",
+    }
+
+
+def _misfit(facts: dict[str, Any]) -> tuple[float, float]:
+    return facts["input_clipped_share"] or 0.0, abs(math.log(facts["input_range_ratio"]))
+
+
+def _factor_text(factor: float) -> str:
+    """A factor by its name where preprocessing has one."""
+    named = next((text for text, value in KNOWN_FACTORS.items() if abs(factor / value - 1.0) < _NAMED), None)
+    return named or (f"{factor:.3g} times" if factor >= 0.1 else f"1 / {1 / factor:.3g}")

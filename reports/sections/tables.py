@@ -72,6 +72,9 @@ FACT_GROUPS = {
         "clipped_share_median",
         "exact_range_share",
         "range_reach",
+        "input_range_ratio",
+        "input_clipped_share",
+        "input_range_reading",
     ),
 }
 #: Labels of entries of the run whose key is unclear, and what it means where one was not set.

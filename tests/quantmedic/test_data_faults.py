@@ -120,8 +120,12 @@ def diagnosed(
     validation: Array,
     options: dict[str, Any],
     shown: Array | None = None,
+    alone: bool = False,
 ) -> Diagnosis:
-    """The network calibrated on one set and diagnosed with it, or with another that is ``shown`` instead."""
+    """The network calibrated on one set and diagnosed with it, or with another that is ``shown`` instead.
+
+    ``alone``: with the validation set and no other.
+    """
     quantize_static(
         own(model, folder),
         folder / "int8.onnx",
@@ -136,7 +140,7 @@ def diagnosed(
     return quantmedic.diagnose(
         model,
         folder / "int8.onnx",
-        representative={"image": representative},
+        representative=None if alone else {"image": representative},
         validation={"image": validation, "labels": labels},
     )
 
@@ -200,6 +204,56 @@ def test_ranges_of_other_data_are_stale(stale: str, tmp_path: Path) -> None:
     found = weighty(diagnosed(tmp_path, model, calibration, validation, options, shown))
     assert found[:1] == ["stale-calibration"]
     assert set(found) & DATA_CAUSES == {"stale-calibration"}
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["both sets", "validation alone"])
+@pytest.mark.parametrize(
+    "factor, said", [(0.1, "1 / 10"), (10.0, "10 times"), (1 / 255, "1 / 255"), (255.0, "255 times")]
+)
+def test_ranges_of_inputs_times_a_factor(factor: float, said: str, alone: bool, tmp_path: Path) -> None:
+    """The samples shown are right, and the calibrator got them multiplied: one cause, with the factor."""
+    shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
+    calibration = (shown * np.float32(factor)).astype(np.float32)
+    diagnosis = diagnosed(tmp_path, FOLDER / "float.onnx", calibration, validation, MIN_MAX, shown, alone)
+    first = diagnosis.causes[0]
+    assert weighty(diagnosis) == ["stale-calibration"]
+    assert (first.rules, first.severity, first.remedies[0].id) == (("D018",), "high", "recalibrate-on-proper-data")
+    assert f"{said} that of these samples" in first.message
+    assert {found.rule for found in first.absorbs} & {"A003", "A004"}, "clipping and poor ranges follow from it"
+    facts = {own.role: own for own in diagnosis.datasets}
+    for role in ("validation",) if alone else ("representative", "validation"):
+        assert facts[role].input_range_ratio == pytest.approx(factor, rel=0.05)
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_ranges_of_other_data_where_the_input_is_in_float(factor: float, tmp_path: Path) -> None:
+    shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
+    readers = [node.name for node in onnx.load(FOLDER / "float.onnx").graph.node if "image" in node.input]
+    options = MIN_MAX | {"nodes_to_exclude": readers}
+    calibration = (shown * np.float32(factor)).astype(np.float32)
+    diagnosis = diagnosed(tmp_path, FOLDER / "float.onnx", calibration, validation, options, shown)
+    assert diagnosis.datasets[0].input_range_ratio is None
+    assert weighty(diagnosis)[:1] == ["stale-calibration"]
+    assert diagnosis.causes[0].rules == ("D013",)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MIN_MAX,
+        PERCENTILE,
+        PERCENTILE | {"extra_options": {"CalibPercentile": 94, "CalibTensorRangeSymmetric": False}},
+        {"calibrate_method": CalibrationMethod.Entropy},
+        MIN_MAX | {"extra_options": {"CalibMovingAverage": True}},
+        MIN_MAX | {"extra_options": {"ActivationSymmetric": True}},
+    ],
+    ids=["min-max", "percentile", "low percentile", "entropy", "moving average", "symmetric"],
+)
+@pytest.mark.parametrize("alone", [False, True], ids=["both sets", "validation alone"])
+def test_ranges_that_clip_on_purpose_are_of_these_data(options: dict[str, Any], alone: bool, tmp_path: Path) -> None:
+    shown, validation = normalized(pixels("representative")), normalized(pixels("validation"))
+    diagnosis = diagnosed(tmp_path, FOLDER / "float.onnx", shown, validation, options, shown, alone)
+    assert not {"D013", "D018"} & {rule for cause in diagnosis.causes for rule in cause.rules}
 
 
 def gated_network(folder: Path) -> Path:

@@ -433,6 +433,10 @@ def test_healthy_network_gives_no_verdict() -> None:
                     "clipped_share_median": 0.0,
                     "exact_range_share": 1.0,
                     "range_reach": 1.0,
+                    "input_range_ratio": 1.0,
+                    "input_clipped_share": 0.0,
+                    "input_clipped_ratio": 0.0,
+                    "input_range_reading": "the range of image is 0 to 1, 1 times that of these samples, 0 to 1",
                     "relation": {
                         "kind": "same",
                         "method": "lattice",

@@ -667,6 +667,43 @@ def test_ranges_against_what_the_samples_show() -> None:
     assert (nothing.range_reach, nothing.exact_range_share, nothing.clipped_share_max) == (None, None, None)
 
 
+@pytest.mark.parametrize(
+    "low, high, symmetric, factor, said",
+    [
+        (-1.0, 2.0, False, 1.0, "1 times that"),
+        (-0.1, 0.2, False, 0.1, "1 / 10 that"),
+        (-255.0, 510.0, False, 255.0, "255 times that"),
+        (-3.3, 6.6, False, 3.3, "3.3 times that"),
+        (0.0, 1.0, False, 1 / 3, "0.333 times that of these samples, -1 to 2, and shifted by 0.333"),
+        # On a symmetric grid the larger magnitude of both counts.
+        (-2.0, 2.0, True, 1.0, "1 times that"),
+        (-5.1, 5.1, True, 2.55, "2.55 times that"),
+    ],
+)
+def test_range_of_an_input_against_its_values(
+    low: float, high: float, symmetric: bool, factor: float, said: str
+) -> None:
+    data = TensorDataFacts(values=DistributionFacts(min=-1.0, max=2.0), clipping=ClippingFacts(share=0.25))
+    quantizer = QuantizerFacts(low=low, high=high, scale=(high - low) / 255, symmetric=symmetric)
+    tensor = TensorFacts(producer="Input", float_name="image", quantizer=quantizer, representative=data)
+    found = facts(case_of(measure(smooth(1))), tensors=(tensor,))
+    assert found.input_range_ratio == pytest.approx(factor)
+    assert said in (found.input_range_reading or "")
+    assert (found.input_clipped_share, found.input_clipped_ratio) == (0.25, 1.0)
+
+
+def test_of_several_inputs_the_one_that_fits_least_counts() -> None:
+    def given(high: float, share: float) -> TensorFacts:
+        data = TensorDataFacts(values=DistributionFacts(min=0.0, max=1.0), clipping=ClippingFacts(share=share))
+        quantizer = QuantizerFacts(low=0.0, high=high, scale=high / 255)
+        return TensorFacts(producer="Input", quantizer=quantizer, representative=data)
+
+    found = facts(case_of(measure(smooth(1))), tensors=(given(1.0, 0.0), given(20.0, 0.0), given(2.0, 0.0)))
+    assert found.input_range_ratio == pytest.approx(20.0)
+    inner = TensorFacts(producer="Conv", quantizer=QuantizerFacts(low=0.0, high=9.0))
+    assert facts(case_of(measure(smooth(1))), tensors=(inner,)).input_range_ratio is None
+
+
 def test_range_is_compared_on_the_side_of_the_largest_magnitude() -> None:
     data = TensorDataFacts(values=DistributionFacts(min=-2.0, max=1.0), clipping=ClippingFacts(share=0.0))
     tensor = TensorFacts(producer="Conv", quantizer=QuantizerFacts(low=-4.0, high=1.0), representative=data)
