@@ -177,11 +177,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     prove = None if arguments.old else arguments.prove if arguments.paste is None else arguments.paste
     for built, answer in results(specs, root, arguments.jobs, arguments.quick, prove, follow):
         if arguments.verbose:
-            said = ", ".join(answer.names[:3]) if answer else ""
-            print(
-                f"{built.status:12s} {built.spec.name:40s} {built.reason}  {said} {answer.error if answer else ''}",
-                flush=True,
-            )
+            print(_progress(built, answer), flush=True)
         if answer is None:
             left_out.append(built)
         else:
@@ -197,6 +193,14 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps(summary(found, left_out), indent=1, default=str))
     return 0
+
+
+def _progress(built: Built, answer: Answer | None) -> str:
+    """One line of a case."""
+    said = f"  {', '.join(answer.names[:3])} {answer.error}" if answer else ""
+    if answer and answer.pasted:
+        said += f"; pasted: {paste_table.outcome(built, answer.pasted)}"
+    return f"{built.status:12s} {built.spec.name:40s} {built.reason}{said}"
 
 
 def print_left_out(left_out: list[Built]) -> None:

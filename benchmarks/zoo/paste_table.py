@@ -48,6 +48,12 @@ def reason(built: Built, found: Pasted) -> str:
     return "too little noise is gone" if too_little else "the metric is not back"
 
 
+def outcome(built: Built, found: Pasted) -> str:
+    """What became of a prescription, in one line."""
+    result = "healed" if is_healed(built, found) else reason(built, found)
+    return f"{result}; {', '.join(found.remedies) or 'nothing'}; {_number(found)}"
+
+
 def render_pasted(found: Sequence[Row]) -> str:
     """The whole report."""
     judged = [row for row in found if counts(row[0])]
