@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.models import Edited, Models, Runner
-from quantmedic.collectors.measure.output_noise import OutputNoise
+from quantmedic.collectors.measure.output_noise import ColumnNoise, OutputNoise, Worst
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.output_parts import joints_of
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 
@@ -31,11 +32,13 @@ class Measured:
             batch.
         agreement: Share of samples with the float network's class; None without classes.
         metric: What the task metric keeps of each sample; None without labels.
+        worst: The worst column, operand or output; None where whole outputs were not asked for.
     """
 
     noise: Floats
     agreement: float | None
     metric: Tally | None
+    worst: Worst | None = None
 
 
 class Bench:
@@ -59,7 +62,7 @@ class Bench:
             metric: Task metric, where the samples are labelled.
             classes: The first output holds class scores along its last axis.
             threads: Processor threads.
-            whole: Judge the whole outputs even where the noise hides in few columns.
+            whole: Judge the whole outputs even where the noise hides in few columns, and find the worst column.
 
         Raises:
             ModelError: A model fails.
@@ -72,7 +75,9 @@ class Bench:
         self._names = [models.quantized.outputs[j] for _, j in models.match.outputs]
         floats = self._run(models.float_runner(threads), None)
         deployed = self._run(models.quantized_runner(threads), None)
-        self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole)
+        joints = joints_of(models)
+        self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole, joints=joints)
+        self._columns = ColumnNoise(floats, joints, classes=classes) if whole else None
         self.power: Floats = self._noise.power
         self.float_metric = self._metric_tally(floats)
         self.columns = self._noise.columns
@@ -108,7 +113,8 @@ class Bench:
     def judge_outputs(self, outputs: Sequence[Sequence[Float32]]) -> Measured:
         """Matched outputs per batch, wherever they come from, against the float network's."""
         found = self._noise.compare(outputs)
-        return Measured(np.array(found.noise), found.agreement, self._metric_tally(outputs))
+        worst = self._columns.worst(outputs) if self._columns is not None else None
+        return Measured(np.array(found.noise), found.agreement, self._metric_tally(outputs), worst)
 
     def _metric_tally(self, outputs: Sequence[Sequence[Float32]]) -> Tally | None:
         """As everywhere, outputs go by the names of the float model."""

@@ -136,6 +136,7 @@ class FallbackTrial:
         """
         self._models, self._case, self._dataset = models, case, dataset
         self._threads, self._seed = threads, seed
+        self._classes = any((found.samples["class_float"] >= 0).any() for found in case.statistics.values())
         self._network = models.simulate(case, threads)
         self.groups = groups_of(case.record, units_of(case.record, self._network))
         if not self.groups:
@@ -175,10 +176,6 @@ class FallbackTrial:
             self._found.interrupted = True
         return self._record(best, check)
 
-    def sqnr_db(self, noise: float) -> float:
-        """SQNR at the output for a noise power, summed over the samples of the search."""
-        return sqnr_db(float(self._bench.power.sum()), noise)
-
     def _sample_count(self) -> int:
         """Samples of one evaluation."""
         known = [size.operations for size in self._sizes if size.operations is not None]
@@ -205,7 +202,9 @@ class FallbackTrial:
         return found
 
     def _bench_on(self, batches: Sequence[Batch]) -> Bench:
-        return Bench(self._models, batches, metric=self._metric, classes=False, threads=self._threads, whole=True)
+        return Bench(
+            self._models, batches, metric=self._metric, classes=self._classes, threads=self._threads, whole=True
+        )
 
     def change(self, units: Units) -> Change:
         """A set of groups left in float; the constants of operators without weights count as biases."""
@@ -239,7 +238,8 @@ class FallbackTrial:
 
     def _value(self, measured: Measured) -> float:
         if self.goal.kind == "sqnr":
-            return self.sqnr_db(float(measured.noise.sum()))
+            assert measured.worst is not None
+            return measured.worst.sqnr_db
         metric, floats = self._metric, self._bench.float_metric
         assert metric is not None and floats is not None and measured.metric is not None
         drop = metric.aggregate(floats) - metric.aggregate(measured.metric)
@@ -263,8 +263,16 @@ class FallbackTrial:
         return Check(samples=samples, shared=self._shared, before=before, after=after, failed=failed, unedited=unedited)
 
     def _level(self, bench: Bench, measured: Measured) -> Level:
-        low, high = _sqnr_interval(bench.power, measured.noise, self._seed)
-        level = Level(sqnr_db=sqnr_db(bench.power.sum(), measured.noise.sum()), sqnr_low=low, sqnr_high=high)
+        worst = measured.worst
+        assert worst is not None
+        low, high = _sqnr_interval(worst.power, worst.noise, self._seed)
+        level = Level(
+            sqnr_db=worst.sqnr_db,
+            sqnr_low=low,
+            sqnr_high=high,
+            worst=worst.words,
+            whole_sqnr_db=worst.whole_sqnr_db,
+        )
         metric = self._metric
         if metric is None or bench.float_metric is None or measured.metric is None:
             return level

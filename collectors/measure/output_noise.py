@@ -1,12 +1,16 @@
 """The noise at a network's output: what another network adds, per sample, to what the float one gives."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.collectors.data.batches import Batch
+from quantmedic.collectors.pair.output_parts import Joint
+from quantmedic.engine.case.output_columns import audible_columns, column_places, counts_alone, mixes_scores
 from quantmedic.engine.case.records import RunRecord
+from quantmedic.engine.decibels import sqnr_db
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -16,10 +20,19 @@ CLEAN, SPOILT = 0.01, 0.1
 MAX_COLUMNS = 1024
 
 
+class _Share(NamedTuple):
+    """What of the outputs counts in shares of its own signal: columns of one of them along an axis, or all of it."""
+
+    output: int
+    axis: int | None = None
+    columns: NDArray[np.int64] | None = None
+
+
 class OutputNoise:
     """Float outputs of some batches, to compare others with; each output counts in shares of its own signal.
 
-    Where the noise of the deployed network hides in few output columns of small values, only these are judged.
+    So does each operand of one that a Concat joins. Where the noise of the deployed network hides in few columns of
+    small values of another output, only these are judged.
     """
 
     def __init__(
@@ -30,6 +43,7 @@ class OutputNoise:
         *,
         classes: bool,
         whole: bool = False,
+        joints: Sequence[Joint] = (),
     ) -> None:
         """Outputs per batch, in the same order.
 
@@ -39,22 +53,21 @@ class OutputNoise:
             deployed: What the deployed network makes of them.
             classes: The first output holds class scores along its last axis.
             whole: Judge all columns anyway.
+            joints: What the outputs are joined of.
         """
         self._weights = [batch.samples for batch in batches]
-        self._floats, self._classes = floats, classes
+        self._floats, self._classes = floats, classes and not (joints and mixes_scores(joints[0].parts))
         self._by_sample = all(
             x.ndim and len(x) == batch.samples for batch, found in zip(batches, floats, strict=True) for x in found
         )
-        self._columns: tuple[int, int, NDArray[np.int64]] | None = None
-        self._columns = None if whole else self._hidden(deployed)
+        joined = [share for o, joint in enumerate(joints) for share in _shares_of(o, joint)]
+        hidden = None if whole or len(joined) > len(joints) else self._hidden(deployed)
+        #: Number of columns that are judged; None for all.
+        self.columns = len(hidden.columns) if hidden is not None and hidden.columns is not None else None
+        self._shares = [hidden] if hidden is not None else joined or [_Share(o) for o in range(len(floats[0]))]
         self._totals = [
-            sum(float(self._energy(found[o], o).sum()) for found in floats) or 1.0 for o in range(len(floats[0]))
+            sum(float(self._energy(found, share).sum()) for found in floats) or 1.0 for share in self._shares
         ]
-
-    @property
-    def columns(self) -> int | None:
-        """Number of columns that are judged; None for all."""
-        return None if self._columns is None else len(self._columns[2])
 
     @property
     def power(self) -> Floats:
@@ -74,22 +87,21 @@ class OutputNoise:
 
     def _energy_of_outputs(self, outputs: Sequence[Float32]) -> Floats:
         """Energy per sample over all outputs, each in shares of its own signal."""
-        energies = [self._energy(array, o) / self._totals[o] for o, array in enumerate(outputs)]
-        total: Floats = np.sum(energies, axis=0)
+        pairs = zip(self._shares, self._totals, strict=True)
+        total: Floats = np.sum([self._energy(outputs, share) / signal for share, signal in pairs], axis=0)
         return total
 
-    def _energy(self, array: Float32, output: int) -> Floats:
+    def _energy(self, outputs: Sequence[Float32], share: _Share) -> Floats:
         """Per sample, or of the whole batch where an output has another first axis."""
-        values = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0)
-        if self._columns is not None:
-            if self._columns[0] != output:
-                return np.zeros(len(array) if self._by_sample else 1)
-            values = np.take(values, self._columns[2], axis=self._columns[1])
-        energy: Floats = (values.reshape(len(array) if self._by_sample else 1, -1) ** 2).sum(axis=1)
+        values = np.nan_to_num(outputs[share.output].astype(np.float64), posinf=0.0, neginf=0.0)
+        rows = len(values) if self._by_sample else 1
+        if share.axis is not None and share.columns is not None:
+            values = np.take(values, share.columns, axis=share.axis)
+        energy: Floats = (values.reshape(rows, -1) ** 2).sum(axis=1)
         return energy
 
-    def _hidden(self, deployed: Sequence[Sequence[Float32]]) -> tuple[int, int, NDArray[np.int64]] | None:
-        """Output, axis and columns in which a clean output hides its noise; None where it does not."""
+    def _hidden(self, deployed: Sequence[Sequence[Float32]]) -> _Share | None:
+        """The columns in which a clean output hides its noise; None where it does not."""
         for o in range(len(self._floats[0])):
             if len({found[o].shape[1:] for found in self._floats}) > 1 or not self._floats[0][o].ndim:
                 continue
@@ -105,8 +117,94 @@ class OutputNoise:
                 power, error = (floats**2).sum(axis=others), (noise**2).sum(axis=others)
                 columns = np.flatnonzero((power > 0) & (error > SPOILT * power))
                 if columns.size:
-                    return o, axis, columns
+                    return _Share(o, axis, columns)
         return None
+
+
+def _shares_of(output: int, joint: Joint) -> list[_Share]:
+    parts = [_Share(output, joint.axis, np.arange(part.start, part.stop)) for part in joint.parts]
+    return parts or [_Share(output)]
+
+
+class Worst(NamedTuple):
+    """What of the outputs has the lowest SQNR.
+
+    Attributes:
+        sqnr_db: That SQNR.
+        words: Which column or operand it is; None for an output as a whole.
+        whole_sqnr_db: The lowest SQNR of an output as a whole.
+        noise: Its noise per sample.
+        power: Its signal per sample.
+    """
+
+    sqnr_db: float
+    words: str | None
+    whole_sqnr_db: float
+    noise: Floats
+    power: Floats
+
+
+class ColumnNoise:
+    """Noise of every output as a whole, of the operands that it is joined of, and of its columns that count."""
+
+    def __init__(self, floats: Sequence[Sequence[Float32]], joints: Sequence[Joint], *, classes: bool) -> None:
+        """What the float network gives per batch; ``classes``: the first output holds class scores."""
+        self._floats, self._joints = floats, joints
+        self._words: list[str | None] = []
+        self._scores: list[bool] = []
+        self._groups = [self._groups_of(o, joint, classes and o == 0) for o, joint in enumerate(joints)]
+        self._power = np.concatenate([self._energies(found) for found in floats])
+
+    def worst(self, outputs: Sequence[Sequence[Float32]]) -> Worst:
+        """The worst of other outputs for the same batches."""
+        noise = np.concatenate(
+            [
+                self._energies([_difference(x, y) for x, y in zip(floats, found, strict=True)])
+                for floats, found in zip(self._floats, outputs, strict=True)
+            ]
+        )
+        power, error = self._power.sum(axis=0), noise.sum(axis=0)
+        levels = np.array([sqnr_db(p, e) if p > 0 else np.inf for p, e in zip(power, error, strict=True)])
+        k = int(np.where(counts_alone(levels, np.array(self._scores)), levels, np.inf).argmin())
+        whole = min(level for level, words in zip(levels.tolist(), self._words, strict=True) if words is None)
+        return Worst(float(levels[k]), self._words[k], whole, noise[:, k], self._power[:, k])
+
+    def _groups_of(self, output: int, joint: Joint, classes: bool) -> Floats:
+        """``[columns, groups]``, 1 where a column belongs to a group; the first group is the whole output."""
+        power = np.sum([self._columns(found, output).sum(axis=0) for found in self._floats], axis=0)
+        everything = np.arange(len(power))
+        classes = classes and not mixes_scores(joint.parts)
+        parts = [(np.arange(part.start, part.stop), part.is_score or classes, part.tensor) for part in joint.parts]
+        groups: list[tuple[str | None, NDArray[np.int64], bool]] = [(None, everything, False)]
+        if not classes:
+            groups += [(f"columns {column_places(own)} ({tensor})", own, False) for own, _, tensor in parts]
+        if 1 < len(power) <= MAX_COLUMNS:
+            for columns, is_score, _ in parts or [(everything, joint.is_score or classes, "")]:
+                own = columns[audible_columns(power[columns], is_score)]
+                groups += [(f"column {k}", np.array([k]), is_score) for k in own.tolist()]
+        of = f" of output {output}" if len(self._joints) > 1 else ""
+        self._words += [words and f"{words}{of}" for words, _, _ in groups]
+        self._scores += [is_score for _, _, is_score in groups]
+        table = np.zeros((len(power), len(groups)))
+        for k, (_, columns, _) in enumerate(groups):
+            table[columns, k] = 1.0
+        return table
+
+    def _energies(self, outputs: Sequence[Float32]) -> Floats:
+        """``[samples, groups]`` of all outputs; of the whole batch where an output has another first axis."""
+        found = [self._columns(outputs, o) @ groups for o, groups in enumerate(self._groups)]
+        if len({len(rows) for rows in found}) > 1:
+            found = [rows.sum(axis=0, keepdims=True) for rows in found]
+        return np.concatenate(found, axis=1)
+
+    def _columns(self, outputs: Sequence[Float32], output: int) -> Floats:
+        """Energy ``[samples, columns]`` of an output; one column where it has none."""
+        array, axis = outputs[output], self._joints[output].axis
+        values = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) ** 2
+        if axis is None or axis >= array.ndim:
+            return values.reshape(len(array) if array.ndim else 1, -1).sum(axis=1, keepdims=True)
+        columns: Floats = np.moveaxis(values, axis, 1).reshape(len(array), array.shape[axis], -1).sum(axis=2)
+        return columns
 
 
 def _difference(x: Float32, y: Float32) -> Float32:

@@ -29,14 +29,15 @@ class OutputOperandFacts(Facts):
 class OutputColumnFacts(Facts):
     """An output column by column, as it is returned, and by the operands of the Concat that joins them.
 
-    A column counts by itself if it has at least 1e-4 of the power of the loudest column of its operand; among scores
-    1e-2, for those of a class that hardly ever occurs are no fault.
+    A column counts if it has at least 1e-4 of the power of the loudest column of its operand; among scores 1e-2, for
+    those of a class that hardly ever occurs are no fault. Scores compete with each other, so that their noise counts
+    together: one of them counts by itself where it is lost, with noise of more than half of its power.
     """
 
     count: int | None = fact("columns; None where there are so many that only operands are judged")
-    judged: int | None = fact("columns that count by themselves")
+    judged: int | None = fact("columns that count")
     worst_sqnr_db: float | None = fact(
-        "lowest sqnr_db of the output as a whole, of one of its operands and of one of its columns that count", "dB"
+        "lowest sqnr_db of the output as a whole, of its operands and of its columns that count by themselves", "dB"
     )
     worst: str | None = fact("which of them that is; None for the output as a whole")
     worst_column: int | None = fact("column that counts with the lowest sqnr_db, from 0")
@@ -51,8 +52,7 @@ class OutputColumnFacts(Facts):
     worst_operand_sqnr_db: float | None = fact("sqnr_db of that operand", "dB")
     erased_operands: int | None = fact("operands of which nothing is left: all columns that count and vary are dead")
     spoiled: bool | None = fact(
-        "a column that counts is dead or under quantize_error_sqnr_db (of scores: under lost_sqnr_db), or an operand "
-        "is under quantize_error_sqnr_db"
+        "a column that counts is dead, or one that counts by itself or an operand is under quantize_error_sqnr_db"
     )
 
 

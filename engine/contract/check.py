@@ -96,8 +96,9 @@ class Figure(Contract):
     """One figure of one run."""
 
     name: str = Field(
-        description="unique within a run: drop top1, quantized top1, agreement, sqnr_db (of the worst output), sqnr_db "
-        "of an output, findings that count, causes high, degraded layers, coverage, size ratio, latency ratio"
+        description="unique within a run: drop top1, quantized top1, agreement, sqnr_db (of the worst column or "
+        "operand of any output), sqnr_db of an output, findings that count, causes high, degraded layers, coverage, "
+        "size ratio, latency ratio"
     )
     unit: str | None = Field(default=None, description="points, %, dB, ratio; None for counts and other metrics")
     value: float = Field(description="may be infinite: SQNR of equal outputs")

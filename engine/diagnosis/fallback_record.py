@@ -16,7 +16,10 @@ class _Frozen(Record):
 
 
 class Goal(_Frozen):
-    """What the quantized model has to reach: output SQNR of at least so many dB, or a metric's drop of at most this."""
+    """What the quantized model has to reach: SQNR of at least so many dB, or a metric's drop of at most this.
+
+    The SQNR is that of the worst column or operand of any output.
+    """
 
     kind: Literal["sqnr", "drop"]
     limit: float = Field(description="dB, or in the unit of the metric: 0.01 is one point of a share")
@@ -50,9 +53,11 @@ class Cost(_Frozen):
 class Level(_Frozen):
     """How good a model is; SQNR in dB, drop positive where it is worse, each with its 95 % interval."""
 
-    sqnr_db: float
+    sqnr_db: float = Field(description="of the worst output, of its columns that count by themselves, and its operands")
     sqnr_low: float
     sqnr_high: float
+    worst: str | None = Field(default=None, description="which column or operand that is; None: an output as a whole")
+    whole_sqnr_db: float | None = Field(default=None, description="of the worst output as a whole")
     metric: float | None = None
     drop: float | None = None
     drop_low: float | None = None
@@ -74,7 +79,7 @@ class FallbackStep(_Frozen):
     """One set that was evaluated in the simulated network."""
 
     layers: tuple[int, ...] = Field(description="places among the units")
-    value: float = Field(description="SQNR in dB, or drop")
+    value: float = Field(description="SQNR in dB of the worst column or operand, or drop")
     met: bool
 
 

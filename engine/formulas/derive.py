@@ -436,7 +436,7 @@ def _power_of_two_share(tensors: tuple[TensorFacts, ...]) -> float | None:
 
 def _agreement_of_classes(case: Case, agreement: float | None) -> float | None:
     """The agreement, unless scores stand beside something else in the first output: those columns are no classes."""
-    return None if case.record.outputs and mixes_scores(case.record.outputs[0]) else agreement
+    return None if case.record.outputs and mixes_scores(case.record.outputs[0].parts) else agreement
 
 
 def _is_harmed(

@@ -244,25 +244,24 @@ def _same_class(case: Case) -> NDArray[np.bool_] | None:
 
 
 def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
-    """The line of the accumulated SQNR of one output, of the worst one where none is named.
+    """The line of the SQNR of one output, of the worst one where none is named: of its worst column and operand too.
 
     It has no interval: the level is a ratio of sums over these very samples, the same bytes in every run, and a few
     samples with large errors make most of it. How far other samples would move it, only other samples can show.
     """
     assert budget.min is not None
-    levels = {
-        output.name: level
-        for output in facts.outputs
-        if (level := output.tensor.data.accumulated.sqnr_db) is not None and budget.output in (None, output.name)
-    }
-    if not levels:
+    outputs = [o for o in facts.outputs if o.worst_sqnr_db is not None and budget.output in (None, o.name)]
+    if not outputs:
         of = f" of {budget.output}" if budget.output is not None else ""
         return _unjudged_line("sqnr", f"the SQNR{of} was not measured")
-    worst = min(levels, key=lambda output: -math.inf if math.isnan(levels[output]) else levels[output])
-    value = levels[worst]
+    levels = [-math.inf if o.worst_sqnr_db is None or math.isnan(o.worst_sqnr_db) else o.worst_sqnr_db for o in outputs]
+    value = min(levels)
+    worst = outputs[levels.index(value)]
     digits = _digits(budget.min, value, least=1)
     figure = f"{_fixed_point(value, digits)} dB" if math.isfinite(value) else "no error" if value > 0 else "-inf dB"
-    of = f" of {worst}" if budget.output is None and len(facts.outputs) > 1 else ""
+    of = f" of {worst.name}" if budget.output is None and len(facts.outputs) > 1 else ""
+    if worst.columns.worst is not None and worst.columns.worst_sqnr_db == value:
+        of = f" of {worst.columns.worst}{of}"
     return GateLine(
         kind="sqnr",
         name="",
@@ -277,7 +276,7 @@ def _sqnr_line(budget: Budget, case: Case, facts: CaseFacts) -> GateLine:
 def _outputs_without_level(budget: Budget, facts: CaseFacts) -> str:
     """Outputs that cannot be the worst one: integers have no SQNR, and some outputs could not be compared."""
     outputs = facts.outputs if budget.output is None else ()
-    names = [output.name for output in outputs if output.tensor.data.accumulated.sqnr_db is None]
+    names = [output.name for output in outputs if output.worst_sqnr_db is None]
     return f"; not measured: {', '.join(map(str, names))}" if names else ""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from quantmedic.engine.case.facts import ModelFacts
 from quantmedic.engine.contract.check import Better, Figure, GateLine, HistoryRun, Trend
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.errors import HistoryError
@@ -181,14 +182,19 @@ def _gate_figures(gates: Iterable[GateLine]) -> Iterator[Figure]:
         )
 
 
+def _worst_level(model: ModelFacts) -> float | None:
+    """Of the worst column or operand of any output; of an output as a whole in reports that do not have it."""
+    return model.output_sqnr_db if model.output_worst_sqnr_db is None else model.output_worst_sqnr_db
+
+
 def _diagnosis_figures(diagnosis: Diagnosis) -> Iterator[Figure]:
     yield from _metric_figures(diagnosis)
     model = diagnosis.model
     yield from _known_figure("agreement", model.output_agreement, "%", "higher", scale=100)
-    yield from _known_figure("sqnr_db", model.output_sqnr_db, "dB", "higher")
+    yield from _known_figure("sqnr_db", _worst_level(model), "dB", "higher")
     if len(diagnosis.outputs) > 1:
         for output in diagnosis.outputs:
-            yield from _known_figure(f"sqnr_db {output.name}", output.tensor.data.accumulated.sqnr_db, "dB", "higher")
+            yield from _known_figure(f"sqnr_db {output.name}", output.worst_sqnr_db, "dB", "higher")
     yield from _known_figure("coverage", model.quantized_share, "%", "higher", scale=100)
     if diagnosis.causes or diagnosis.passed:  # else no rule could be judged: 0 causes would mean nothing
         for severity in _COUNTED:

@@ -50,9 +50,10 @@ class Coverage(Settings):
 class Budget(Settings):
     """A bound on one figure.
 
-    ``agreement`` (share of samples whose class both models predict) and ``sqnr_db`` (of an output; of the worst one
-    without ``output``) have a ``min``; any other metric is the task metric, and has a ``max_drop`` in ``unit``: points
-    are percentage points of a share, percent is of the float model's value, absolute is the metric's own unit.
+    ``agreement`` (share of samples whose class both models predict) and ``sqnr_db`` (of an output, its worst column and
+    operand included; of the worst output without ``output``) have a ``min``; any other metric is the task metric, and
+    has a ``max_drop`` in ``unit``: points are percentage points of a share, percent is of the float model's value,
+    absolute is the metric's own unit.
     """
 
     metric: Text

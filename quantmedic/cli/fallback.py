@@ -21,7 +21,7 @@ goal_options = OptionGroup(
             "--max-drop", type=float, metavar="X", help="Goal: the metric drops by X at most; 1.0 is 1 % of a share."
         ),
         "min_sqnr_db": option(
-            "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Or: the output has so many dB at least."
+            "--min-sqnr", "min_sqnr_db", type=float, metavar="DB", help="Or: every output column has so many dB."
         ),
     },
 )

@@ -282,7 +282,9 @@ function flagText() {
   const within = "Its error is within the thresholds";
   if (!layers.isDegraded(selected)) return drawerFlagged(selected) ? `${within}, yet a rule fired.` : `${within}.`;
   const born = { true: "It is born here: no input is degraded.", false: "An input is degraded already." };
-  return `Degraded: its error is over a threshold. ${born[drawerFact("born")] ?? ""}`;
+  const [whole, worst] = [`output.${section("meta").role}.accumulated.sqnr_db`, "worst_output_sqnr_db"].map(drawerFact);
+  const column = worst !== null && worst < whole ? `the worst column of its output has ${formatLevel(worst)} dB` : null;
+  return `Degraded: ${column ?? "its error is over a threshold"}. ${born[drawerFact("born")] ?? ""}`;
 }
 
 function findingList(findings) {

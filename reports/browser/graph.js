@@ -3,11 +3,24 @@
 /** Boxes seen at first and at most, milliseconds until one may cancel, and sizes of boxes. */
 const GRAPH = { first: 40, most: 300, patience: 2500, height: 38, letter: 6.65 };
 
-/** What boxes are coloured by: the column, and the fixed limits of the ramp's steps from harmless to bad. */
+/**
+ * What boxes are coloured by: the column, and the fixed limits of the ramp's steps from harmless to bad. A layer that
+ * holds the columns of a network output is as bad as the worst of these (`least`).
+ */
 const GRAPH_COLOURS = [
-  { name: "accumulated", column: "output.ROLE.accumulated.sqnr_db", says: "SQNR of all errors up to this layer" },
+  {
+    name: "accumulated",
+    column: "output.ROLE.accumulated.sqnr_db",
+    least: "worst_output_sqnr_db",
+    says: "SQNR of all errors up to this layer; at an output, of its worst column",
+  },
   { name: "local", column: "output.ROLE.rounding.sqnr_db", says: "SQNR of rounding this output alone" },
-  { name: "worst channel", column: "output.ROLE.accumulated.worst_channel_sqnr_db", says: "SQNR of the worst channel" },
+  {
+    name: "worst channel",
+    column: "output.ROLE.accumulated.worst_channel_sqnr_db",
+    least: "worst_output_sqnr_db",
+    says: "SQNR of the worst channel",
+  },
   { name: "bits", column: "output.quantizer.bits", says: "output", unit: "bits", stops: [16, 12, 8, 6, 4, 2] },
   { name: "time", column: "time_share", says: "share of the time", unit: "%", stops: [0.1, 0.5, 1, 2, 5, 10] },
 ].map((mode) => ({ unit: "dB", stops: [40, 30, 25, 20, 15, 10], ...mode }));
@@ -122,11 +135,16 @@ class ModelGraph {
 
   // What is known of a node.
 
+  valueAt({ column, least }, position) {
+    const [value, other] = [column, least].map((key) => layers.value(key, position));
+    return value === null || other === null ? value : Math.min(value, other);
+  }
+
   /** The worst value of a node's layers; of time the sum; null where nothing was measured. */
   value(node, mode = this.mode) {
     const known = mode.worth.get(node);
     if (known !== undefined) return known;
-    let value = node.kids ? null : layers.value(mode.column, node.position);
+    let value = node.kids ? null : this.valueAt(mode, node.position);
     if (mode.unit === "%" && value !== null) value *= 100;
     for (const kid of node.kids ?? []) {
       const one = this.value(kid, mode);
@@ -159,9 +177,10 @@ class ModelGraph {
 
   worstLayer() {
     let [found, least] = [null, Infinity];
-    layers.columns.get(this.mode.column)?.values.forEach((value, position) => {
+    for (let position = 0; position < layers.count; position++) {
+      const value = this.valueAt(this.mode, position);
       if (value !== null && value < least) [found, least] = [position, value];
-    });
+    }
     return found;
   }
 

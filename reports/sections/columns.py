@@ -66,6 +66,7 @@ _LABELS = {
     "weight_normalized_mse": "normalized MSE of weights",
     "weight_sqnr_db": "SQNR of weights",
     "sqnr_db": "SQNR",
+    "worst_output_sqnr_db": "worst column of the output",
     "rmse_over_scale": "RMSE / step",
     "bias_over_std": "bias / std",
     "worst_channel_sqnr_db": "worst channel",

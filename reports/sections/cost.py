@@ -1,11 +1,11 @@
 """What quantization gave for what it cost: both models' bytes, operations and time beside both accuracies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from quantmedic.engine.case.facts import ModelFacts
+from quantmedic.engine.case.facts import ModelFacts, OutputFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.text import (
     NOT_MEASURED,
@@ -133,8 +133,20 @@ def _cost_lines(diagnosis: Diagnosis) -> Iterator[CostLine]:
         _ratio_text(_metric_ratio(diagnosis)),
     )
     yield CostLine("SQNR of the output", "", decibels(model.output_sqnr_db), "")
+    yield from _worst_line(diagnosis.outputs)
     if model.output_agreement is not None:
         yield CostLine("same class as in float", "", percent(model.output_agreement), "")
+
+
+def _worst_line(outputs: Sequence[OutputFacts]) -> Iterator[CostLine]:
+    """The worst column or operand of any output, where that is worse than the output as a whole."""
+    levels = [level for output in outputs if (level := output.worst_sqnr_db) is not None]
+    worst = next((output for output in outputs if levels and output.worst_sqnr_db == min(levels)), None)
+    if worst is None or worst.columns.worst is None:
+        return
+    place = visible(worst.columns.worst, 60)
+    place += f" of {name(worst.name)}" if len(outputs) > 1 else ""
+    yield CostLine(f"SQNR of the worst of it, {place}", "", decibels(min(levels)), "")
 
 
 def _latency_method(model: ModelFacts) -> str:

@@ -178,6 +178,8 @@ class OutputLine:
     name: Annotated[str, "name of the output"]
     representative: Annotated[str, "accumulated SQNR on the representative set in dB"]
     validation: Annotated[str, "accumulated SQNR on the validation set in dB"]
+    worst: Annotated[str, "SQNR in dB of its worst column or operand, and which that is"]
+    dead: Annotated[str, "columns that hold one value in the quantized model alone"]
     levels: Annotated[str, "codes that its range spans"]
     distinct: Annotated[str, "codes in use"]
     worst_column: Annotated[str, "codes in use in the poorest column"]
@@ -303,6 +305,8 @@ def output_lines(outputs: Iterable[OutputFacts]) -> tuple[OutputLine, ...]:
             name=name(output.name),
             representative=level(output.tensor.representative.accumulated.sqnr_db),
             validation=level(output.tensor.validation.accumulated.sqnr_db),
+            worst=_worst_text(output),
+            dead=_dead_text(output),
             levels=number(output.levels),
             distinct=number(output.distinct_levels),
             worst_column=number(output.distinct_levels_worst_column),
@@ -312,6 +316,21 @@ def output_lines(outputs: Iterable[OutputFacts]) -> tuple[OutputLine, ...]:
         )
         for output in outputs
     )
+
+
+def _worst_text(output: OutputFacts) -> str:
+    """The level that the output is judged by, and what of it has it."""
+    columns = output.columns
+    if columns.worst_sqnr_db is None:
+        return NOT_MEASURED
+    return f"{level(columns.worst_sqnr_db)}, {visible(columns.worst, 60) if columns.worst else 'as a whole'}"
+
+
+def _dead_text(output: OutputFacts) -> str:
+    columns = output.columns
+    if columns.dead is None:
+        return NOT_MEASURED
+    return visible(columns.dead_places, 60) if columns.dead_places else "none"
 
 
 def comparison_lines(diagnosis: Diagnosis) -> tuple[ComparisonLine, ...]:

@@ -62,7 +62,7 @@ def _fallback_lines(record: FallbackRecord) -> Iterator[str]:
 
 def _goal_text(record: FallbackRecord) -> str:
     if record.goal.kind == "sqnr":
-        return f"SQNR of at least {decibels(record.goal.limit)}"
+        return f"SQNR of at least {decibels(record.goal.limit)}, also of the worst output column"
     return f"{_goal_metric(record)} at most {_metric_change(record, record.goal.limit)} worse"
 
 
@@ -108,11 +108,18 @@ def _level_line(record: FallbackRecord, title: str, found: Level) -> str:
     sqnr = f"{level(found.sqnr_db)} [{level(found.sqnr_low)}, {level(found.sqnr_high)}]"
     line = f"  {title:<14} {sqnr:<22}"
     if found.drop is None or found.drop_low is None or found.drop_high is None:
-        return line.rstrip()
+        return f"{line} {_worst_text(found)}".rstrip()
     ends = ", ".join(_metric_change(record, end).removesuffix(" points") for end in (found.drop_low, found.drop_high))
     return (
         f"{line} {metric_value(found.metric, _metric_kind(record)):>10}  {_metric_change(record, found.drop)} [{ends}]"
     )
+
+
+def _worst_text(found: Level) -> str:
+    """Which column or operand the SQNR is of."""
+    if found.worst is None or found.whole_sqnr_db is None:
+        return ""
+    return f"{visible(found.worst, 60)}; {level(found.whole_sqnr_db)} as a whole"
 
 
 def _stricter_goal(record: FallbackRecord) -> str:

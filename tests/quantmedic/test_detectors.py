@@ -1,0 +1,93 @@
+"""Boxes beside scores in one output: every way of asking says that the scores are gone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.detectors import Form, detector_pair
+from click.testing import CliRunner, Result
+
+import quantmedic
+from quantmedic.cli.main import cli
+
+ILL: tuple[Form, ...] = ("rows", "columns", "scales", "flat", "nested")
+
+
+def ask(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, Path, Path]]:
+    """By whether it is healthy: a detector that joins rows of boxes and scores."""
+    return {healthy: detector_pair(tmp_path_factory.mktemp(str(healthy)), healthy=healthy) for healthy in (False, True)}
+
+
+@pytest.mark.parametrize("form", ILL)
+def test_erased_scores_are_a_high_cause_and_the_first(form: Form, tmp_path: Path) -> None:
+    float_model, quantized, data = detector_pair(tmp_path, form)
+    diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+    assert diagnosis.verdict == "degraded"
+    assert (diagnosis.causes[0].cause, diagnosis.causes[0].severity) == ("unbalanced-concatenation", "high")
+    assert diagnosis.model.harmed is True
+    assert diagnosis.model.output_worst_sqnr_db == pytest.approx(0.0, abs=0.01)
+    assert diagnosis.model.output_sqnr_db is not None and diagnosis.model.output_sqnr_db > 30
+    assert any(row.degraded and row.born for row in diagnosis.layers if row.op_type == "Concat")
+
+
+@pytest.mark.parametrize("form", ILL)
+def test_with_the_joint_in_float_nothing_is_said(form: Form, tmp_path: Path) -> None:
+    float_model, quantized, data = detector_pair(tmp_path, form, healthy=True)
+    diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+    assert (diagnosis.verdict, diagnosis.causes, diagnosis.model.degraded_layers) == ("healthy", (), 0)
+
+
+def test_boxes_and_scores_in_two_outputs_are_healthy(tmp_path: Path) -> None:
+    float_model, quantized, data = detector_pair(tmp_path, "apart")
+    diagnosis = quantmedic.diagnose(float_model, quantized, representative=str(data), validation=str(data))
+    assert diagnosis.verdict == "healthy" and [output.columns.dead for output in diagnosis.outputs] == [0, 0]
+
+
+def test_check_names_the_columns_that_are_dead(pairs: dict[bool, tuple[Path, Path, Path]]) -> None:
+    ill, healthy = (
+        ask("check", *pairs[which][:2], "-r", pairs[which][2], "-v", pairs[which][2]) for which in (False, True)
+    )
+    assert ill.exit_code == 1 and "REGRESSION" in ill.stdout
+    assert "columns 4…6 of found hold one value" in " ".join(ill.stdout.split())
+    assert healthy.exit_code == 0 and "ACCEPT" in healthy.stdout
+
+
+def test_a_budget_is_held_by_the_worst_column(pairs: dict[bool, tuple[Path, Path, Path]], tmp_path: Path) -> None:
+    policy = tmp_path / "quantmedic.toml"
+    policy.write_text('[check]\nfail_on = {severity = "never"}\n[[check.budget]]\nmetric = "sqnr_db"\nmin = 20\n')
+    said = {which: ask("check", *pairs[which][:2], "-v", pairs[which][2], "--config", policy) for which in pairs}
+    assert said[False].exit_code == 1 and said[True].exit_code == 0
+    assert "0.0 dB of columns 4…6 (scores_rows), required 20.0 dB" in " ".join(said[False].stdout.split())
+
+
+def test_a_goal_of_the_fallback_holds_for_the_worst_column(pairs: dict[bool, tuple[Path, Path, Path]]) -> None:
+    float_model, quantized, data = pairs[False]
+    record = quantmedic.fallback(float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
+    assert record.check is not None and record.check.after is not None
+    before, after = record.check.before, record.check.after
+    assert (before.worst, round(before.sqnr_db, 2)) == ("columns 4…6 (scores_rows)", 0.0)
+    assert before.whole_sqnr_db is not None and before.whole_sqnr_db > 30
+    assert "found" in [layer.name for layer in record.layers]
+    assert record.verdict == "met" and after.sqnr_db >= 30
+
+
+def test_a_healthy_detector_needs_no_layer_in_float(pairs: dict[bool, tuple[Path, Path, Path]]) -> None:
+    float_model, quantized, data = pairs[True]
+    record = quantmedic.fallback(float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
+    assert record.verdict == "met" and record.layers == ()
+
+
+def test_page_and_console_count_the_layer(pairs: dict[bool, tuple[Path, Path, Path]], tmp_path: Path) -> None:
+    done = ask("diagnose", *pairs[False][:2], "-r", pairs[False][2], "-v", pairs[False][2], "-o", tmp_path / "report")
+    assert done.exit_code == 0, done.output
+    page, text = ((tmp_path / "report" / name).read_text(encoding="utf-8") for name in ("index.html", "report.md"))
+    assert "1 degraded" in page and "0 degraded" not in page
+    assert "4…6" in text and "columns 4…6 (scores_rows)" in text
+    report = json.loads((tmp_path / "report" / "report.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in report["layers"] if row["degraded"]] == ["found"]
+    assert "unbalanced-concatenation" in done.stdout
