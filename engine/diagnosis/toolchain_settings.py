@@ -35,7 +35,8 @@ def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
     method = settings.calibration_method
     if method is None and facts.model.framework == "torch" and _covers_extremes(facts.tensors):
         method = "minmax"
-    return {
+    symmetric = {"symmetric_activations": True} if _are_around_the_middle(facts.tensors) else {}
+    return symmetric | {
         "calibration_method": method,
         "reduced_activations": _are_reduced(facts.tensors) or None,
         "weight_group_size": max((size for size in grouped if size is not None), default=None),
@@ -43,6 +44,13 @@ def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
         "z_threshold": threshold if threshold is not None and math.isfinite(threshold) else None,
         **{name: getattr(settings, name) for name in TOLD},
     }
+
+
+def _are_around_the_middle(tensors: Iterable[TensorFacts]) -> bool:
+    """Several unsigned activations, all with the same zero point in the middle; torch rounds it down in part."""
+    found = [(q.zero_point, q.bits) for tensor in tensors if (q := tensor.quantizer).scale and not q.signed]
+    middles = {(point, bits) for bits in (7, 8) for point in ((1 << (bits - 1)) - 1, 1 << (bits - 1))}
+    return len(found) > 1 and len(set(found)) == 1 and found[0] in middles
 
 
 def _are_reduced(tensors: Iterable[TensorFacts]) -> bool:
@@ -64,17 +72,25 @@ def _are_reduced(tensors: Iterable[TensorFacts]) -> bool:
 
 
 def _covers_extremes(tensors: Iterable[TensorFacts]) -> bool:
-    """Ranges of most activations are as wide as what calibration saw, on all codes or on half of them."""
-    found = []
+    """Ranges of most activations are as wide as what calibration saw, on all codes or on half of them.
+
+    Activations on one grid, such as what a concatenation joins, share a range.
+    """
+    groups: dict[tuple[float, int | None], list[TensorFacts]] = {}
     for tensor in tensors:
-        q, values = tensor.quantizer, tensor.representative.values
-        if not q.scale or not q.bits or values.min is None or values.max is None:
-            continue
-        low, high = min(values.min, 0.0), max(values.max, 0.0)
-        width = 2 * max(-low, high) if q.symmetric and q.signed else high - low
-        steps = width / q.scale
-        found.append(any(math.isclose(steps, 2**bits - 1, rel_tol=SAME_WIDTH) for bits in (q.bits, q.bits - 1)))
+        if tensor.quantizer.scale and tensor.quantizer.bits and tensor.representative.values.min is not None:
+            groups.setdefault((tensor.quantizer.scale, tensor.quantizer.zero_point), []).append(tensor)
+    found = [_covers_its_extremes(group) for group in groups.values()]
     return len(found) > 1 and sum(found) >= MOST * len(found)
+
+
+def _covers_its_extremes(group: list[TensorFacts]) -> bool:
+    q, values = group[0].quantizer, [tensor.representative.values for tensor in group]
+    low = min(0.0, *(own.min for own in values if own.min is not None))
+    high = max(0.0, *(own.max for own in values if own.max is not None))
+    width = 2 * max(-low, high) if q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) else high - low
+    levels = [(1 << bits) - 1 for bits in (q.bits or 1, (q.bits or 1) - 1)]
+    return any(math.isclose(width / (q.scale or 1.0), level, rel_tol=SAME_WIDTH) for level in levels)
 
 
 def _calibrated(tensor: TensorFacts) -> tuple[float, float] | None:
