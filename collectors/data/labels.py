@@ -67,12 +67,12 @@ def class_labels(folder: Path, paths: Sequence[Path], role: Role) -> tuple[Array
 
 
 def checked_labels(labels: Array, where: str) -> Array:
-    """Labels that are numbers, one row per sample."""
-    if labels.dtype.kind not in "fiub":
+    """Labels that are numbers or texts, one row per sample."""
+    if labels.dtype.kind not in "fiubU":
         raise DataError(
-            "labels are not numbers",
+            "labels are neither numbers nor texts",
             where=f"{where}  {labels.dtype}",
-            help="give class indices, or numbers for mae and rmse",
+            help="give class indices, numbers for mae and rmse, or texts for cer and wer",
         )
     if not labels.ndim:
         raise DataError("labels are a single number", where=f"{where}  {labels}", help="give one label per sample")
@@ -107,12 +107,17 @@ def _labels_of_file(path: Path) -> Array:
 
 
 def _labels_of_text(path: Path) -> Array:
-    """One number per line; a first line of words is a heading, empty lines count for nothing."""
+    """One number per line, where a first line of words is a heading; in a .txt without any number, one text per line.
+
+    Empty lines count for nothing.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(line, row) for line, row in enumerate(csv.reader(file), 1) if any(cell.strip() for cell in row)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError("labels file is not text", where=str(path), help="write one label per line, UTF-8") from error
+    if path.suffix.lower() == ".txt" and (texts := _texts_of(path, rows)) is not None:
+        return texts
     values: list[float] = []
     for position, (line, row) in enumerate(rows):
         try:
@@ -127,3 +132,19 @@ def _labels_of_text(path: Path) -> Array:
                 ) from None
     array = np.array(values)
     return array.astype(np.int64) if np.all(array == np.floor(array)) and np.all(np.abs(array) < 2**53) else array
+
+
+def _texts_of(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Array | None:
+    """The lines as they are, where there are several and none is a number."""
+    if len(rows) < 2 or any(_is_number(row[0]) for _, row in rows):
+        return None
+    lines = path.read_text(encoding="utf-8-sig").splitlines()
+    return np.array([line for line in lines if line.strip()])
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

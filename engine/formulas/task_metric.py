@@ -1,6 +1,7 @@
 """Facts of the task metric, from what was kept of the samples."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from quantmedic.engine.case.facts import (
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.metrics.kinds import kind_of
+from quantmedic.engine.metrics.kinds import Interval, kind_of
 
 #: Coverage of the interval that an expected metric is held against.
 EXPECTED_CONFIDENCE = 0.99
@@ -47,11 +48,21 @@ def metric_pairs(statistics: SetStatistics) -> tuple[Tally, Tally]:
     In the order of the samples' content, so that what is resampled depends neither on the order of the data nor on its
     shards.
     """
-    floats, quantized = metric_tallies(statistics)
+    return _in_order(*metric_tallies(statistics), statistics.samples["hash"].tobytes())
+
+
+@lru_cache(maxsize=2)
+def _in_order(floats: Tally, quantized: Tally, hashes: bytes) -> tuple[Tally, Tally]:
+    """Kept, as is the drop: what is simulated of a repair leaves the metric as it was measured."""
     usable = np.flatnonzero(floats.known & quantized.known)
     floats, quantized = floats.take(usable), quantized.take(usable)
-    order = np.lexsort((quantized.sums()[:, 0], floats.sums()[:, 0], statistics.samples["hash"][usable]))
+    order = np.lexsort((quantized.sums()[:, 0], floats.sums()[:, 0], np.frombuffer(hashes, np.uint64)[usable]))
     return floats.take(order), quantized.take(order)
+
+
+@lru_cache(maxsize=2)
+def _drop(name: str, floats: Tally, quantized: Tally, higher: bool, seed: int) -> Interval:
+    return kind_of(name).drop_interval(floats, quantized, higher_is_better=higher, seed=seed)
 
 
 def samples_lost(statistics: SetStatistics) -> NDArray[np.bool_]:
@@ -69,7 +80,7 @@ def _facts_of_pairs(case: Case, name: str, role: Role, floats: Tally, quantized:
     seed = int(case.record.run.get("seed", 0))
     scale = 1.0 if kind.is_share else max(abs(before), abs(after))
     expected = case.record.expected_float_metric if scale else None
-    drop, low, high = kind.drop_interval(floats, quantized, higher_is_better=higher, seed=seed)
+    drop, low, high = _drop(name, floats, quantized, higher, seed)
     return MetricFacts(
         name=name,
         higher_is_better=higher,

@@ -87,17 +87,17 @@ def _average(hits: Floats, seen: Floats, labelled: Floats) -> Floats:
         seen: How many detections there are up to that one.
         labelled: Labelled boxes, ``[choices]``.
     """
-    choices, width = hits.shape
-    if not width:
-        return np.zeros(choices)
+    if not hits.shape[1]:
+        return np.zeros(len(hits))
     found = np.cumsum(hits, axis=1)
     precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    recall = found / np.maximum(labelled, 1)[:, np.newaxis]
-    # All choices are searched at once: each lies two further up than the one before.
-    shift = 2.0 * np.arange(choices)[:, np.newaxis]
-    places = np.searchsorted((recall + shift).reshape(-1), (_RECALLS + shift).reshape(-1)).reshape(choices, -1)
-    places -= width * np.arange(choices)[:, np.newaxis]
-    padded = np.concatenate([best, np.zeros((choices, 1))], axis=1)
-    average: Floats = np.take_along_axis(padded, np.minimum(places, width), axis=1).mean(axis=1)
+    read = _recalls_reached(found / np.maximum(labelled, 1)[:, np.newaxis])
+    average: Floats = (best * np.diff(read, axis=1, prepend=0)).sum(axis=1) / len(_RECALLS)
     return average
+
+
+def _recalls_reached(recall: Floats) -> Floats:
+    """How many of the 101 recalls are no larger; what rounding decides is looked up."""
+    last = np.minimum((100 * recall + 1e-9).astype(np.int64), len(_RECALLS) - 1)
+    return last + (_RECALLS[last] <= recall)

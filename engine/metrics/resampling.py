@@ -13,7 +13,7 @@ from quantmedic.engine.special_functions import normal_quantile, normal_share
 Floats = NDArray[np.float64]
 _RESAMPLES, _FEWEST = 2000, 300
 #: Rows of a tally that all resamples together may read.
-_WORK = 200_000_000
+_WORK = 20_000_000
 
 
 def resampled_interval(
@@ -25,10 +25,11 @@ def resampled_interval(
     confidence: float,
     seed: int,
 ) -> tuple[float, float, float]:
-    """Statistic of metrics over the same samples, and its bias-corrected bootstrap interval (Efron 1987).
+    """Statistic of metrics over the same samples, and its bootstrap interval.
 
-    The interval is as much wider as Student's quantiles are than the normal ones (Hesterberg 2015): a bootstrap of few
-    samples is too narrow. Resamples in which a metric is not defined are left out.
+    Each end is the farther one of the bias-corrected percentile interval (Efron 1987) and of Student's with the
+    standard error of the bootstrap: where few samples differ, the first alone is too narrow. The percentiles are as far
+    out as Student's quantiles are (Hesterberg 2015). Resamples in which a metric is not defined are left out.
 
     Args:
         estimates: The metric of each model, given how often each sample counts.
@@ -51,7 +52,8 @@ def resampled_interval(
     bias = normal_quantile(float(np.clip(below, 1 / len(drawn), 1 - 1 / len(drawn))))
     z = _student_quantile(interval_quantile(confidence), samples - 1)
     low, high = np.quantile(drawn, normal_share([2 * bias - z, 2 * bias + z]))
-    return value, min(float(low), value), max(float(high), value)
+    reach = z * float(drawn.std())
+    return value, min(float(low), value - reach), max(float(high), value + reach)
 
 
 def _student_quantile(z: float, freedom: int) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quantmedic.api.cases import case_path, load_case, save_case, with_notice
 from quantmedic.api.imports import read_sources, with_files
-from quantmedic.api.opening import default_metric, open_pair
+from quantmedic.api.opening import open_metric, open_pair
 from quantmedic.api.options import (
     CheckpointOptions,
     CollectOptions,
@@ -37,7 +37,6 @@ from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.outputs import OPTIONS
 from quantmedic.collectors.measure.stages import Stage, open_stages
-from quantmedic.collectors.metrics.metric import load_metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -58,6 +57,7 @@ def collect(
     metric: str | None = None,
     metric_direction: str | None = None,
     metric_output: str | None = None,
+    metric_options: Mapping[str, str] | None = None,
     preprocessing: Mapping[Role, Preprocessing] | None = None,
     samples: int | None = None,
     batch_size: int | None = None,
@@ -98,9 +98,12 @@ def collect(
         rules: Rules that decide which remedies are simulated; their ``logs.yaml`` holds patterns of toolchain logs;
             the built-in ones by default.
         labels: Labels of the validation data, where they are not part of it.
-        metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
+        metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
+            labels are classes.
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
-        metric_output: Output that a built-in metric reads; the first by default.
+        metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
+            those that look like boxes, scores and classes, by default.
+        metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
         preprocessing: ``Preprocessing`` per role, for stored data that is not yet what the network wants.
         samples: At most this many samples of each set.
         batch_size: Samples per run; as many as suit the processor's cache by default.
@@ -156,6 +159,7 @@ def collect(
             metric=metric,
             metric_direction=metric_direction,
             metric_output=metric_output,
+            metric_options=metric_options or {},
         ),
         measuring=MeasuringOptions(
             mode=mode,
@@ -211,7 +215,7 @@ def collect_pair(
         mapping=options.mapping,
     )
     with models.as_deployed():
-        metric = data.metric or default_metric(datasets.values())
+        metric = open_metric(data, datasets.values())
     extras = _open_references(models, datasets, data.samples, options.references)
     printed = toolchain_facts(getattr(models, "quantized_module", None), base, options.toolchain)
     sources = read_sources(options.toolchain.settings_files)
@@ -220,12 +224,14 @@ def collect_pair(
         search=printed.search,
         settings=printed.settings,
         stages=_open_stages(options.references.stages, models),
-        expected_float_metric=_expected_metric(options.references.expected_float_metric, metric, datasets.values()),
+        expected_float_metric=_expected_metric(
+            options.references.expected_float_metric, metric and metric.name, datasets.values()
+        ),
     )
     measurement = Measurement(
         models=models,
         datasets=datasets,
-        metric=load_metric(metric, data.metric_direction, output=data.metric_output) if metric else None,
+        metric=metric,
         options=_observer_options(data, measuring),
         base=base,
         progress=progress,

@@ -61,6 +61,7 @@ def fallback(
     metric: str | None = None,
     metric_direction: str | None = None,
     metric_output: str | None = None,
+    metric_options: Mapping[str, str] | None = None,
     preprocessing: Mapping[Role, Preprocessing] | None = None,
     max_drop: float | None = None,
     min_sqnr_db: float | None = None,
@@ -80,9 +81,12 @@ def fallback(
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
         representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
-        metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
+        metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
+            labels are classes.
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
-        metric_output: Output that a built-in metric reads; the first by default.
+        metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
+            those that look like boxes, scores and classes, by default.
+        metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
         preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
         max_drop: The metric may get worse by this against the float model: in points of a share (1.0 is 1 %), else in
             its own unit. Without labels, of the agreement with the float model's class.
@@ -108,6 +112,7 @@ def fallback(
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
+        metric_options=metric_options or {},
     )
     measuring = MeasuringOptions(threads=threads, seed=seed)
     goal = GoalOptions(max_drop, min_sqnr_db)

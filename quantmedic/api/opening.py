@@ -14,6 +14,7 @@ from quantmedic.collectors.measure.front_end import GivenData
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.measure.models import FileModels, Models
 from quantmedic.collectors.measure.options import Options
+from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case
@@ -51,8 +52,7 @@ def open_evaluation(
         float_model, quantized_model, {role: source}, preprocessing=data.preprocessing, labels=data.labels
     )
     dataset = datasets[role]
-    name = data.metric or default_metric([dataset])
-    metric = load_metric(name, data.metric_direction, output=data.metric_output) if name else None
+    metric = open_metric(data, [dataset])
     threads = measuring.threads or available_threads()
     options = Options(samples=max(LOOKED_AT, dataset.unit), threads=threads, seed=measuring.seed)
     with models.as_deployed():
@@ -106,10 +106,29 @@ def model_of(source: ModelSource) -> ModelSource:
         ) from error
 
 
-def default_metric(datasets: Iterable[Dataset]) -> str | None:
-    """top1 where the labels are class numbers; labels of other kinds need a metric that the user names."""
+def open_metric(data: DataOptions, datasets: Iterable[Dataset]) -> Metric | None:
+    """The metric that was named; else top1 where the labels are classes, and none for labels of other kinds.
+
+    Raises:
+        DataError: The metric is not known, or an option of it is not.
+    """
+    name = data.metric or _default_metric(datasets)
+    return load_metric(name, data.metric_direction, data.metric_output, data.metric_options) if name else None
+
+
+def _default_metric(datasets: Iterable[Dataset]) -> str | None:
+    """top1 where the labels are class numbers, or rows that mark one class each."""
     for dataset in datasets:
         if dataset.labelled:
             labels = next(dataset.batches(1)).labels
-            return "top1" if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
+            if labels is None:
+                return None
+            if labels.dtype.kind == "U":
+                raise DataError(
+                    "labels are texts, and no metric was named",
+                    where=f"{dataset.role} data  labels such as {labels.reshape(-1)[:1].tolist()}",
+                    help="pass --metric cer or --metric wer; of classes give their numbers",
+                )
+            are_classes = (labels.ndim == 1 and labels.dtype.kind in "iu") or is_one_hot(labels)
+            return "top1" if are_classes else None
     return None

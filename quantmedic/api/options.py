@@ -40,6 +40,7 @@ class DataOptions:
     metric: str | None = None
     metric_direction: str | None = None
     metric_output: str | None = None
+    metric_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> dict[Role, DataSource]:
@@ -151,6 +152,7 @@ class CollectArguments(TypedDict, total=False):
     metric: str | None
     metric_direction: str | None
     metric_output: str | None
+    metric_options: Mapping[str, str] | None
     preprocessing: "Mapping[Role, Preprocessing] | None"
     samples: int | None
     batch_size: int | None

@@ -44,6 +44,7 @@ def sensitivity(
     metric: str | None = None,
     metric_direction: str | None = None,
     metric_output: str | None = None,
+    metric_options: Mapping[str, str] | None = None,
     preprocessing: Mapping[Role, Preprocessing] | None = None,
     modes: Sequence[Mode] = MODES,
     samples: int | None = None,
@@ -62,9 +63,12 @@ def sensitivity(
         validation: The samples: ``.npz``, folder, ``module:function``, mapping or array.
         representative: Calibration data, read where no evaluation data are given.
         labels: Their labels, where they are not part of the data.
-        metric: top1, top5, mae, rmse or ``module:function``; top1 where labels are class numbers.
+        metric: A built-in metric such as top1, map, miou or cer (page ``metrics``), or ``module:function``; top1 where
+            labels are classes.
         metric_direction: ``higher`` or ``lower`` is better, for a function without ``higher_is_better``.
-        metric_output: Output that a built-in metric reads; the first by default.
+        metric_output: Output that a built-in metric reads, for boxes their names separated by commas; the first, or
+            those that look like boxes, scores and classes, by default.
+        metric_options: Options of a built-in metric, such as ``{"blank": "28"}`` of cer.
         preprocessing: ``Preprocessing`` by role, for samples that are not yet what the network wants.
         modes: Which runs: ``one`` layer quantized, ``all-but-one``, ``cumulative`` from the input.
         samples: At most this many samples, 64 by default, from all over the data set where its length is known.
@@ -93,6 +97,7 @@ def sensitivity(
         metric=metric,
         metric_direction=metric_direction,
         metric_output=metric_output,
+        metric_options=metric_options or {},
     )
     measuring = MeasuringOptions(batch_size=batch_size, threads=threads, seed=seed)
     saving = CheckpointOptions(checkpoint, resume)

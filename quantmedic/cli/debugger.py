@@ -54,7 +54,9 @@ metric_options = OptionGroup(
     },
 )
 #: Samples without a task metric; ``--data`` is what LiteRT's users know ``--validation`` as.
-sample_options = data_options.without("labels", "metric", "metric_direction", "metric_output").replacing(
+sample_options = data_options.without(
+    "labels", "metric", "metric_direction", "metric_output", "metric_option"
+).replacing(
     validation=option(
         "--validation",
         "-v",

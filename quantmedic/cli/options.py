@@ -21,6 +21,7 @@ from quantmedic.api.options import (
 from quantmedic.cli.groups import CONTEXT as CONTEXT
 from quantmedic.cli.groups import OptionGroup, join_groups, option
 from quantmedic.collectors.data.preprocessing import parse_preprocessing
+from quantmedic.engine.errors import DataError
 
 if TYPE_CHECKING:
     from quantmedic.reports.terminal.lines import Verbosity
@@ -80,6 +81,19 @@ class _DataArguments(TypedDict, total=False):
     metric_output: str | None
 
 
+def _metric_options(given: Sequence[str]) -> dict[str, str]:
+    """Options of the metric by name; raises `DataError` for what is not of the form KEY=VALUE."""
+    pairs = [text.partition("=") for text in given]
+    for text, (name, equals, _) in zip(given, pairs, strict=True):
+        if not name or not equals:
+            raise DataError(
+                "option of the metric cannot be read",
+                where=f"--metric-option {text}",
+                help="write --metric-option KEY=VALUE, such as --metric-option blank=28",
+            )
+    return {name: value for name, _, value in pairs}
+
+
 def _data_options(
     *,
     mean: Sequence[str] = (),
@@ -88,6 +102,7 @@ def _data_options(
     layout: Sequence[str] = (),
     channel_order: Sequence[str] = (),
     resize: Sequence[str] = (),
+    metric_option: Sequence[str] = (),
     **given: Unpack[_DataArguments],
 ) -> DataOptions:
     declared = {
@@ -98,7 +113,8 @@ def _data_options(
         "channel-order": channel_order,
         "resize": resize,
     }
-    return DataOptions(preprocessing=parse_preprocessing({n: v for n, v in declared.items() if v}), **given)
+    prepared = parse_preprocessing({n: v for n, v in declared.items() if v})
+    return DataOptions(preprocessing=prepared, metric_options=_metric_options(metric_option), **given)
 
 
 data_options = OptionGroup(
@@ -115,12 +131,20 @@ data_options = OptionGroup(
             "--labels", type=click.Path(path_type=Path), help="Labels of the evaluation data (.npy, .txt, .csv)."
         ),
         "samples": option("--samples", type=click.IntRange(1), help="At most this many samples of each data set."),
-        "metric": option("--metric", metavar="NAME", help="top1, top5, mae, rmse or module:function. [default: top1]"),
+        "metric": option(
+            "--metric",
+            metavar="NAME",
+            help="top1, top5, mae, rmse, map, map50, miou, f1, f1-binary, cer, wer, recall@K, perplexity or "
+            "module:function; see: quantmedic explain metrics. [default: top1]",
+        ),
         "metric_direction": option(
             "--metric-direction", type=click.Choice(["higher", "lower"]), help="Which way is better."
         ),
         "metric_output": option(
             "--metric-output", metavar="NAME", help="Output that the metric reads. [default: the first]"
+        ),
+        "metric_option": option(
+            "--metric-option", multiple=True, metavar="KEY=VALUE", help="Option of the metric, such as blank=28 of cer."
         ),
         **PREPROCESSING,
     },

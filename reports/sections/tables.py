@@ -88,6 +88,7 @@ RUN_LABELS = {
     "operator_error": "operators measured by themselves",
     "step_error": "operators measured on deployed inputs",
     "metric_output": "output that the metric reads",
+    "metric_options": "options of the metric",
     "unmatched": "operators without a twin",
 }
 DATA_LABELS = {"samples_sha256": "sha256 of first inputs and labels, in any order"}

@@ -543,7 +543,7 @@ def test_function_that_has_nothing_left():
         (lambda: [numbers(2, 2), {}["x"]], "KeyError"),
         (lambda: [(numbers(2, 2), [1])], "differ in length"),
         (lambda: [(numbers(2, 2), [1, 2]), numbers(2, 2)], "others none"),
-        (lambda: [(numbers(2, 2), ["a", "b"])], "labels are not numbers"),
+        (lambda: [(numbers(2, 2), [b"a", b"b"])], "labels are neither numbers nor texts"),
         (lambda: [(numbers(2, 2),) * 3], "3 arrays, the model takes 1"),
         (lambda: [numbers(2, 2), numbers(2, 3)], "batch 1"),
         (lambda: [{"y": 1, "z": 2}], "missing"),
