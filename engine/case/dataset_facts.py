@@ -174,7 +174,9 @@ class DatasetFacts(Facts):
     )
     input_range_ratio: float | None = fact(
         "width of the range of a quantized network input / width of this set's values, both with 0.0; on a symmetric "
-        "grid reach / absmax; of several inputs that of the one whose range fits least. 1: the range is of such data",
+        "grid reach / absmax; of several inputs that of the one whose range fits least. An input that stays in "
+        "float counts by the first quantized tensors behind it, before any layer with weights. Where half of the codes "
+        "alone fits both ends (reduced range), that half counts. 1: the range is of such data",
         "ratio",
     )
     input_clipped_share: float | None = fact("share of that input's values outside its quantizer's range", "share")

@@ -18,14 +18,12 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SampleTable, SetStatistics
 from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.images import image_facts
-from quantmedic.engine.formulas.input_relation import input_range_facts, relation_facts
+from quantmedic.engine.formulas.input_relation import KNOWN_RANGE, input_range_facts, relation_facts
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
 from quantmedic.engine.special_functions import entropy
 
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 5e-3
-#: Operators whose results have a range by definition, which no calibration sets.
-FIXED_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")
 #: A range that ends this close to the largest magnitude was set by it.
 EXACT = 0.01
 
@@ -78,7 +76,7 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         saturation_excess=_saturation_excess(statistics, validation),
         class_coverage_ratio=_coverage_ratio(statistics, validation),
         unseen_channel_share=_unseen_channels(case, statistics, validation),
-        **_range_facts(tensors, role),
+        **_range_facts(case, tensors, role),
         **image_facts(case, statistics),
         relation=relation_facts(case) if role == "representative" else RelationFacts(),
     )
@@ -139,14 +137,14 @@ def _unseen_channels(case: Case, statistics: SetStatistics, validation: SetStati
     return float((there & ~here).sum() / there.sum()) if there.any() else None
 
 
-def _range_facts(tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]:
+def _range_facts(case: Case, tensors: tuple[TensorFacts, ...], role: Role) -> dict[str, Any]:
     """How the quantizers' ranges fit what a data set shows; fixed ranges do not come from data."""
-    own = [t for t in tensors if t.quantizer.high is not None and t.producer not in FIXED_RANGE]
+    own = [t for t in tensors if t.quantizer.high is not None and t.producer not in KNOWN_RANGE]
     shares = [share for t in own if (share := getattr(t, role).clipping.share) is not None]
     reaches = [reach for t in own if (reach := _reach(t.quantizer, getattr(t, role).values)) is not None]
     exact = [abs(reach - 1.0) < EXACT for reach in reaches]
     usual = float(np.median(shares)) if shares else None
-    own_input = input_range_facts(tensors, role)
+    own_input = input_range_facts(case, tensors, role)
     return {
         **own_input,
         "input_clipped_ratio": ratio(own_input.get("input_clipped_share"), _at_least(usual, 1e-3)),

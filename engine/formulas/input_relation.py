@@ -1,7 +1,7 @@
 """The inputs: representative against validation inputs, and both against the ranges that the model records."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,14 @@ KNOWN_FACTORS = {
     for sign, times in (("", " times"), ("1 / ", ""))
 } | {"32768 times": 32768.0, "1 / 32768": 1.0 / 32768.0}
 _NAMED = 0.02
+#: Share of its width by which a range may miss the scaled values before it counts as shifted.
+_MOVED = 0.1
+#: Operators whose results have a range by definition, which no calibration sets.
+KNOWN_RANGE = ("Softmax", "Sigmoid", "HardSigmoid", "Tanh", "LogSoftmax")
+#: Operators that hand on values, or a part of them.
+_MOVING = frozenset(
+    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Gather", "Slice", "Split", "Cast"}
+)
 #: Mean and standard deviation per channel.
 ChannelMoments = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -258,37 +266,70 @@ def _feature_distance(total: NDArray[np.float64], count: int, other: SetStatisti
 # --- The recorded ranges of the inputs --------------------------------------------------------------------------------
 
 
-def input_range_facts(tensors: Iterable[TensorFacts], role: Role) -> dict[str, Any]:
+def input_range_facts(case: Case, tensors: Sequence[TensorFacts], role: Role) -> dict[str, Any]:
     """Fields of ``DatasetFacts`` that set the range of a quantized network input against the values of a data set.
 
     Of several inputs that one counts whose range fits least.
     """
-    inputs = [tensor for tensor in tensors if tensor.producer == "Input" and not tensor.quantizer.dynamic]
-    found = [facts for tensor in inputs if (facts := _input_range(tensor, getattr(tensor, role)))]
+    found = []
+    for place, source in _first_grids(case, tensors).items():
+        facts = _input_range(tensors[place], getattr(tensors[place], role), tensors[source], role)
+        if facts is not None:
+            found.append(facts)
     return max(found, key=_misfit, default={})
 
 
-def _input_range(tensor: TensorFacts, data: TensorDataFacts) -> dict[str, Any] | None:
-    """The range against the values, both with 0.0, which every grid holds; of a symmetric grid one half of each."""
-    quantizer, values = tensor.quantizer, data.values
-    if quantizer.low is None or quantizer.high is None or values.min is None or values.max is None:
+def _first_grids(case: Case, tensors: Sequence[TensorFacts]) -> dict[int, int]:
+    """The first quantized tensors on the ways from the inputs, before any layer with weights.
+
+    Each with the tensor that its range is to cover: parts of a tensor are rounded to the grid of the whole.
+    """
+    sources = {i: i for i, tensor in enumerate(tensors) if tensor.producer == "Input"}
+    for op in case.record.operators:
+        read = [i for i in op.inputs if i in sources and tensors[i].quantizer.scale is None]
+        if op.is_compute or not read or len(read) < len(op.inputs) or op.op_type in KNOWN_RANGE:
+            continue
+        whole = sources[read[0]] if op.op_type in _MOVING else None
+        sources |= {i: i if whole is None else whole for i in op.outputs if i is not None}
+    return {i: source for i, source in sources.items() if tensors[i].quantizer.scale is not None}
+
+
+def _input_range(tensor: TensorFacts, data: TensorDataFacts, source: TensorFacts, role: Role) -> dict[str, Any] | None:
+    """The range against the values of the whole; None where one of them is not known."""
+    quantizer, values = tensor.quantizer, getattr(source, role).values
+    if quantizer.dynamic or quantizer.low is None or quantizer.high is None or not quantizer.scale:
         return None
-    low, high = min(values.min, 0.0), max(values.max, 0.0)
-    range_low, range_high = quantizer.low, quantizer.high
-    halved = bool(quantizer.symmetric and quantizer.low < 0)
-    width = max(-low, high) if halved else high - low
-    factor = ratio(max(-range_low, range_high) if halved else range_high - range_low, width)
-    if factor is None or factor <= 0:
+    if values.min is None or values.max is None or values.min == values.max == 0.0:
         return None
-    moved = 0.0 if halved or quantizer.scale is None else range_low - factor * low
-    is_moved = abs(moved) > max(_TWICE * (range_high - range_low), 2.0 * (quantizer.scale or 0.0))
-    beyond = f", and shifted by {moved:.3g}" if is_moved else ""
+    low, high = quantizer.low, quantizer.high
+    ranges = [(low, high)]
+    if quantizer.symmetric and low < 0:
+        ranges = [(min(low, -high), max(-low, high))]
+    elif quantizer.bits:
+        codes = 2**quantizer.bits
+        ranges.append((low, low + (high - low) * (codes // 2 - 1) / (codes - 1)))
+    fits = [_fit_range(each, (values.min, values.max), quantizer.scale) for each in ranges]
+    factor, moved = next((fit for fit in fits if not fit[1]), fits[0])
+    beyond = f", and shifted by {moved:.3g}" if moved else ""
     return {
         "input_range_ratio": factor,
         "input_clipped_share": data.clipping.share,
-        "input_range_reading": f"the range of {tensor.float_name or tensor.name} is {range_low:.4g} to "
-        f"{range_high:.4g}, {_factor_text(factor)} that of these samples, {values.min:.4g} to {values.max:.4g}{beyond}",
+        "input_range_reading": f"the range of {source.float_name or source.name} is {low:.4g} to {high:.4g}, "
+        f"{_factor_text(factor)} that of these samples, {values.min:.4g} to {values.max:.4g}{beyond}",
     }
+
+
+def _fit_range(grid: tuple[float, float], values: tuple[float, float], step: float) -> tuple[float, float]:
+    """Factor of a range over values, both with 0.0, which every grid holds, and by how much it is moved besides.
+
+    A range that is as wide on either side of 0.0 is held against the largest magnitude.
+    """
+    low, high = min(values[0], 0.0), max(values[1], 0.0)
+    if grid[0] == -grid[1]:
+        return grid[1] / max(-low, high), 0.0
+    factor = (grid[1] - grid[0]) / (high - low)
+    moved = grid[0] - factor * low
+    return factor, moved if abs(moved) > max(_MOVED * (grid[1] - grid[0]), 2.0 * step) else 0.0
 
 
 def _misfit(facts: dict[str, Any]) -> tuple[float, float]:

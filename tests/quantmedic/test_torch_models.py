@@ -107,6 +107,26 @@ def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: P
     assert "torch QDQ" in done.stdout
 
 
+@pytest.mark.parametrize("factor, said", [(255, "255 times"), (0.1, "1 / 10"), (10, "10 times")])
+def test_ranges_of_other_inputs_are_told_by_their_factor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, factor: float, said: str
+) -> None:
+    """The representative inputs are right, and the observers saw others."""
+    monkeypatch.syspath_prepend(str(folder))
+    import torch_patients
+
+    network, quantized = torch_patients.float_model(), torch_patients.quantized_model(factor)
+    images = torch_patients.images().numpy()
+    diagnosis = quantmedic.diagnose(network, quantized, representative=images, validation=torch_patients.validation)
+    first = diagnosis.causes[0]
+    assert (first.cause, first.rules[0], first.remedies[0].id) == (
+        "stale-calibration",
+        "D018",
+        "recalibrate-on-proper-data",
+    )
+    assert f"{said} that of these samples" in first.message
+
+
 def test_healthy_modules_are_healthy_and_untouched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
     import torch

@@ -692,11 +692,22 @@ def test_range_of_an_input_against_its_values(
     assert (found.input_clipped_share, found.input_clipped_ratio) == (0.25, 1.0)
 
 
+def test_of_a_reduced_range_the_half_in_use_counts() -> None:
+    """Codes 0 … 127 of 0 … 255, as torch uses on x86: the upper half of the range is never reached."""
+    data = TensorDataFacts(values=DistributionFacts(min=-1.0, max=1.0), clipping=ClippingFacts(share=0.9))
+    step = 0.2 / 127
+    quantizer = QuantizerFacts(low=-0.1, high=-0.1 + 255 * step, scale=step, bits=8, symmetric=False)
+    tensor = TensorFacts(producer="Input", name="x", quantizer=quantizer, representative=data)
+    found = facts(case_of(measure(smooth(1))), tensors=(tensor,))
+    assert found.input_range_ratio == pytest.approx(0.1)
+    assert (found.input_range_reading or "").endswith("1 / 10 that of these samples, -1 to 1")
+
+
 def test_of_several_inputs_the_one_that_fits_least_counts() -> None:
     def given(high: float, share: float) -> TensorFacts:
         data = TensorDataFacts(values=DistributionFacts(min=0.0, max=1.0), clipping=ClippingFacts(share=share))
         quantizer = QuantizerFacts(low=0.0, high=high, scale=high / 255)
-        return TensorFacts(producer="Input", quantizer=quantizer, representative=data)
+        return TensorFacts(producer="Input", name="image", quantizer=quantizer, representative=data)
 
     found = facts(case_of(measure(smooth(1))), tensors=(given(1.0, 0.0), given(20.0, 0.0), given(2.0, 0.0)))
     assert found.input_range_ratio == pytest.approx(20.0)
