@@ -12,8 +12,12 @@ REDUCED_CODE = 127
 MIN_ZERO_POINT = 8
 #: Share of the upper codes in use, over that of the lower ones: half of them or less where the range is reduced.
 REDUCED_SHARE = 0.7
-#: Share of the activations whose ranges have to be as wide as their values, and how nearly.
-MOST, SAME_WIDTH = 0.9, 1e-4
+#: Share of the activations whose ranges have to be as wide as their values, and how nearly. A moving average, which is
+#: the only other way in LiteRT, gives such a range to none.
+COVERED: Mapping[str, float] = {"torch": 0.9, "litert": 0.25}
+SAME_WIDTH = 1e-4
+#: Step of the outputs of Sigmoid and Softmax in LiteRT, whatever calibration saw.
+FIXED_SCALE = 2.0**-8
 #: Settings of a configuration or log that are stated as they were told.
 TOLD = (
     "activation_error_method",
@@ -33,7 +37,8 @@ def toolchain_settings(facts: CaseFacts) -> Mapping[str, object]:
     settings, grouped = facts.model.settings, [layer.weight.group_size for layer in facts.layers]
     threshold = settings.z_threshold
     method = settings.calibration_method
-    if method is None and facts.model.framework == "torch" and _covers_extremes(facts.tensors):
+    share = COVERED.get(facts.model.framework or "")
+    if method is None and share is not None and _covers_extremes(facts.tensors, share):
         method = "minmax"
     symmetric = {"symmetric_activations": True} if _are_around_the_middle(facts.tensors) else {}
     return symmetric | {
@@ -71,8 +76,8 @@ def _are_reduced(tensors: Iterable[TensorFacts]) -> bool:
     return bool(shares) and median(shares) < REDUCED_SHARE
 
 
-def _covers_extremes(tensors: Iterable[TensorFacts]) -> bool:
-    """Ranges of most activations are as wide as what calibration saw, on all codes or on half of them.
+def _covers_extremes(tensors: Iterable[TensorFacts], share: float) -> bool:
+    """Ranges of this share of the activations are as wide as what calibration saw, on all codes or on half of them.
 
     Activations on one grid, such as what a concatenation joins, share a range.
     """
@@ -80,16 +85,18 @@ def _covers_extremes(tensors: Iterable[TensorFacts]) -> bool:
     for tensor in tensors:
         if tensor.quantizer.scale and tensor.quantizer.bits and tensor.representative.values.min is not None:
             groups.setdefault((tensor.quantizer.scale, tensor.quantizer.zero_point), []).append(tensor)
-    found = [_covers_its_extremes(group) for group in groups.values()]
-    return len(found) > 1 and sum(found) >= MOST * len(found)
+    found = [_covers_its_extremes(group) for (scale, _), group in groups.items() if scale != FIXED_SCALE]
+    return sum(found) > 1 and sum(found) >= share * len(found)
 
 
 def _covers_its_extremes(group: list[TensorFacts]) -> bool:
     q, values = group[0].quantizer, [tensor.representative.values for tensor in group]
     low = min(0.0, *(own.min for own in values if own.min is not None))
     high = max(0.0, *(own.max for own in values if own.max is not None))
-    width = 2 * max(-low, high) if q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) else high - low
+    middle = q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1))
+    width = 2 * max(-low, high) if middle else high - low
     levels = [(1 << bits) - 1 for bits in (q.bits or 1, (q.bits or 1) - 1)]
+    levels += [(1 << (q.bits or 1)) - 2] if middle and q.signed else []  # LiteRT leaves the lowest code out
     return any(math.isclose(width / (q.scale or 1.0), level, rel_tol=SAME_WIDTH) for level in levels)
 
 
