@@ -3,16 +3,18 @@
 from importlib import import_module
 
 from quantmedic.collectors.front_ends import front_end_named
-from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 
 
-def edit(models: Models, case: Case, change: Change) -> Edited:
+def edit(models: Models, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
     """The deployed model as a remedy would leave it; see the editors of the front ends.
+
+    ``fitting`` holds the samples for what is learned on them.
 
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
-    found: Edited = import_module(front_end_named(models.framework).editor).edit(models, case, change)
+    found: Edited = import_module(front_end_named(models.framework).editor).edit(models, case, change, fitting)
     return found

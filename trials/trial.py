@@ -12,7 +12,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.collectors.measure.collect import collect
-from quantmedic.collectors.measure.models import Edited, Models
+from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import CaseFacts, Role
@@ -34,7 +34,7 @@ from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.rules.remedy_kinds import BOUNDS, change_of
+from quantmedic.engine.rules.remedy_kinds import BOUNDS, tried_change_of
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
@@ -61,7 +61,7 @@ class _Half:
     def change(self, repairs: Sequence[Repair]) -> Change:
         """All repairs together, fitted on this half, unless they were fitted on other data."""
         changes = (
-            repair.change if repair.data else change_of(repair.kind, self.case, self.facts, repair.targets)
+            repair.change if repair.data else tried_change_of(repair.kind, self.case, self.facts, repair.targets)
             for repair in repairs
         )
         return reduce(Change.join, changes, Change())
@@ -235,7 +235,12 @@ class Trials:
         half = self._halves[0]
         if len(self._halves) > 1:
             half = replace(half, case=self.case, facts=derive(self.case, self._base))
-        return edit(self._models, half.case, half.change(self.chain))
+        return edit(self._models, half.case, half.change(self.chain), self._fitting(*self._halves))
+
+    def _fitting(self, *halves: _Half) -> Fitting:
+        """The fitted samples of these folds."""
+        batches = [batch for half in halves for batch in half.fitted]
+        return Fitting(batches, self._options.threads, self._deadline)
 
     def _try(self, repair: Repair, after: Sequence[Repair]) -> TrialRecord:
         keys = tuple(link.key for link in after)
@@ -259,7 +264,7 @@ class Trials:
         try:
             for half in self._halves:
                 change = half.change([*after, repair])
-                edited = edit(self._models, half.case, change)
+                edited = edit(self._models, half.case, change, self._fitting(half))
                 found.append(half.bench.measure(edited, self._deadline))
                 left = left or edited.left_integer(half.case, change)
                 unedited = unedited or edited.unedited

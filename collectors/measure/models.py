@@ -199,6 +199,20 @@ class SimulatedNetwork(Protocol):
         """
 
 
+class Fitting(NamedTuple):
+    """What is needed to learn on samples (``Change.learned``).
+
+    Attributes:
+        batches: The samples.
+        threads: Processor threads.
+        deadline: ``time.monotonic()`` at which to leave the remaining layers as they are; None: never.
+    """
+
+    batches: Sequence[Batch]
+    threads: int = 1
+    deadline: float | None = None
+
+
 class Edited(Protocol):
     """A quantized model with a change carried out; the original stays as it is."""
 

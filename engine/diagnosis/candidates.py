@@ -11,7 +11,7 @@ from quantmedic.engine.diagnosis.advice import general_advice
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
 from quantmedic.engine.rules.remedies import Remedy, Snippet
-from quantmedic.engine.rules.remedy_kinds import BOUNDS, REMEDY_KINDS, kinds_everywhere
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, REMEDY_KINDS, kinds_everywhere
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 
@@ -38,7 +38,8 @@ class Choice(NamedTuple):
     @property
     def is_bound(self) -> bool:
         """Its gain is the most that it could bring: what it would repair was taken away."""
-        return self.lead is not None and self.lead.simulate in BOUNDS
+        kinds = AT_MOST if self.measured is None else BOUNDS
+        return self.lead is not None and self.lead.simulate in kinds
 
     def snippets(self, toolchain: Toolchain | None) -> list["Part"]:
         """The toolchain's snippet of every cause that advises it; one for the layers' types goes before others."""

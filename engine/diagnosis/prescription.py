@@ -10,7 +10,7 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies
-from quantmedic.engine.diagnosis.snippets import filled_options, render_snippet, stand_within
+from quantmedic.engine.diagnosis.snippets import filled_options, lines_behind, render_snippet, stand_within
 from quantmedic.engine.rules.options import (
     WIDTH,
     Form,
@@ -201,7 +201,10 @@ def _merged_configurations(
     for form, options in merged.items():
         text = _write_form(form, forms[form], options, toolchain, settings)
         looped = next((part.snippet for found in parts for part in found if part.snippet.within), None)
-        texts.setdefault(forms[form].language, []).append(stand_within(text, looped) if looped is not None else text)
+        rows = texts.setdefault(forms[form].language, [])
+        rows.append(stand_within(text, looped) if looped is not None else text)
+        concerned = [part.snippet for found in parts for part in found if form in part.snippet.options]
+        rows += lines_behind(concerned, forms[form], options)
     return tuple(
         Configuration(language=language, file=FILES[language], code=complete_code("\n".join(rows), language, toolchain))
         for language, rows in texts.items()

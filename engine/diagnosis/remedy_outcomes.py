@@ -10,7 +10,7 @@ from quantmedic.engine.contract.remedies import Advice, Recovery, Withheld
 from quantmedic.engine.diagnosis.prediction import Prediction, is_faithful, predict
 from quantmedic.engine.diagnosis.suspects import Repair, Suspect, chosen_repairs, last_gain
 from quantmedic.engine.formulas.change import Change
-from quantmedic.engine.rules.remedy_kinds import BOUNDS
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS
 from quantmedic.engine.rules.rulebase import RuleBase
 
 
@@ -32,7 +32,8 @@ class RemedyOutcomes(NamedTuple):
     @property
     def change(self) -> Change | None:
         """What the repair changes."""
-        return self.repair.change if self.repair is not None else None
+        learned = self.repair is not None and self.repair.change.learned
+        return self.repair.change if self.repair is not None and not learned else None
 
     @property
     def proven(self) -> bool | None:
@@ -180,5 +181,5 @@ def _recovery(known: Prediction, simulated: str | None) -> Recovery:
         low_db=known.low_db,
         high_db=known.high_db,
         share=known.share,
-        bound=simulated in BOUNDS,
+        bound=simulated in AT_MOST,
     )

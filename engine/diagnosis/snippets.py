@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from quantmedic.engine.contract.remedies import Advice
 from quantmedic.engine.errors import RuleError
-from quantmedic.engine.rules.options import FIELD, Code, Options, fill, with_helpers, write_excerpt
+from quantmedic.engine.rules.options import FIELD, Code, Form, Options, fill, with_helpers, write_excerpt
 from quantmedic.engine.rules.remedies import EACH_FIELDS, NAME_FIELDS, Snippet
 from quantmedic.engine.text import literal, quote
 
@@ -86,15 +86,26 @@ def render_snippets(advice: Advice, rules: Iterable[str]) -> list[str]:
 def _snippet_text(snippet: Snippet, fields: Mapping[str, object], origin: str) -> str:
     code = [render_snippet(snippet.code, fields, origin)] if snippet.code else []
     filled = filled_options(snippet, fields, origin)
-    texts = (
-        stand_within(write_excerpt(form, snippet.forms[form], options), snippet) for form, options in filled.items()
-    )
+    texts = []
+    for name, options in filled.items():
+        form = snippet.forms[name]
+        texts.append(stand_within(write_excerpt(name, form, options), snippet))
+        texts += lines_behind([snippet], form, options)
     return with_helpers("\n".join([*code, *texts]), snippet.helpers)
 
 
 def stand_within(text: str, snippet: Snippet) -> str:
     """A call inside the statement that the snippet wants around it."""
-    if not snippet.within:
-        return text
-    after = f"\n{render_snippet(snippet.after, {}, '')}" if snippet.after else ""
-    return f"{snippet.within}\n{textwrap.indent(text, INDENT)}{after}"
+    return f"{snippet.within}\n{textwrap.indent(text, INDENT)}" if snippet.within else text
+
+
+def lines_behind(snippets: Iterable[Snippet], form: Form, options: Options) -> list[str]:
+    """What stands behind a call with these options; a field with a number is an argument of the call."""
+    places = dict(enumerate(form.positional)) | {key: value for key, value in options.items() if isinstance(key, int)}
+    fields = {
+        str(place): Code(value[1:]) if isinstance(value, str) and value.startswith("=") else value
+        for place, value in places.items()
+    }
+    # Those of a loop first: they make one model of several.
+    ordered = sorted(snippets, key=lambda snippet: not snippet.within)
+    return [*dict.fromkeys(render_snippet(each.after, fields, "") for each in ordered if each.after)]

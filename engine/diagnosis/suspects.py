@@ -1,7 +1,7 @@
 """Findings grouped into suspected causes, with the changes that would repair them and what those recover."""
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -12,7 +12,7 @@ from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction, heals, predict
 from quantmedic.engine.formulas.change import Change, Targets, everything
 from quantmedic.engine.rules.evaluate import Finding, RuleResult
-from quantmedic.engine.rules.remedy_kinds import BOUNDS, change_of
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, change_of
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -64,12 +64,13 @@ class Suspect:
         if not gains:
             known = [(predict(simulation, repair.key), repair) for repair in self.repairs]
             gains = [(found.gain_db, repair) for found, repair in known if found is not None]
+            return first_about_best(gains, last=AT_MOST) or (self.repairs[0] if self.repairs else None)
         return first_about_best(gains) or (self.repairs[0] if self.repairs else None)
 
 
-def first_about_best(gains: Sequence[tuple[float, Repair]]) -> Repair | None:
-    """The first repair whose gain in dB is about that of the best one; bounds come last."""
-    ordered = sorted(gains, key=lambda found: found[1].kind in BOUNDS)
+def first_about_best(gains: Sequence[tuple[float, Repair]], last: Collection[str] = BOUNDS) -> Repair | None:
+    """The first repair whose gain in dB is about that of the best one; kinds whose gain is a most come last."""
+    ordered = sorted(gains, key=lambda found: found[1].kind in last)
     enough = max((gain for gain, _ in gains), default=0.0) - PREFERENCE_DB
     return next((repair for gain, repair in ordered if gain >= enough), None)
 
@@ -135,7 +136,10 @@ def general_repairs(kinds: Iterable[str], case: Case, facts: CaseFacts) -> list[
 
 def _digest(changes: Iterable[Change]) -> str:
     """A short name of what is changed, the same in every process."""
-    text = repr([(sorted(c.grids.items()), sorted(c.weights.items()), sorted(c.biases)) for c in changes])
+    parts = (
+        (sorted(c.grids.items()), sorted(c.weights.items()), sorted(c.biases), *sorted(c.learned)) for c in changes
+    )
+    text = repr(list(parts))
     return f"{zlib.crc32(text.encode()):08x}"
 
 
@@ -152,7 +156,7 @@ def simulate(
     runs: dict[str, RunRecord] = {}
 
     def once(key: str, change: Change) -> None:
-        if key not in runs:
+        if key not in runs and not change.learned:
             runs[key] = run(change)
 
     for half in halves:
@@ -174,7 +178,7 @@ def chosen_repairs(suspects: Sequence[Suspect], simulation: SimulationRecord) ->
     found: dict[str, Repair] = {}
     for suspect in suspects[:MAX_SUSPECTS]:
         repair = suspect.choose_repair(simulation)
-        if repair is not None:
+        if repair is not None and not repair.change.learned:
             found.setdefault(repair.key, repair)
     return list(found.values())
 

@@ -23,6 +23,8 @@ from quantmedic.engine.formulas.tensors import grid_of, is_signed_grid
 SILENT = 16.0
 #: How the weights of a layer are stored instead.
 WeightForm = Literal["float", "per-channel", "best-range", "eight-bit"]
+#: What is learned on samples: how weights are rounded, and the mean errors that biases make up for.
+Learned = Literal["rounding", "biases"]
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,25 @@ class Change:
     """New grids of activations (None: left in float) and new forms of weights.
 
     ``biases`` are operators whose bias and other small constants, such as the gain of a normalization, stay float.
+    ``learned`` is fitted to samples once everything else is done, in all layers; it cannot be simulated.
     """
 
     grids: Mapping[int, Grid | None] = field(default_factory=dict)
     weights: Mapping[int, WeightForm] = field(default_factory=dict)
     biases: frozenset[int] = frozenset()
+    learned: frozenset[Learned] = frozenset()
 
     def join(self, other: "Change") -> "Change":
         """Both changes; where they disagree, the other one's grid or form is taken."""
-        return Change({**self.grids, **other.grids}, {**self.weights, **other.weights}, self.biases | other.biases)
+        return Change(
+            {**self.grids, **other.grids},
+            {**self.weights, **other.weights},
+            self.biases | other.biases,
+            self.learned | other.learned,
+        )
 
     def __bool__(self) -> bool:
-        return bool(self.grids or self.weights or self.biases)
+        return bool(self.grids or self.weights or self.biases or self.learned)
 
 
 #: Fits a change to what a case holds, for these targets.
@@ -224,6 +233,14 @@ def eight_bit_weights(case: Case, facts: CaseFacts, targets: Targets) -> Change:
 
 def float_bias(case: Case, facts: CaseFacts, targets: Targets) -> Change:
     return Change(biases=frozenset(k for k in targets.operators if facts.layers[k].bias.bits))
+
+
+def corrected_biases(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(learned=frozenset({"biases"}) if _with_weights(everything(facts), facts) else frozenset())
+
+
+def learned_rounding(case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    return Change(learned=frozenset({"rounding"}) if _with_weights(everything(facts), facts) else frozenset())
 
 
 def without_activation_noise(case: Case, facts: CaseFacts, targets: Targets) -> Change:

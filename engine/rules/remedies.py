@@ -55,7 +55,11 @@ class Snippet(Data):
         default={}, exclude=True, description="options by the form of the toolchain that takes them, behind the code"
     )
     within: str = Field(default="", exclude=True, description="Python statement that the options' call stands in")
-    after: str = Field(default="", exclude=True, description="Python text behind that statement")
+    after: str = Field(
+        default="",
+        exclude=True,
+        description="Python text behind the options' call and that statement; {0} is the first argument of the call",
+    )
     forms: Mapping[str, Form] = Field(default={}, exclude=True, description="these forms; the loader fills them in")
     helpers: Mapping[str, str] = Field(
         default={}, exclude=True, description="definitions of the toolchain by name; the loader fills them in"

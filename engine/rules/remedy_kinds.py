@@ -56,6 +56,8 @@ class RemedyKind:
             that it was applied.
         half: The part of the quantized model whose noise it takes away, of the two changes that are no remedies.
         advised_as: Kind under which remedies are advised that do the same, where it is not this one.
+        tried: What a trial carries out, where that can be fitted to samples alone, and ``change`` is only the most
+            that it could gain; None: ``change``.
     """
 
     name: str
@@ -67,6 +69,7 @@ class RemedyKind:
     moves: Callable[[TensorFacts, TensorFacts], bool] | None = None
     half: Literal["weights", "activations"] | None = None
     advised_as: str | None = None
+    tried: ChangeFunction | None = None
 
     @property
     def is_remedy(self) -> bool:
@@ -108,6 +111,12 @@ _ROWS = (
         everywhere=Everywhere("ranges of least divergence (KL) for all activations", "limit-activation-range", "early"),
     ),
     RemedyKind(
+        "corrected-biases",
+        "biases",
+        change.corrected_biases,
+        everywhere=Everywhere("biases corrected by the mean error of every channel", "bias-correction-on", "early"),
+    ),
+    RemedyKind(
         "best-weight-range",
         "scales of weights",
         change.best_weight_range,
@@ -139,6 +148,13 @@ _ROWS = (
         None,
         SEARCH,
         Everywhere("the fewest layers in float that explain the loss", "keep-layers-float"),
+    ),
+    RemedyKind(
+        "learned-rounding",
+        "rounding of weights",
+        change.float_weights,
+        tried=change.learned_rounding,
+        everywhere=Everywhere("weights rounded for the least error of their layers", "learned-rounding", "late"),
     ),
     RemedyKind(
         "sixteen-bit",
@@ -200,6 +216,8 @@ REMEDY_KINDS = MappingProxyType({row.name: row for row in _ROWS})
 SIMULATIONS = tuple(row.name for row in _ROWS if row.is_remedy)
 #: Kinds that take away what the remedy would repair: what they gain is the most that it can gain.
 BOUNDS = tuple(row.name for row in _ROWS if row.bound is not None)
+#: Kinds whose predicted gain is the most that they can gain: those, and what only a trial can fit.
+AT_MOST = tuple(row.name for row in _ROWS if row.bound is not None or row.tried is not None)
 #: Kinds that show which half of the loss comes from weights and which from activations; no remedies.
 HALVES = tuple(row.name for row in _ROWS if row.half is not None)
 
@@ -219,6 +237,16 @@ def change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -> Chan
     if function is None:
         raise KeyError(kind)
     return function(case, facts, targets)
+
+
+def tried_change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -> Change:
+    """What a trial of a kind carries out: its change, unless that is only the most that it could gain.
+
+    Raises:
+        KeyError: There is no such kind, or it has no change.
+    """
+    tried = REMEDY_KINDS[kind].tried
+    return change_of(kind, case, facts, targets) if tried is None else tried(case, facts, targets)
 
 
 def _require_simulation(name: str) -> str:

@@ -15,6 +15,7 @@ from builders import onnx_models
 from onnx import TensorProto, numpy_helper
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+import quantmedic
 from quantmedic import collect, judge, load_rulebase
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.proof import TrialRecord
@@ -23,7 +24,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Prescription, Proof, TrialRow
 from quantmedic.engine.diagnosis.advice import advise
 from quantmedic.engine.diagnosis.prescription import prescribe
-from quantmedic.engine.diagnosis.snippets import render_snippets
+from quantmedic.engine.diagnosis.snippets import lines_behind, render_snippets
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import Rule
@@ -109,6 +110,7 @@ def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         names = {name: getattr(ortq, name) for name in dir(ortq) if not name.startswith("_")}
         names |= {
             "onnx": onnx,
+            "quantmedic": quantmedic,
             "np": np,
             "os": os,
             "onnxruntime": ort,
@@ -401,3 +403,26 @@ def test_what_contradicts_is_said_and_the_first_stands(diagnosis: Diagnosis, fac
         "quantize_static argument 1: prepare the graph before quantizing asks for another value",
     )
     assert 'quantize_static(\n    "float_21.onnx",  # changed by the remedy' in found.configurations[0].code
+
+
+def test_repairs_before_and_behind_the_call_change_the_model(
+    facts: CaseFacts, execute: Callable[..., onnx.ModelProto]
+) -> None:
+    plain = execute('quantize_static("float.onnx", "int8.onnx", reader)')
+    code = code_of("bias-correction-on", 1, facts, "/conv")
+    assert code.splitlines()[0] == "reader = quantmedic.rewindable(reader)"
+    assert code.splitlines()[-1] == 'quantmedic.correct_biases("float.onnx", "int8.onnx", reader, "int8.onnx")'
+    changed = {name for name, (codes, _) in weights(execute(code)).items() if (codes != weights(plain)[name][0]).any()}
+    assert changed == {"conv_bias_quantized"} or changed == {f"{'conv.bias'}_quantized"}
+    code = code_of("learned-rounding", 0, facts, "/conv")
+    changed = {name for name, (codes, _) in weights(execute(code)).items() if (codes != weights(plain)[name][0]).any()}
+    assert changed and all("weight" in name for name in changed)
+
+
+def test_what_stands_behind_a_call_reads_the_model_that_was_quantized(facts: CaseFacts) -> None:
+    """Both at once: the biases are corrected against the smoothed model."""
+    parts = [BASE.remedies[name].snippets for name in ("smooth-quant", "bias-correction-on")]
+    smooth, correct = (next(s for s in own if s.toolchain == "onnxruntime") for own in parts)
+    options = smooth.options["quantize_static"]
+    (line,) = lines_behind([smooth, correct], correct.forms["quantize_static"], options)
+    assert line == 'quantmedic.correct_biases("smoothed.onnx", "int8.onnx", reader, "int8.onnx")'

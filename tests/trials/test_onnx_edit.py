@@ -45,8 +45,8 @@ def test_edited_demo_is_as_noisy_as_foretold(demo: Bench, kind: str, part: str) 
     if part == "every other":
         targets = Targets(targets.tensors[::2], targets.operators[1::2])
     change = demo.change(kind, targets)
-    if not change:
-        pytest.skip("there is nothing to change")
+    if not change or change.learned:
+        pytest.skip("there is nothing to change, or to foretell")
     assert agree(demo.edited_db(change), demo.simulated_db(change))
 
 

@@ -14,6 +14,7 @@ from builders.onnx_models import conv_net, images, random, residual_net, save_pa
 from onnx import numpy_helper
 
 import quantmedic
+from quantmedic.collectors.measure.models import Fitting
 from quantmedic.demo import patient
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import Case
@@ -175,10 +176,10 @@ def test_the_budget_is_kept(demo, monkeypatch):
     """Time that jumps by ten seconds with every trial: what half of the budget does not hold is not edited."""
     now = time.monotonic()
 
-    def edited(models: Any, case: Case, change: Change) -> Edited:
+    def edited(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
         nonlocal now
         now += 10.0
-        return edit(models, case, change)
+        return edit(models, case, change, fitting)
 
     monkeypatch.setattr(trial, "edit", edited)
     monkeypatch.setattr(trial, "time", SimpleNamespace(monotonic=lambda: now, perf_counter=time.perf_counter))
@@ -206,20 +207,20 @@ def test_ctrl_c_keeps_what_is_proven(demo):
     assert proof.chain == ()
 
 
-def refuse(models: Any, case: Case, change: Change) -> Edited:
+def refuse(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
     raise ModelError("the change cannot be carried out on the quantized model", where="conv1: no scale")
 
 
-def tear(models: Any, case: Case, change: Change) -> Edited:
+def tear(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
     """A model that onnxruntime refuses."""
-    edited = edit(models, case, change)
+    edited = edit(models, case, change, fitting)
     edited.model.graph.node[0].op_type = "NoSuchOperator"
     return edited
 
 
-def spoil(models: Any, case: Case, change: Change) -> Edited:
+def spoil(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
     """A model that gives NaN."""
-    edited = edit(models, case, change)
+    edited = edit(models, case, change, fitting)
     for tensor in edited.model.graph.initializer:
         array = numpy_helper.to_array(tensor)
         if array.dtype == np.float32:
@@ -240,9 +241,9 @@ def test_a_trial_that_fails_is_recorded_and_the_rest_goes_on(
 ):
     """Recalibration fails; what comes after it runs."""
 
-    def sometimes(models: Any, case: Case, change: Change) -> Edited:
+    def sometimes(models: Any, case: Case, change: Change, fitting: Fitting) -> Edited:
         whole = len(change.grids) > 20 and None not in change.grids.values()
-        return broken(models, case, change) if whole else edit(models, case, change)
+        return broken(models, case, change, fitting) if whole else edit(models, case, change, fitting)
 
     monkeypatch.setattr(trial, "edit", sometimes)
     proof = demo.proof(samples=64)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantmedic.collectors.from_litert.translated import TranslatedModels
-from quantmedic.collectors.measure.models import Runner
+from quantmedic.collectors.measure.models import Fitting, Runner
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.from_onnx import edit as onnx_edit
@@ -36,11 +36,11 @@ class Edited:
         return None
 
 
-def edit(models: TranslatedModels, case: Case, change: Change) -> Edited:
+def edit(models: TranslatedModels, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
     """The translation as a remedy would leave it; see ``from_onnx.edit``.
 
     Raises:
         ModelError: Nothing of the change can be carried out.
     """
     # The messages about float inputs of layers with coded weights hold for LiteRT's kernels, too.
-    return Edited(onnx_edit.edit(models, case, change, runtime="LiteRT"))
+    return Edited(onnx_edit.edit(models, case, change, fitting, runtime="LiteRT"))

@@ -1,6 +1,6 @@
 """Carry out a change on a copy of the quantized ONNX model, without any toolchain."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -9,13 +9,18 @@ import onnx
 
 from quantmedic.collectors.from_onnx.file import save_model
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.parse import parse
 from quantmedic.collectors.from_onnx.record import kernels_of_model
 from quantmedic.collectors.from_onnx.session import executed_types
-from quantmedic.collectors.measure.models import Kernel, Runner
+from quantmedic.collectors.measure.models import Fitting, Kernel, Runner
 from quantmedic.collectors.measure.record import kernel_of
+from quantmedic.collectors.pair.graph import Shape
+from quantmedic.collectors.pair.match import Match
+from quantmedic.collectors.pair.same_network import match_files
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import ModelError
-from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.formulas.change import Change, Learned
+from quantmedic.trials.from_onnx.bias_correction import correct_model
 from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.dynamic import settle_dynamic, unpack_weights
 from quantmedic.trials.from_onnx.grids import settle_grids
@@ -27,6 +32,7 @@ from quantmedic.trials.from_onnx.layers import (
     settle_operands,
 )
 from quantmedic.trials.from_onnx.qdq import to_qdq
+from quantmedic.trials.from_onnx.rounding import round_model
 
 #: Steps of the widest grid of 8-bit codes, with half a step of tolerance.
 CODES_8_BIT = 255.5
@@ -67,7 +73,14 @@ class Edited:
         return lambda path: save_model(self.model, path)
 
 
-def edit(models: EditableModels, case: Case, change: Change, *, runtime: str = "onnxruntime") -> Edited:
+def edit(
+    models: EditableModels,
+    case: Case,
+    change: Change,
+    fitting: Fitting | None = None,
+    *,
+    runtime: str = "onnxruntime",
+) -> Edited:
     """The deployed model as a remedy would leave it.
 
     - A new grid is given to every quantizer of its tensor, in the type of its codes, or uint8 or uint16 where the grid
@@ -83,14 +96,66 @@ def edit(models: EditableModels, case: Case, change: Change, *, runtime: str = "
     - A float bias stays int32 between layers that compute with codes, for onnxruntime would round it by itself: it is
       rounded from the float model's, with wider steps of the weights where it did not fit.
 
+    - What is learned on samples comes last: first how weights are rounded, then what biases make up for.
+
     Remedies on top of each other are one change (``Change.join``). ``runtime`` is what messages call the runtime.
 
     Raises:
-        ModelError: Nothing of the change can be carried out.
+        ModelError: Nothing of the change can be carried out, or the model fails on the samples.
     """
+    fixed = replace(change, learned=frozenset())
+    if fixed:
+        edited = _edit_constants(models, case, fixed, runtime)
+    else:
+        edited = Edited(models, Draft(models.quantized.model).model)
+    return _learn(edited, change, fitting) if change.learned else edited
+
+
+def _learn(edited: Edited, change: Change, fitting: Fitting | None) -> Edited:
+    """The edited model with what is learned on samples."""
+    if fitting is None:
+        raise ValueError("nothing can be learned without samples")
+    model, left, models = edited.model, [*edited.unedited], edited.models
+    for learned in LEARNERS:
+        if learned not in change.learned:
+            continue
+        graph = parse(models.quantized.path, model)
+        pair = _Pair(models.float_graph, graph, match_files(models.float_graph, graph), models.shapes)
+        model, undone = LEARNERS[learned](pair, fitting)
+        left += undone
+    return Edited(models, model, tuple(left))
+
+
+def _round(pair: PairedOnnxGraphs, fitting: Fitting) -> tuple[onnx.ModelProto, list[str]]:
+    found = round_model(pair, lambda: fitting.batches, threads=fitting.threads, deadline=fitting.deadline)
+    return found.model, [f"the rounding of {words}" for words in found.unrounded]
+
+
+def _correct(pair: PairedOnnxGraphs, fitting: Fitting) -> tuple[onnx.ModelProto, list[str]]:
+    found = correct_model(pair, lambda: fitting.batches, threads=fitting.threads, deadline=fitting.deadline)
+    return found.model, [f"the bias of {name}: there is none to correct" for name in found.uncorrected]
+
+
+#: How each part is learned, in the order in which they are done.
+LEARNERS: dict[Learned, Callable[[PairedOnnxGraphs, Fitting], tuple[onnx.ModelProto, list[str]]]] = {
+    "rounding": _round,
+    "biases": _correct,
+}
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """An edited model beside its float model; see ``PairedOnnxGraphs``."""
+
+    float_graph: OnnxGraph
+    quantized: OnnxGraph
+    match: Match
+    shapes: Mapping[str, Shape]
+
+
+def _edit_constants(models: EditableModels, case: Case, change: Change, runtime: str) -> Edited:
+    """New grids, weights and biases."""
     draft = Draft(models.quantized.model)
-    if not change:
-        return Edited(models, draft.model)
     to_qdq(draft, models.quantized)
     draft.touched = False
     unpack_weights(draft, models, change)

@@ -15,11 +15,10 @@ from quantmedic.collectors.from_onnx.graph import OnnxGraph
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Draft
 from quantmedic.trials.from_onnx.scaling import (
-    LAYERS,
     Group,
     Layout,
     Scales,
-    find_group,
+    groups_between_layers,
     layout_of,
     view_of,
     weights_of,
@@ -73,7 +72,7 @@ def equalize_model(graph: OnnxGraph) -> Equalization:
     """
     draft = Draft(graph.model)
     _fold_normalizations(draft)
-    groups = _groups_of(draft)
+    groups = groups_between_layers(draft)
     if not groups:
         raise ModelError(
             "the float model has no layers that could be equalized",
@@ -97,17 +96,6 @@ def equalize_model(graph: OnnxGraph) -> Equalization:
         for group, *spreads in zip(groups, before, after, strict=True)
     )
     return Equalization(draft.finish(), pairs)
-
-
-def _groups_of(draft: Draft) -> list[Group]:
-    """Every group of tensors that layers write and layers read, once."""
-    found: dict[frozenset[str], Group] = {}
-    for node in draft.nodes:
-        layout = layout_of(draft, node) if node.op_type in LAYERS else None
-        group = find_group(draft, node.output[0], layout.outputs, layout.trailing) if layout is not None else None
-        if group is not None and group.readers:
-            found.setdefault(frozenset(group.tensors), group)
-    return list(found.values())
 
 
 def _balance(scales: Scales, group: Group) -> float:

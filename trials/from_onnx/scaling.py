@@ -156,6 +156,17 @@ def find_group(draft: Draft, tensor: str, size: int, trailing: int) -> Group | N
         return None
 
 
+def groups_between_layers(draft: Draft) -> list[Group]:
+    """Every group of tensors that layers write and layers read, once."""
+    found: dict[frozenset[str], Group] = {}
+    for node in draft.nodes:
+        layout = layout_of(draft, node) if node.op_type in LAYERS else None
+        group = find_group(draft, node.output[0], layout.outputs, layout.trailing) if layout is not None else None
+        if group is not None and group.readers:
+            found.setdefault(frozenset(group.tensors), group)
+    return list(found.values())
+
+
 class _Walk:
     """Follows a factor from tensor to tensor, up to what writes it and down to what reads it."""
 

@@ -18,7 +18,15 @@ from quantmedic.collectors.from_onnx.session import make_session, run
 from quantmedic.collectors.pair.feed import feed_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.from_onnx.draft import Draft
-from quantmedic.trials.from_onnx.scaling import LAYERS, Group, Scales, Slot, find_group, layout_of
+from quantmedic.trials.from_onnx.scaling import (
+    LAYERS,
+    Group,
+    Scales,
+    Slot,
+    find_group,
+    groups_between_layers,
+    layout_of,
+)
 
 Floats = NDArray[np.float64]
 
@@ -94,12 +102,13 @@ def smooth_model(
 
 def _groups_of(draft: Draft, *, insert: bool) -> dict[str, tuple[Group, bool]]:
     """What can be divided, by the tensor that is measured for it; whether a Mul has to do it."""
-    found: dict[str, tuple[Group, bool]] = {}
-    seen: set[str] = set()
+    between = [g for g in groups_between_layers(draft) if not all(_is_grouped(slot.node) for slot in g.readers)]
+    found = {draft.source(group.readers[0].node.input[0]): (group, False) for group in between}
+    seen = {name for group in between for name in group.tensors}
     for node in draft.nodes:
         layout = layout_of(draft, node) if node.op_type in LAYERS else None
         name = draft.source(node.input[0]) if layout is not None else ""
-        if layout is None or name in seen or (node.op_type not in ("Gemm", "MatMul") and _is_grouped(node)):
+        if layout is None or name in seen or _is_grouped(node):
             continue
         group = find_group(draft, name, layout.inputs, layout.trailing)
         if group is not None:
@@ -112,7 +121,7 @@ def _groups_of(draft: Draft, *, insert: bool) -> dict[str, tuple[Group, bool]]:
 
 
 def _is_grouped(node: onnx.NodeProto) -> bool:
-    """Channels of a depthwise layer are multiplied by weights of their own: no factor has to be shared."""
+    """A depthwise layer multiplies every channel by weights of its own: no outlier spoils another channel's product."""
     return any(a.name == "group" and a.i > 1 for a in node.attribute)
 
 
@@ -136,7 +145,9 @@ def _largest_inputs(
             values = np.asarray(seen[name] if name in seen else feed[name])
             axis = values.ndim - 1 - group.tensors[name]
             others = tuple(i for i in range(values.ndim) if i != axis)
-            largest[name] = np.maximum(largest[name], np.abs(values).max(axis=others))
+            # A Flatten makes several values of a channel.
+            own = np.abs(values).max(axis=others).reshape(group.size, -1).max(axis=1)
+            largest[name] = np.maximum(largest[name], own)
     return largest
 
 

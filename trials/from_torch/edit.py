@@ -9,7 +9,7 @@ import torch
 from quantmedic.collectors.from_torch.changes import Changed, Redo, Replace, constant, on_grid
 from quantmedic.collectors.from_torch.graph import Place, TorchGraph
 from quantmedic.collectors.from_torch.models import TorchModels
-from quantmedic.collectors.measure.models import Runner
+from quantmedic.collectors.measure.models import Fitting, Runner
 from quantmedic.collectors.pair.graph import Operator
 from quantmedic.collectors.pair.originals import bias_of, weight_of
 from quantmedic.collectors.pair.weight_forms import forms_of
@@ -48,16 +48,23 @@ class Edited:
         return None
 
 
-def edit(models: TorchModels, case: Case, change: Change) -> Edited:
+def edit(models: TorchModels, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
     """The deployed module as a remedy would leave it.
 
     Fake quantizers, and pairs that convert to codes and back, round to the new grid or hand their input on; layers get
     weights and biases made from the float module's.
 
     Raises:
-        ModelError: The module computes with integer kernels, or nothing of the change can be carried out.
+        ModelError: The module computes with integer kernels, something would have to be learned on samples, or nothing
+            of the change can be carried out.
     """
     graph = models.quantized
+    if change.learned:
+        raise ModelError(
+            f"{' and '.join(sorted(change.learned))} of torch modules are not learned on samples here",
+            where=str(graph.path),
+            help="apply the remedy with the tool that quantized the module",
+        )
     if graph.integer:
         raise ModelError(
             "integer kernels of torch cannot be edited",

@@ -9,6 +9,7 @@ from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.formulas import change
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import (
+    AT_MOST,
     BOUNDS,
     EDIT,
     HALVES,
@@ -43,7 +44,7 @@ def test_what_suits_the_whole_network_is_a_remedy(kind: RemedyKind) -> None:
 
 
 def test_every_function_that_fits_a_change_has_a_row() -> None:
-    in_use = {kind.change for kind in REMEDY_KINDS.values()}
+    in_use = {function for kind in REMEDY_KINDS.values() for function in (kind.change, kind.tried)}
     fitting = {
         name
         for name, function in vars(change).items()
@@ -55,6 +56,7 @@ def test_every_function_that_fits_a_change_has_a_row() -> None:
 def test_a_bound_is_what_a_remedy_gains_at_most() -> None:
     assert set(BOUNDS) == {"float-weights", "float-tensors"}
     assert set(BOUNDS) < set(SIMULATIONS)
+    assert set(AT_MOST) == {*BOUNDS, "learned-rounding"}, "its trial is real, its prediction a most"
 
 
 def test_halves_are_no_remedies() -> None:
@@ -64,7 +66,7 @@ def test_halves_are_no_remedies() -> None:
 
 def test_dear_kinds_are_tried_last() -> None:
     assert kinds_everywhere("early")[0] == "recalibrate"
-    assert kinds_everywhere("late") == ("sixteen-bit",)
+    assert kinds_everywhere("late") == ("learned-rounding", "sixteen-bit")
 
 
 @pytest.mark.parametrize(

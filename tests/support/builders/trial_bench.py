@@ -15,6 +15,7 @@ from builders.onnx_models import images, own, save_pair
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.from_onnx.models import OnnxModels, open_models
 from quantmedic.collectors.from_onnx.session import make_session, run
+from quantmedic.collectors.measure.models import Fitting
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.simulation import Simulation
 from quantmedic.collectors.pair.feed import feed_of
@@ -75,7 +76,7 @@ class Bench:
 
     def edit(self, change: Change) -> Edited:
         """The edited model, which is sound."""
-        edited = edit(self.models, self.case, change)
+        edited = edit(self.models, self.case, change, Fitting(tuple(self.data.batches(32))))
         if all(value.type.tensor_type.HasField("shape") for value in edited.model.graph.output):
             onnx.checker.check_model(edited.model)
         return edited
