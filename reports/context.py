@@ -11,7 +11,7 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
-from quantmedic.reports.sections.cards import CauseCard, Gain, cause_cards
+from quantmedic.reports.sections.cards import CauseCard, Gain, cause_cards, executed_gain
 from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
 from quantmedic.reports.sections.gate import GateBox, gate_box
@@ -513,17 +513,15 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     given = diagnosis.prescription
     if given is None or given.executed is None or given.grade != "executed":
         return None
-    trial = given.executed.trial
-    brings = gain_text(trial.gain_db, trial.low_db, trial.high_db)
+    trial, gain = given.executed.trial, executed_gain(given)
     if trial.metric is not None and diagnosis.metrics.drop is not None:
-        brings = _share_of_drop(trial.metric.gain, diagnosis.metrics)
-    judged = f"proven on {number(trial.samples)} other samples (executed)"
+        gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
     names = {name for step in given.steps for name in step.causes}
     title = ", and ".join(step.title for step in given.steps)
     return FirstStep(
         capital(visible(title, 300)),
         visible("; ".join(step.changes for step in given.steps if step.changes), 600),
-        Gain("measured", brings, judged, "measured"),
+        gain,
         next((card.code for card in causes if card.cause in names), ""),
         _first_label(diagnosis),
     )

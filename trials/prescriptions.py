@@ -8,9 +8,9 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.case.proof import PRESCRIPTION, ExecutionRecord, TrialRecord
+from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.candidates import Choice, candidates
+from quantmedic.engine.diagnosis.candidates import Choice, candidates, choice_of_trial, general_candidates
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
@@ -96,6 +96,11 @@ class _Executions:
         for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
             if self._heals(self._execute(choices)):
                 return None
+        if self._heals(self._execute_fewest_in_float()):
+            return None
+        for choices in general_candidates(self._diagnosis, workshop.base, workshop.toolchain):
+            if self._heals(self._execute(choices)):
+                return None
         best = self._best()
         while best is not None and len(self._choices[best]) < MAX_STEPS:
             added = self._add_to(self._choices[best])
@@ -123,6 +128,16 @@ class _Executions:
             if trial is not None and trial.proven and (trial.gain_db or 0.0) >= before + least:
                 return trial
         return None
+
+    def _execute_fewest_in_float(self) -> TrialRecord | None:
+        """As few layers as possible leave the integers; None where that was prescribed already, or cannot be."""
+        proof = self._diagnosis.proof
+        if proof is not None and any(row.trial.kind == FLOAT_SET for row in proof.trials):
+            return None
+        repair = self._trials.fewest_in_float()
+        if repair is None:
+            return None
+        return self._execute((choice_of_trial(self._trials.alone(repair), self._diagnosis, self._workshop.base),))
 
     def _gain_of(self, choices: tuple[Choice, ...]) -> float:
         return self._records[self._choices.index(choices)].trial.gain_db or 0.0
@@ -174,19 +189,20 @@ class _Executions:
 
     def _calibrations(self, choices: Sequence[Choice]) -> Iterator[Iterable[Batch]]:
         """What the reader gives: one set for all samples, or the fitted samples of each fold."""
-        if self._reads_judged_set(choices):
+        if self._reads_fitted(choices):
             yield from (even_batches(batches) for batches in self._trials.fitted_batches())
         else:
             yield _Representative(self._workshop.datasets["representative"], self._seen(), self._workshop.limit)
 
-    def _reads_judged_set(self, choices: Sequence[Choice]) -> bool:
-        """The judged samples come from the set that calibrates: then only its fitted half is read."""
-        return self._diagnosis.proof is not None and self._diagnosis.proof.dataset == "representative"
+    def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
+        """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""
+        parts = [part for choice in choices for part in choice.snippets(self._workshop.toolchain)]
+        return self._trials.role == "representative" or any(part.snippet.reads == "application" for part in parts)
 
     def _reads_in_words(self, choices: Sequence[Choice]) -> str:
-        if self._reads_judged_set(choices):
-            sizes = {samples_of(batches) for batches in self._trials.fitted_batches()}
-            return f"{min(sizes)} samples of the {self._diagnosis.proof.dataset} set, on which nothing was judged"
+        if self._reads_fitted(choices):
+            fewest = min(samples_of(batches) for batches in self._trials.fitted_batches())
+            return f"{fewest} samples of the {self._trials.role} set, on which it was not judged"
         return f"the representative set, {self._seen()} samples"
 
     def _seen(self) -> int:

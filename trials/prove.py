@@ -14,7 +14,6 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import ProofRecord, Stopped, TrialRecord
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB, Repair, Suspect, first_about_best, general_repairs
 from quantmedic.engine.errors import QuantmedicError
@@ -25,9 +24,6 @@ from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.data_repair import data_repair
 from quantmedic.trials.prescriptions import Executed
 from quantmedic.trials.trial import Trials, leaves_nothing
-
-#: The search is held to this much more in dB than explains the loss, since other samples judge its set.
-MARGIN_DB = 1.0
 
 
 @dataclass(frozen=True)
@@ -123,7 +119,7 @@ class _Search:
             if all(link.kind != repair.kind or link.change != repair.change for link in trials.chain):
                 self._put_on_top(repair)
         if not self._is_explained():
-            self._put_instead(self._fewest_in_float())
+            self._put_instead(trials.fewest_in_float())
         for repair in general_repairs(kinds_everywhere("late"), trials.case, trials.facts):
             if not self._is_explained():
                 self._put_instead(repair)
@@ -180,17 +176,6 @@ class _Search:
         trial = self._trials.on_top(repair)
         if trial.proven and (trial.gain_db or 0.0) >= self._base.threshold("negligible_gain_db"):
             self._trials.chain.append(repair)
-
-    def _fewest_in_float(self) -> Repair | None:
-        """As few layers as possible leave int8."""
-        trials, base = self._trials, self._base
-        share = base.threshold("explained_share")
-        clean = "healed_sqnr_db" if trials.facts.model.output_agreement is not None else "quantize_error_sqnr_db"
-        least = max(trials.sqnr_db - to_decibels(1 - share), base.threshold(clean)) + MARGIN_DB
-        try:
-            return trials.fewest_in_float(least)
-        except QuantmedicError:
-            return None
 
     def _put_instead(self, repair: Repair | None) -> None:
         """An expensive repair replaces the whole chain where it is clearly better."""

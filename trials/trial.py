@@ -27,7 +27,7 @@ from quantmedic.engine.case.proof import (
 )
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.decibels import sqnr_db, to_decibels
 from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -45,6 +45,8 @@ from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 #: Share of the budget that both networks may take on one half of the samples.
 HALF_SHARE = 0.05
 MIN_HALF = 32
+#: The search for layers in float is held to this much more in dB than explains the loss: other samples judge its set.
+MARGIN_DB = 1.0
 #: Runs of both networks that the statistics of one half and the measurements on the other take, about.
 PREPARATION = 5
 
@@ -161,29 +163,39 @@ class Trials:
         case = self._collect("representative", dataset, samples=self._wanted)
         return Repair.recalibrate(f"{REPAIRED_DATA}:{cause}", REPAIRED_DATA, case, derive(case, self._base), data.words)
 
-    def fewest_in_float(self, least_db: float) -> Repair | None:
-        """The smallest set of layers in float with which the output has this SQNR; None where none is small enough.
+    def fewest_in_float(self) -> Repair | None:
+        """The smallest set of layers in float that explains the loss; None where it cannot be found or none is small.
 
         Raises:
-            QuantmedicError: The network cannot be simulated.
             OutOfTimeError: The budget does not allow the search.
         """
         if self._halves[0].bench.columns is not None:
             return None  # The search does not see noise that hides in few columns.
-        return float_set(
-            self._models,
-            self.case,
-            self._fitted_data,
-            least_db=least_db,
-            threads=self._options.threads,
-            seed=self._options.seed,
-            progress=self._tell,
-        )
+        base = self._base
+        clean = "healed_sqnr_db" if self.facts.model.output_agreement is not None else "quantize_error_sqnr_db"
+        least = max(self.sqnr_db - to_decibels(1 - base.threshold("explained_share")), base.threshold(clean))
+        try:
+            return float_set(
+                self._models,
+                self.case,
+                self._fitted_data,
+                least_db=least + MARGIN_DB,
+                threads=self._options.threads,
+                seed=self._options.seed,
+                progress=self._tell,
+            )
+        except QuantmedicError:
+            return None
 
     @property
     def sqnr_db(self) -> float:
         """Output SQNR of the unchanged model on the judged samples."""
         return _sqnr_db(self._power, self._known[()])
+
+    @property
+    def role(self) -> Role:
+        """The data set whose samples are fitted on and judged on."""
+        return self._role
 
     @property
     def deadline(self) -> float:

@@ -1,6 +1,7 @@
 """What can be prescribed: the remedies of the proof, of the causes, and those for the whole network, best first."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from quantmedic.engine.case.proof import TrialRecord
@@ -75,9 +76,20 @@ def chosen_remedies(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain |
 
 
 def candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:
-    """Prescriptions to execute, in their order: what the edits proved, each cause's remedies, then general ones."""
+    """Prescriptions to execute, in their order: what the edits proved, then each cause's remedies."""
+    yield from _executable(_all_candidates(diagnosis, base, toolchain), toolchain)
+
+
+def general_candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:
+    """Remedies for the whole network of which nothing is known, the cheapest first."""
+    tried = {row.trial.kind for row in _general_rows(diagnosis)}
+    yield from _executable(((choice,) for choice in _of_network(diagnosis, base, tried)), toolchain)
+
+
+def _executable(found: Iterable[tuple[Choice, ...]], toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:
+    """Each prescription once, where the toolchain has options for all of it."""
     seen = set[tuple[str, ...]]()
-    for choices in _all_candidates(diagnosis, base, toolchain):
+    for choices in found:
         ids = tuple(choice.id for choice in choices)
         if ids and ids not in seen and all(choice.snippets(toolchain) for choice in choices):
             seen.add(ids)
@@ -86,7 +98,8 @@ def candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> It
 
 def choices_by_id(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> dict[str, Choice]:
     """All that can be prescribed, by the names that executions are kept under."""
-    return {choice.id: choice for choices in candidates(diagnosis, base, toolchain) for choice in choices}
+    every = chain(candidates(diagnosis, base, toolchain), general_candidates(diagnosis, base, toolchain))
+    return {choice.id: choice for choices in every for choice in choices}
 
 
 def _all_candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:
@@ -95,7 +108,13 @@ def _all_candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) 
     for row in proof.chain if proof is not None else ():
         yield (_of_row(row, diagnosis, base),)
     yield from ((choice,) for choice in sorted(_of_causes(diagnosis), key=_standing, reverse=True))
-    yield from ((choice,) for choice in _of_network(diagnosis, base))
+    proven = [_of_row(row, diagnosis, base) for row in _general_rows(diagnosis) if row.trial.proven]
+    yield from ((choice,) for choice in sorted(proven, key=_standing, reverse=True))
+
+
+def _general_rows(diagnosis: Diagnosis) -> list[TrialRow]:
+    """Trials of the whole network, for no cause."""
+    return [row for row in diagnosis.proof.trials if not row.causes] if diagnosis.proof is not None else []
 
 
 def _standing(choice: Choice) -> int:
@@ -117,9 +136,11 @@ def _of_causes(diagnosis: Diagnosis) -> Iterator[Choice]:
     yield from sorted(choices, key=lambda choice: choice.is_bound)
 
 
-def _of_network(diagnosis: Diagnosis, base: RuleBase) -> Iterator[Choice]:
-    """The remedies that make sense for the whole network, the cheapest first."""
+def _of_network(diagnosis: Diagnosis, base: RuleBase, tried: Collection[str]) -> Iterator[Choice]:
+    """The remedies that make sense for the whole network, the cheapest first, unless their kind was tried."""
     for name in (*kinds_everywhere("early"), *kinds_everywhere("late")):
+        if name in tried:
+            continue
         everywhere = REMEDY_KINDS[name].everywhere
         if everywhere is not None and everywhere.remedy in base.remedies:
             yield _general_choice(base.remedies[everywhere.remedy], diagnosis)
@@ -128,6 +149,11 @@ def _of_network(diagnosis: Diagnosis, base: RuleBase) -> Iterator[Choice]:
 def _general_choice(remedy: Remedy, diagnosis: Diagnosis) -> Choice:
     types = [layer.op_type for layer in diagnosis.layers]
     return Choice(f"everywhere:{remedy.id}", ((None, general_advice(remedy, types)),), remedy.title, None)
+
+
+def choice_of_trial(trial: TrialRecord, diagnosis: Diagnosis, base: RuleBase) -> Choice:
+    """The remedy for the whole network that a trial carried out."""
+    return _of_row(TrialRow(causes=(), remedy=trial.detail or trial.kind, trial=trial), diagnosis, base)
 
 
 def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> Choice:

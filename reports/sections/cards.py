@@ -8,7 +8,7 @@ from typing import Annotated
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
+from quantmedic.engine.contract.remedies import Advice, Prescription, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
@@ -17,7 +17,7 @@ from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
 from quantmedic.reports.sections.proof import gain_text, integer_text, judged_text, metric_text, signed_gain, trial_text
-from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, visible
 
 SUBJECTS_SHOWN = 3
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
@@ -206,6 +206,14 @@ def _evidence_lines(rows: Iterable[EvidenceRow]) -> tuple[EvidenceLine, ...]:
 
 
 def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
+    """What the executed prescription brings, where it is for this cause alone; else an edit or a simulation."""
+    given = diagnosis.prescription
+    if (
+        given is not None
+        and given.grade == "executed"
+        and {name for s in given.steps for name in s.causes} == {cause.cause}
+    ):
+        return (executed_gain(given),)
     measured = []
     if cause.measured_gain_db is not None:
         measured.append(gain_text(cause.measured_gain_db, cause.measured_low_db, cause.measured_high_db))
@@ -222,6 +230,15 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
         if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
             gains.append(Gain("once the others are repaired", decibels(last, "+")))
     return tuple(gains)
+
+
+def executed_gain(given: Prescription) -> Gain:
+    """What the run of a prescription gave."""
+    assert given.executed is not None
+    trial = given.executed.trial
+    parts = [gain_text(trial.gain_db, trial.low_db, trial.high_db), metric_text(trial.metric)]
+    judged = f"proven on {number(trial.samples)} other samples (executed)"
+    return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
 
 
 def _trial_of(cause: CauseReport) -> TrialRecord | None:

@@ -135,8 +135,8 @@ def test_every_gain_is_measured_on_the_deployed_model(demo, proven, tmp_path):
     alone = {**demo.options, "representative": None}
     after = quantmedic.diagnose(demo.paths[0], tmp_path / "fixed.onnx", threads=1, **alone)
     assert after.verdict == "healthy"
-    chain = proven[1].proof.chain[-1].trial
-    assert after.outputs[0].tensor.data.accumulated.sqnr_db == pytest.approx(chain.sqnr_after, abs=1)
+    executed = proven[1].prescription.executed.trial
+    assert after.outputs[0].tensor.data.accumulated.sqnr_db == pytest.approx(executed.sqnr_after, abs=1)
     assert after.model.integer_share == proven[1].model.integer_share
 
 
