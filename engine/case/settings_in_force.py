@@ -23,6 +23,10 @@ class SettingsInForce(Contract):
         "of another type than most, or with one scale where others have one per channel",
     )
     symmetric_activations: bool | None = Field(default=None, description="0.0 is the middle code of every activation")
+    symmetric_calibration: Literal[True] | None = Field(
+        default=None,
+        description="ranges reach as far below 0.0 as above it, while the quantizer itself works with zero points",
+    )
     symmetric_weights: bool | None = Field(default=None, description="0.0 is the middle code of every weight")
     per_channel_weights: bool | None = Field(default=None, description="some weights have a scale per channel")
     per_channel_types: tuple[str, ...] = Field(default=(), description="operator types of these weights")
@@ -36,6 +40,16 @@ class SettingsInForce(Contract):
         default=(), description="INPUT, OUTPUT: those that stay floats though they could be codes"
     )
     reduced_range: Literal[True] | None = Field(default=None, description="8-bit weights use 7 bits of their codes")
+    kept_activations: Literal[True] | None = Field(
+        default=None, description="activations stay as operators although the quantizers before them do their work"
+    )
+    weight_quantizers: Literal[True] | None = Field(
+        default=None, description="weights are stored as floats that pass a quantizer"
+    )
+    prepared: Literal[True] | None = Field(
+        default=None,
+        description="the float model was prepared before it was quantized: shapes inferred, batch norms folded",
+    )
     float_biases: Literal[True] | None = Field(default=None, description="quantized layers keep their biases in float")
     float_layers: Mapping[str, tuple[str, ...]] = Field(
         default={}, description="float nodes of layers that compute without a grid of their own, by operator type"

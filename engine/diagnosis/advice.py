@@ -62,7 +62,9 @@ def advise(
     return tuple(advised), tuple(withheld)
 
 
-def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] = ()) -> Advice:
+def general_advice(
+    remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] = (), form: str | None = None
+) -> Advice:
     """A remedy for the whole network of these operator types, or for these nodes.
 
     Snippets that ask for other names than those of the nodes are left out.
@@ -76,7 +78,7 @@ def general_advice(remedy: Remedy, types: Iterable[str], nodes: tuple[str, ...] 
         unsafe=remedy.unsafe,
         scope=remedy.scope,
         simulate=remedy.simulate,
-        snippets=tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or {*types} & {*s.types})),
+        snippets=tuple(s for s in remedy.snippets if _fits(s, fields, form) and (not s.types or {*types} & {*s.types})),
         fields=fields,
     )
 
@@ -129,8 +131,8 @@ def _advise(
     fields = _snippet_fields(remedy, layers, tensors, concerned, index) | {
         "repair": _repair_code(findings, index.facts)
     }
-    types = {layer.op_type for layer in layers}
-    snippets = tuple(s for s in remedy.snippets if _fits(s, fields) and (not s.types or types & set(s.types)))
+    types, form = {layer.op_type for layer in layers}, index.facts.model.format
+    snippets = tuple(s for s in remedy.snippets if _fits(s, fields, form) and (not s.types or types & set(s.types)))
     if remedy.snippets and not snippets:
         reason = "nothing in the float model has a name that its options could take"
         return [], [*held, Withheld(id=remedy.id, title=remedy.title, because=reason)]
@@ -379,8 +381,10 @@ def _tensor_names(tensors: Iterable[TensorFacts]) -> list[str]:
     return list(dict.fromkeys(tensor.float_name for tensor in tensors if tensor.float_name))
 
 
-def _fits(snippet: Snippet, fields: Mapping[str, object]) -> bool:
-    """All that it asks for is there, and it is not meant for the whole model only."""
+def _fits(snippet: Snippet, fields: Mapping[str, object], form: str | None) -> bool:
+    """All that it asks for is there, and it is not meant for the whole model only, nor for another format."""
+    if snippet.formats and form not in snippet.formats:
+        return False
     if snippet.whole and (fields["layers"] or fields["tensors"]):
         return False
     return all(fields.get(EACH_FIELDS.get(name, name)) not in (None, (), {}) for name in snippet.fields)

@@ -48,7 +48,7 @@ class Choice(NamedTuple):
         for cause, advice in self.advised:
             own = [s for s in advice.snippets if toolchain is not None and s.toolchain == toolchain.name]
             if own:
-                best = min(own, key=lambda snippet: not snippet.types)
+                best = min(own, key=lambda snippet: (not snippet.formats, not snippet.types))
                 rules = ", ".join(cause.rules) if cause is not None else "proof"
                 found.append(Part(best, advice, f"{rules}: {advice.id}"))
         return found
@@ -148,7 +148,12 @@ def _of_network(diagnosis: Diagnosis, base: RuleBase, tried: Collection[str]) ->
 
 def _general_choice(remedy: Remedy, diagnosis: Diagnosis) -> Choice:
     types = [layer.op_type for layer in diagnosis.layers]
-    return Choice(f"everywhere:{remedy.id}", ((None, general_advice(remedy, types)),), remedy.title, None)
+    return Choice(
+        f"everywhere:{remedy.id}",
+        ((None, general_advice(remedy, types, form=diagnosis.model.format)),),
+        remedy.title,
+        None,
+    )
 
 
 def choice_of_trial(trial: TrialRecord, diagnosis: Diagnosis, base: RuleBase) -> Choice:
@@ -169,7 +174,7 @@ def _of_row(row: TrialRow, diagnosis: Diagnosis, base: RuleBase) -> Choice:
     general = kind.everywhere.remedy if kind is not None and kind.everywhere is not None else None
     if not advised and general is not None and general in base.remedies:
         types = [layer.op_type for layer in diagnosis.layers]
-        advised = [(None, general_advice(base.remedies[general], types, row.trial.nodes))]
+        advised = [(None, general_advice(base.remedies[general], types, row.trial.nodes, diagnosis.model.format))]
     return Choice(f"trial:{row.trial.key}", tuple(advised), row.remedy, row.trial)
 
 

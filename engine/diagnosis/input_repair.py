@@ -17,6 +17,8 @@ Moments = tuple[tuple[float, ...], tuple[float, ...]]
 BLANK = 5e-3
 #: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
 VARIED = 0.5
+#: Steps of two grids that differ by less than this share are those of one grid.
+SAME_GRID = 1e-3
 
 _CHANGE = '''\
 def repaired(feeds):
@@ -27,7 +29,7 @@ def repaired(feeds):
         return np.abs(values.mean(axis=0) - mean).sum() + np.abs(values.std(axis=0) - deviation).sum()
 
     given = [feed[{name}] for feed in feeds]
-    from_representative = differs(given, {wrong[0]}, {wrong[1]})
+    from_representative = differs(given, {wrong[0]}, {wrong[1]})  # mean and deviation of each channel
     from_application = differs(given, {right[0]}, {right[1]})
     if from_representative > from_application:
         return feeds
@@ -52,7 +54,7 @@ class InputRepair:
         kind: Values mapped to those of the application, channels turned round, or samples left out.
         name: The input, by its name in the float model.
         axis: Axis of its channels; None where it has none.
-        lines: Factor and offset of each channel, or one pair for all of them.
+        lines: Factor and offset of each channel, or one pair for all of them; of turned channels where they stand then.
         least: Standard deviation that a sample has to have.
         wrong: Mean and standard deviation per channel of the representative inputs.
         right: Those of the validation inputs.
@@ -88,7 +90,9 @@ class InputRepair:
             return x
         if self.kind == "turn":
             assert self.axis is not None
-            return np.ascontiguousarray(np.flip(x, self.axis))
+            x = np.ascontiguousarray(np.flip(x, self.axis))
+        if not self.lines:
+            return x
         slopes, offsets = (np.array(column, np.float32) for column in zip(*self.lines, strict=True))
         if len(self.lines) == 1 or self.axis is None:
             return np.asarray(x.astype(np.float32) * slopes[0] + offsets[0], x.dtype)
@@ -108,15 +112,18 @@ class InputRepair:
         return Code(_CHANGE.format(name=name, words=words, change=change, rows=rows, wrong=wrong, right=right))
 
     def _change_in_words(self) -> tuple[str, str]:
-        if self.kind == "turn":
-            return "its channels are reversed", f"np.ascontiguousarray(np.flip(x, {self.axis}))"
+        turned = self.kind == "turn"
+        words = "its channels are reversed" if turned else "its values are mapped"
+        x = f"np.flip(x, {self.axis})" if turned else "x"
+        if not self.lines:
+            return words, f"np.ascontiguousarray({x})"
         slopes, offsets = zip(*self.lines, strict=True)
-        x = "x.astype(np.float32)"
+        x = f"{x}.astype(np.float32)"
         if len(self.lines) == 1 or self.axis is None:
             change = f"({x} * np.float32({_number(slopes[0])}) + np.float32({_number(offsets[0])})).astype(x.dtype)"
-            return "its values are mapped", change
+            return words, change
         moved = f"np.moveaxis({x}, {self.axis}, -1) * np.float32({_numbers(slopes)}) + np.float32({_numbers(offsets)})"
-        return "its values are mapped", f"np.ascontiguousarray(np.moveaxis({moved}, -1, {self.axis}), x.dtype)"
+        return words, f"np.ascontiguousarray(np.moveaxis({moved}, -1, {self.axis}), x.dtype)"
 
 
 def input_repair(cause: str, sets: Mapping[str | None, DatasetFacts]) -> InputRepair | None:
@@ -157,8 +164,26 @@ def _lattice_lines(mine: DatasetFacts, other: DatasetFacts) -> list[tuple[float,
 def _reverse_channels(
     mine: DatasetFacts, other: DatasetFacts, name: str, wrong: Moments, right: Moments
 ) -> InputRepair | None:
+    """Pixels change places, not values: what each channel was scaled and shifted by stays where it is."""
     axis = mine.channel_axis
-    return InputRepair("turn", name, axis, wrong=wrong, right=right) if axis is not None else None
+    if axis is None:
+        return None
+    return InputRepair("turn", name, axis, _lines_of_places(mine, other), wrong=wrong, right=right)
+
+
+def _lines_of_places(mine: DatasetFacts, other: DatasetFacts) -> tuple[tuple[float, float], ...]:
+    """Maps of turned channels onto the grids of the places that they came to; none where all have one grid."""
+    if mine.lattice_step is None or mine.lattice_low is None or other.lattice_step is None or other.lattice_low is None:
+        return ()
+    if not np.allclose(mine.lattice_step, other.lattice_step, rtol=SAME_GRID):
+        return ()
+    steps, lows = mine.lattice_step, np.minimum(mine.lattice_low, other.lattice_low).tolist()
+    grids = list(zip(steps, lows, strict=True))
+    lines = [
+        (step / own, low - own_low * step / own)
+        for (step, low), (own, own_low) in zip(grids, reversed(grids), strict=True)
+    ]
+    return () if np.allclose(lines, (1.0, 0.0), atol=SAME_GRID) else tuple(lines)
 
 
 def _drop_blanks(

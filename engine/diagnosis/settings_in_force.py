@@ -11,6 +11,12 @@ from quantmedic.engine.diagnosis.toolchain_settings import toolchain_settings
 CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: Largest code of a symmetric 8-bit weight that is kept to 7 bits.
 REDUCED_CODE = 64
+#: Operators whose results have a range by definition, which no calibration sets.
+FIXED_RANGE = frozenset({"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"})
+#: Activations that a quantizer takes over, so that they vanish from the model.
+REMOVABLE = frozenset({"Relu", "Clip"})
+#: Marks of the quantized model.
+PREPARED, WEIGHT_QUANTIZERS = "metadata onnx.quant.pre_process", "weights pass a QuantizeLinear"
 
 
 def settings_in_force(facts: CaseFacts) -> SettingsInForce:
@@ -24,14 +30,17 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     weights = {layer.weight.name: layer.weight.quantizer for layer in stored if layer.weight.name is not None}
     activation_type, weight_type = _most_common(activations.values()), _most_common(weights.values())
     per_channel = [layer for layer in stored if layer.weight.quantizer.granularity == "per_channel"]
-    symmetric_weights = _all_symmetric(weights.values())
+    symmetric_weights, marks = _all_symmetric(weights.values()), facts.model.toolchain_marks or ()
+    calibrated = facts.model.format == "QDQ" and _is_calibrated_symmetrically(facts)
+    symmetric = _all_symmetric(q for q in activations.values() if code_type(q) == activation_type)
     shown = SettingsInForce(
         format=facts.model.format,
         activation_type=activation_type,
         weight_type=weight_type,
         other_activations=_of_other_types(activations, activation_type),
         other_weights=_other_weights(stored, weight_type, bool(per_channel) and facts.model.format == "QDQ"),
-        symmetric_activations=_all_symmetric(q for q in activations.values() if code_type(q) == activation_type),
+        symmetric_activations=symmetric and not calibrated,
+        symmetric_calibration=calibrated or None,
         symmetric_weights=symmetric_weights,
         per_channel_weights=bool(per_channel) if stored else None,
         per_channel_types=tuple(dict.fromkeys(layer.op_type for layer in per_channel if layer.op_type is not None)),
@@ -39,9 +48,12 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         one_scale_layers=tuple(_layers_with_one_scale(stored)) if per_channel else (),
         float_ends=(facts.model.float_ends or ()) if activations else (),
         reduced_range=(symmetric_weights and _is_reduced(stored)) or None,
+        kept_activations=(symmetric is False and facts.model.format == "QDQ" and _keeps_activations(facts)) or None,
+        weight_quantizers=WEIGHT_QUANTIZERS in marks or None,
+        prepared=PREPARED in marks or any(layer.weight.batch_norm_gain is not None for layer in stored) or None,
         float_biases=_keeps_biases(stored) or None,
         # Where nothing is quantized, that is the fault and no setting to keep.
-        float_layers=_float_layers(facts.layers) if activations or stored else {},
+        float_layers=_float_layers(facts) if activations or stored else {},
         percentile=facts.model.settings.percentile,
     )
     return shown.model_copy(update=toolchain_settings(facts))
@@ -124,14 +136,46 @@ def _keeps_biases(stored: Iterable[LayerFacts]) -> bool:
     return bool(bits) and not any(bits)
 
 
-def _float_layers(layers: Iterable[LayerFacts]) -> dict[str, tuple[str, ...]]:
+def _is_calibrated_symmetrically(facts: CaseFacts) -> bool:
+    """Ranges are symmetric where they are measured, but a quantizer with zero points took activations over."""
+    measured = [t for t in facts.tensors if t.producer not in FIXED_RANGE and code_type(t.quantizer) is not None]
+    fixed = [t for t in facts.tensors if t.producer in FIXED_RANGE and code_type(t.quantizer) is not None]
+    if len(measured) <= 1 or not _all_symmetric(t.quantizer for t in measured):
+        return False
+    folded = any(layer.weight.batch_norm_gain is not None for layer in facts.layers)
+    fused = any(len(layer.float_nodes or ()) > 1 for layer in facts.layers if layer.op_type in CHANNEL_TYPES)
+    return (fused and not folded) or any(not _all_symmetric([t.quantizer]) for t in fixed)
+
+
+def _float_layers(facts: CaseFacts) -> dict[str, tuple[str, ...]]:
     """Float nodes by operator type of layers with stored weights, or else outputs, that have no grid."""
+    read = _read_grids(facts)
     found: dict[str, tuple[str, ...]] = {}
-    for layer in layers:
+    for layer in facts.layers:
         has_weight = layer.weight.name is not None
         grid = layer.weight.quantizer if has_weight else layer.output.quantizer
         known = has_weight or layer.output.name is not None
         nodes = layer.float_nodes or ((layer.float_name,) if layer.float_name is not None else ())
-        if known and grid.scale is None and layer.op_type is not None and nodes:
+        around = _grids_around(layer, read)
+        is_float = grid.scale is None or (around is not None and around[0] != around[1])
+        if known and is_float and layer.op_type is not None and nodes:
             found[layer.op_type] = (*found.get(layer.op_type, ()), *nodes)
     return found
+
+
+def _keeps_activations(facts: CaseFacts) -> bool:
+    """An activation stands between two quantizers of one grid."""
+    read = _read_grids(facts)
+    grids = (_grids_around(layer, read) for layer in facts.layers)
+    return any(around is not None and around[0] == around[1] for around in grids)
+
+
+def _read_grids(facts: CaseFacts) -> dict[str, QuantizerFacts]:
+    """Quantizer of an activation by the nodes that read it."""
+    return {name: tensor.quantizer for tensor in facts.tensors for name in tensor.readers}
+
+
+def _grids_around(layer: LayerFacts, read: Mapping[str, QuantizerFacts]) -> tuple[float, float] | None:
+    """Steps before and behind an activation that a quantizer could take over; None where one of them is missing."""
+    before, behind = read.get(layer.float_name or "", QuantizerFacts()).scale, layer.output.quantizer.scale
+    return (before, behind) if layer.op_type in REMOVABLE and before is not None and behind is not None else None

@@ -71,6 +71,7 @@ class Snippet(Data):
         "others that are as the application's, because these cannot be repaired",
     )
     whole: bool = Field(default=False, description="only for causes that name neither layer nor tensor")
+    formats: tuple[str, ...] = Field(default=(), description="only for models of these formats, as model.format")
     types: tuple[str, ...] = Field(default=(), description="only for layers of these types, and then before others")
 
     @model_validator(mode="after")

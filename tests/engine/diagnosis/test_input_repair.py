@@ -12,7 +12,12 @@ from quantmedic.engine.diagnosis.input_repair import InputRepair, input_repair
 Array = NDArray[Any]
 RIGHT = np.random.default_rng(0).normal((0.0, 1.0, 4.0), (1.0, 2.0, 3.0), (64, 8, 8, 3)).astype(np.float32)
 RIGHT = np.ascontiguousarray(RIGHT.transpose(0, 3, 1, 2))
+STEP, MEAN = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in ((1.0, 2.0, 0.5), (0.3, -1.0, 2.0)))
 LINES = ((2.0, 0.1), (0.3, -0.2), (7.0, 1 / 3))
+
+
+def facts(**more: Any) -> DatasetFacts:
+    return DatasetFacts(input="image", channel_axis=1, mean=(0.0, 1.0, 4.0), std=(1.0, 2.0, 3.0), **more)
 
 
 def moments(x: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -23,6 +28,8 @@ def wrong_inputs(kind: str) -> Array:
     """The right inputs with a mistake."""
     if kind == "turn":
         return np.ascontiguousarray(RIGHT[:, ::-1])
+    if kind == "turned pixels":
+        return np.ascontiguousarray((RIGHT[:, ::-1] - MEAN[:, ::-1]) / STEP[:, ::-1] * STEP + MEAN)
     if kind == "one line":
         return (RIGHT - np.float32(0.5)) / np.float32(3)
     slopes, offsets = (np.array(v, np.float32).reshape(-1, 1, 1) for v in zip(*LINES, strict=True))
@@ -31,9 +38,19 @@ def wrong_inputs(kind: str) -> Array:
 
 def repair_of(kind: str) -> InputRepair:
     known = {"name": "image", "axis": 1, "wrong": moments(wrong_inputs(kind)), "right": moments(RIGHT)}
-    if kind == "turn":
-        return InputRepair("turn", **known)
+    if kind.startswith("turn"):
+        step, low = tuple(STEP.ravel().tolist()), tuple(MEAN.ravel().tolist())
+        grids = {"lattice_step": step, "lattice_low": low} if kind == "turned pixels" else {}
+        mine = facts(role="representative", **grids).model_copy(update=_as_facts(known["wrong"]))
+        other = facts(role="validation", **grids).model_copy(update=_as_facts(known["right"]))
+        found = input_repair("channel-order-mismatch", {"representative": mine, "validation": other})
+        assert found is not None
+        return found
     return InputRepair("map", lines=((3.0, 0.5),) if kind == "one line" else LINES, **known)
+
+
+def _as_facts(known: tuple[tuple[float, ...], tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
+    return {"mean": known[0], "std": known[1]}
 
 
 def run_text(repair: InputRepair, feeds: list[dict[str, Array]]) -> list[dict[str, Array]]:
@@ -49,7 +66,7 @@ def feeds_of(x: Array) -> list[dict[str, Array]]:
     return [{"image": x[i : i + 30], "length": np.arange(len(x[i : i + 30]))} for i in range(0, len(x), 30)]
 
 
-@pytest.mark.parametrize("kind", ["turn", "one line", "line per channel"])
+@pytest.mark.parametrize("kind", ["turn", "turned pixels", "one line", "line per channel"])
 def test_the_text_does_exactly_what_the_trial_does(kind: str) -> None:
     repair, wrong = repair_of(kind), wrong_inputs(kind)
     assert np.allclose(repair.change(wrong), RIGHT, atol=1e-5)
@@ -58,7 +75,7 @@ def test_the_text_does_exactly_what_the_trial_does(kind: str) -> None:
         np.testing.assert_array_equal(feed["length"], given["length"])
 
 
-@pytest.mark.parametrize("kind", ["turn", "one line", "line per channel"])
+@pytest.mark.parametrize("kind", ["turn", "turned pixels", "one line", "line per channel"])
 def test_inputs_that_are_right_already_stay_as_they_are(kind: str) -> None:
     for feed, given in zip(run_text(repair_of(kind), feeds_of(RIGHT)), feeds_of(RIGHT), strict=True):
         np.testing.assert_array_equal(feed["image"], given["image"])
@@ -71,10 +88,6 @@ def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
     assert [len(feed["image"]) for feed in found] == [29, 4], "a batch of blanks vanishes"
     assert found[0]["length"].tolist() == [*range(10), *range(11, 30)]
     assert np.concatenate([feed["image"] for feed in found]).tobytes() == x[repair.kept(x)].tobytes()
-
-
-def facts(**more: Any) -> DatasetFacts:
-    return DatasetFacts(input="image", channel_axis=1, mean=(0.0, 1.0, 4.0), std=(1.0, 2.0, 3.0), **more)
 
 
 def test_the_repair_follows_from_the_facts_of_both_sets() -> None:

@@ -58,7 +58,8 @@ def advice(remedy: str, **changes: Any) -> Advice:
     """A remedy of the rules, advised for two layers."""
     known = BASE.remedies[remedy]
     fields = {name: getattr(known, name) for name in ("id", "title", "changes", "cost", "unsafe", "scope", "simulate")}
-    return Advice(**fields, snippets=known.snippets, fields=FIELDS, **changes)
+    snippets = tuple(snippet for snippet in known.snippets if not snippet.formats)
+    return Advice(**fields, snippets=snippets, fields=FIELDS, **changes)
 
 
 def tried(gain: float, kind: str = "k", **fields: Any) -> TrialRecord:
