@@ -149,10 +149,11 @@ def _describe(row: Row) -> str:
     percent = " / ".join("-" if share is None else f"{100 * share:.0f} %" for share in shares)
     causes = ", ".join(answer.names[:2]) or "no cause"
     wanted = " + ".join("|".join(expected) for expected in built.spec.expected)
+    ended = f"; {answer.proof.unexecuted}" if answer.proof is not None and answer.proof.unexecuted else ""
     return (
         f"{built.spec.name}: {reason(built, found)}\n"
         f"      noise/worst column/metric {percent}; pasted {', '.join(found.remedies) or '-'}; {_number(found)}; "
-        f"fault {built.gain_db:.1f} dB; said {causes}; is {wanted}"
+        f"fault {built.gain_db:.1f} dB; said {causes}; is {wanted}{ended}"
     )
 
 

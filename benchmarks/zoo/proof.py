@@ -20,6 +20,8 @@ class Proved:
     Attributes:
         cause: What the first remedy is advised for; empty where it was tried for no cause.
         chain_db: What all proven remedies together recover.
+        executed_db: What the prescription recovers that was run with its toolchain.
+        unexecuted: Why none, or no further one, was run.
         metric: Task metric before and after the first remedy, on the judged samples.
         failed: Trials without a result, and why.
         left_integer: Layers that ran in integers before a proven remedy and do not after it, without being meant to.
@@ -33,6 +35,8 @@ class Proved:
     gain_db: float | None = None
     low_db: float | None = None
     chain_db: float | None = None
+    executed_db: float | None = None
+    unexecuted: str = ""
     metric: tuple[float, float] | None = None
     failed: tuple[str, ...] = ()
     left_integer: tuple[str, ...] = ()
@@ -42,7 +46,8 @@ def proved(proof: Proof) -> Proved:
     """What a report tells of its trials."""
     rows: Sequence[TrialRow] = (*proof.trials, *proof.chain)
     failed = tuple(f"{row.trial.kind}: {row.trial.failed}" for row in rows if row.trial.failed)
-    known = Proved(proof.stopped, proof.spent_seconds, len(rows), failed=failed)
+    known = Proved(proof.stopped, proof.spent_seconds, len(rows), failed=failed, unexecuted=proof.unexecuted or "")
+    known.executed_db = proof.executions[proof.best].trial.gain_db if proof.best is not None else None
     if not proof.chain:
         return known
     first, last = proof.chain[0].trial, proof.chain[-1].trial
@@ -89,7 +94,9 @@ def render_proofs(found: Sequence[tuple[Built, Proved]]) -> str:
     text += _line("task metric, where a drop is proven", [metric_share(b, p) for b, p in singles])
     text += _line("metric where a drop is proven, else noise", [_judged(b, p) for b, p in singles])
     text += _line("noise power, all proven remedies", [noise_share(b, p.chain_db) for b, p in singles])
+    text += _line("noise power, executed prescription", [noise_share(b, p.executed_db) for b, p in singles])
     text += _line("doubles: noise power, all proven remedies", [noise_share(b, p.chain_db) for b, p in doubles])
+    text += _line("doubles: executed prescription", [noise_share(b, p.executed_db) for b, p in doubles])
     seconds = [p.seconds for _, p in found]
     text.append(
         f"  time: median {np.median(seconds):.1f} s, longest {max(seconds):.1f} s; "
