@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ class TorchInputs:
         pairs = zip(self.names, self.dtypes, strict=True)
         types = {name: precision if precision is not None and own.is_floating_point else own for name, own in pairs}
         return {name: torch.tensor(arrays[name]).to(device, dtype) for name, dtype in types.items()}
+
+    def in_batches_of(self, samples: int | None) -> "TorchInputs":
+        """The same inputs of modules that take so many samples at once; None: any number."""
+        specs = tuple(InputSpec(spec.name, (samples, *spec.shape[1:]), spec.dtype) for spec in self.specs)
+        return replace(self, specs=specs)
 
     def call(self, module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> object:
         """What the module makes of a batch."""

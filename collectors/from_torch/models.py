@@ -96,7 +96,8 @@ def open_torch_models(
     Raises:
         ModelError: A module fails, hides its operators, or the two do not belong together.
     """
-    batch = Batch({name: array[:TRACED_SAMPLES] for name, array in first.items()})
+    samples = inputs.specs[0].shape[0] or TRACED_SAMPLES
+    batch = Batch({name: array[:samples] for name, array in first.items()})
     with as_deployed(float_module, quantized_module):
         float_graph = _trace(float_module, inputs, batch, "float model")
         quantized = _trace(quantized_module, inputs, batch, "quantized model")

@@ -54,6 +54,16 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return torch.device("cpu")
 
 
+def fixed_batch_of(module: torch.nn.Module) -> int | None:
+    """Samples that a module takes at once, where it was exported without a free first axis; None: any number."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return None
+    values = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+    sizes = {value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()}
+    found = sizes.pop() if len(sizes) == 1 else None
+    return found if isinstance(found, int) else None  # a symbol where the axis is free
+
+
 def require_module(module: object, what: str) -> torch.nn.Module:
     """The module to observe: of a compiled one, the module that was compiled.
 
