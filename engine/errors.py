@@ -1,10 +1,19 @@
 """The one error that users see: what is wrong, where, and what to do next."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from quantmedic.engine.parameters import with_parameters
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class QuantmedicError(Exception):
-    """Something the user can act on; shown without a traceback, exit code 2.
+    """Something the user can act on; the command line shows it without a traceback, exit code 2.
+
+    Its texts name options of the command line. As a string it names parameters instead, where ``in_python`` is set.
 
     Args:
         message: What is wrong, one lower-case sentence without a full stop.
@@ -17,12 +26,14 @@ class QuantmedicError(Exception):
         self.message = message
         self.where = (where,) if isinstance(where, str) else tuple(where)
         self.help = help
+        self.in_python = False
 
     def __str__(self) -> str:
         lines = [self.message, *(f"  {line}" for line in self.where)]
         if self.help:
             lines.append(f"help: {self.help}")
-        return "\n".join(lines)
+        text = "\n".join(lines)
+        return with_parameters(text) if self.in_python else text
 
 
 class ModelError(QuantmedicError):
@@ -55,3 +66,17 @@ class BaselineError(QuantmedicError):
 
 class HistoryError(QuantmedicError):
     """A history cannot be read or written, or does not hold what is asked for."""
+
+
+def for_python(function: Callable[P, R]) -> Callable[P, R]:
+    """The function with errors that name its parameters, not options of the command line."""
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except QuantmedicError as error:
+            error.in_python = True
+            raise
+
+    return called

@@ -11,6 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from quantmedic.engine.errors import for_python
 from quantmedic.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -101,4 +102,6 @@ def __getattr__(name: str) -> object:
     """Import the API on first use: ``import quantmedic`` stays cheap."""
     if name not in _HOMES:
         raise AttributeError(f"module 'quantmedic' has no attribute {name!r}")
-    return getattr(import_module(f"quantmedic.{_HOMES[name]}"), name)
+    function = for_python(getattr(import_module(f"quantmedic.{_HOMES[name]}"), name))
+    globals()[name] = function
+    return function

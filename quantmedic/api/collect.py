@@ -74,7 +74,7 @@ def collect(
     expected_float_metric: float | None = None,
     stages: Stages = (),
     toolchain_logs: Sequence[str | Path] = (),
-    prove: float | None = None,
+    prove: float | bool | None = None,
     write_fixed: str | Path | None = None,
     toolchain: str | None = None,
     mapping: Mapping[str, str] | None = None,
@@ -125,7 +125,7 @@ def collect(
         toolchain_logs: What the toolchain printed, as text files.
         prove: Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and by
             running the printed prescription with its toolchain where that is installed. What they recover is measured
-            on samples that they were not fitted on. None tries nothing.
+            on samples that they were not fitted on. True: as long as on the command line. None tries nothing.
         write_fixed: Where to write the model that the best executed prescription gave, else the quantized model with
             all proven remedies; implies ``prove``.
         toolchain: Whose prescriptions are run to prove them; see ``diagnose``.

@@ -95,21 +95,20 @@ class ToolchainOptions:
 
 @dataclass(frozen=True)
 class ProofOptions:
-    """Trials of remedies, and prescriptions run as printed; ``prove`` is their time in seconds.
+    """Trials of remedies, and prescriptions run as printed; ``prove`` is their time in seconds, True the usual time.
 
     ``toolchain`` is the one whose prescriptions are run; None: the one that the quantized model carries marks of.
     """
 
-    prove: float | None = None
+    prove: float | bool | None = None
     write_fixed: str | Path | None = None
     toolchain: str | None = None
 
     @property
     def budget(self) -> float | None:
         """Seconds for the trials; None where none are wanted."""
-        if self.prove is None and self.write_fixed is not None:
-            return DEFAULT_BUDGET
-        return self.prove
+        usual = DEFAULT_BUDGET if self.prove is True or self.write_fixed is not None else None
+        return usual if self.prove is None or isinstance(self.prove, bool) else self.prove
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ class CollectArguments(TypedDict, total=False):
     expected_float_metric: float | None
     stages: Stages
     toolchain_logs: Sequence[str | Path]
-    prove: float | None
+    prove: float | bool | None
     write_fixed: str | Path | None
     toolchain: str | None
     mapping: Mapping[str, str] | None
