@@ -175,7 +175,9 @@ def learn_rounding(
 
 
 def rewindable(reader: object) -> RewindableReader:
-    """A calibration data reader whose feeds can be read again: its feeds are kept in memory as they are read.
+    """A calibration data reader whose feeds can be read again.
+
+    One that has a method ``rewind()`` is rewound; the feeds of any other are kept in memory as they are read.
 
     Args:
         reader: An object whose ``get_next()`` returns feeds, and None at the end.

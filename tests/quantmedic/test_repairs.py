@@ -66,6 +66,24 @@ def test_one_reader_serves_every_step_of_a_script(files: Path) -> None:
     assert quantmedic.rewindable(reader) is reader
 
 
+def test_a_reader_that_rewinds_by_itself_is_not_kept_in_memory() -> None:
+    class Rewinding(Once):
+        def rewind(self) -> None:
+            self.__init__()
+
+    reader = Rewinding()
+    again = quantmedic.rewindable(reader)
+    assert [sum(1 for _ in iter(again.get_next, None)) for _ in range(2)] == [3, 3]
+    assert sum(1 for _ in again) == 3
+    assert sum(1 for _ in iter(reader.get_next, None)) == 3, "it was left at its beginning"
+    assert again.get_next() is not None
+    assert sum(1 for _ in again) == 3
+    reader.rewind = lambda: None
+    reader.feeds = iter(())
+    with pytest.raises(DataError, match="gives no feeds"):
+        quantmedic.rewindable(reader).get_next()
+
+
 def test_data_are_given_as_everywhere(files: Path) -> None:
     np.savez("rep.npz", image=DATA)
     found = [
