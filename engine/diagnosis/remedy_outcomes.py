@@ -37,8 +37,8 @@ class RemedyOutcomes(NamedTuple):
 
     @property
     def proven(self) -> bool | None:
-        """Whether a gain was proven; None where nothing was measured."""
-        found = [trial.proven for trial in (self.trial, self.added) if trial is not None]
+        """Whether a gain was proven; None where nothing was measured, or the most that could be gained alone was."""
+        found = [trial.proven for trial in (self.trial, self.added) if trial is not None and not trial.bound]
         return any(found) if found else None
 
     @property
@@ -141,7 +141,7 @@ def _predicted_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
 
 def _measured_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
     trial = outcome.shown
-    if trial is None or trial.failed is not None:
+    if trial is None or trial.failed is not None or trial.bound:
         return {}
     return {
         "measured_gain_db": trial.gain_db,

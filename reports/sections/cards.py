@@ -226,7 +226,8 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
     judged = judged_text(cause, diagnosis.proof)
     gains = [Gain("measured", ", ".join(measured), judged, look)] if measured else []
     if (alone := cause.predicted_gain_db) is not None:
-        gains.append(Gain("predicted", decibels(alone, "+")))
+        most = any(advice.predicted is not None and advice.predicted.bound for advice in cause.remedies[:1])
+        gains.append(Gain("predicted", f"{'at most ' if most else ''}{decibels(alone, '+')}"))
         if (last := cause.predicted_last_gain_db) is not None and last > alone + HIDDEN_DB:
             gains.append(Gain("once the others are repaired", decibels(last, "+")))
     return tuple(gains)
