@@ -8,6 +8,7 @@ from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Proof
 from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
 from quantmedic.reports.charts.errors import ErrorChart, error_charts
 from quantmedic.reports.charts.histogram import HISTOGRAMS_SHOWN, HistogramChart, histogram_charts
@@ -349,6 +350,8 @@ def _strength_text(diagnosis: Diagnosis) -> str:
         return FILES_ONLY
     if without_data(diagnosis):
         return STATIC_ONLY
+    if (fault := diagnosis.metrics.label_fault) not in (None, "none"):
+        return f"{capital(metric_label(diagnosis.metrics.name))} is not judged: {FAULT_WORDS[fault]}."
     statement = diagnosis.evidence_strength.statement
     if diagnosis.verdict == "not-comparable" and statement != "not-measured":
         return ""

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from quantmedic.collectors.metrics.classes import is_one_hot
 from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.collectors.statistics.kernel_choice import kernels
@@ -196,6 +197,8 @@ def sample_rows(x: Array, labels: Array | None) -> NDArray[np.void]:
     rows["hash"] = [content_hash(sample) for sample in x]
     if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu":
         rows["label"] = labels
+    elif labels is not None and is_one_hot(labels):
+        rows["label"] = labels.argmax(axis=1)
     if x.dtype.kind == "f":
         flat = np.ascontiguousarray(x, np.float32).reshape(len(x), -1)
         rows["mean"], rows["deviation"], rows["saturated"], rows["nonfinite"] = kernels.sample_moments(flat)

@@ -1,5 +1,7 @@
 """Facts of what comes out of the network: its outputs, its task metric, and comparisons with given outputs."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, Role, fact
@@ -83,22 +85,23 @@ class OutputFacts(Facts):
 class MetricFacts(Facts):
     """The task metric of both models on the labelled set; the drop is float minus quantized, worse is positive."""
 
-    name: str | None = fact("top1, top5, mae, rmse or module:function")
+    name: str | None = fact("a built-in metric such as top1, map or cer, or module:function")
     higher_is_better: bool | None = fact("direction of the metric")
     dataset: Role | None = fact("data set it was measured on")
     samples: int | None = fact("samples it was measured on")
-    float_value: float | None = fact("metric of the float model; share for top1 and top5", "metric")
+    float_value: float | None = fact("metric of the float model; a share but for mae, rmse and perplexity", "metric")
     quantized_value: float | None = fact("metric of the quantized model", "metric")
     drop: float | None = fact("float - quantized (sign turned where lower is better)", "metric")
     drop_low: float | None = fact(
         "lower end of the drop's 95 % interval: corrected paired score interval (Tango 1998) for 0/1 metrics, seeded "
-        "studentized bootstrap over samples else",
+        "studentized bootstrap over samples for other means, seeded bootstrap of the samples of both models together "
+        "(Efron 1987) for the rest",
         "metric",
     )
     drop_high: float | None = fact("upper end of that interval", "metric")
     relative_drop: float | None = fact("drop / |float|", "ratio")
     gain_share: float | None = fact(
-        "lower end of the 95 % interval of the gain (-drop_high) / scale of the metric: 1 for top1 and top5, else the "
+        "lower end of the 95 % interval of the gain (-drop_high) / scale of the metric: 1 for shares, else the "
         "larger magnitude of both models' values",
         "ratio",
     )
@@ -107,10 +110,22 @@ class MetricFacts(Facts):
     )
     expected_shortfall: float | None = fact(
         "distance of the expected metric to the 99 % interval of the float model's measured one (corrected Wilson "
-        "score for 0/1 metrics, seeded studentized bootstrap over samples else) / scale of the metric; 0 inside it and "
+        "score for 0/1 metrics, seeded bootstrap over samples else) / scale of the metric; 0 inside it and "
         "where the model is better",
         "ratio",
     )
+    label_fault: Literal["none", "shifted", "reordered", "chance"] | None = fact(
+        "why the labels cannot judge class scores; then no drop is given. Shifted and reordered labels agree with the "
+        "float model's classes after that change only, at chance they do not agree at all"
+    )
+    chance: float | None = fact(
+        "share of equal classes if labels and the float model's classes were independent (Cohen 1960)", "share"
+    )
+    relabelled_value: float | None = fact(
+        "share of samples where label and the float model's class are equal after the labels are shifted or reordered",
+        "share",
+    )
+    label_shift: int | None = fact("what has to be added to labels that are shifted", "classes")
 
 
 class ComparisonFacts(Facts):

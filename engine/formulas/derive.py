@@ -35,7 +35,7 @@ from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.formulas.task_metric import metric_facts
+from quantmedic.engine.formulas.task_metric import metric_facts, with_label_fit
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
@@ -359,7 +359,7 @@ def _facts_of_model(
     first, where = _first_nonfinite(case, layers)
     samples = case.statistics[main_role(case)].samples if case.statistics else np.zeros(0, SAMPLE_DTYPE)
     classified = samples[samples["class_float"] >= 0]
-    metric = metric_facts(case)
+    metric = with_label_fit(metric_facts(case), case, thresholds.threshold("label_margin"))
     same = classified["class_float"] == classified["class_quantized"]
     agreement = float(same.mean()) if same.size else None
     update = {

@@ -14,9 +14,16 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.metrics.kinds import Interval, kind_of
+from quantmedic.engine.metrics.labels import fit_of_labels
 
+#: Facts that are not given where the labels do not fit.
+_OF_THE_DROP = ("drop", "drop_low", "drop_high", "relative_drop", "gain_share")
 #: Coverage of the interval that an expected metric is held against.
 EXPECTED_CONFIDENCE = 0.99
+
+
+#: Samples from which on labels are held against the predicted classes.
+_LABELS_JUDGED = 32
 
 
 def metric_facts(case: Case) -> MetricFacts:
@@ -32,6 +39,33 @@ def metric_facts(case: Case) -> MetricFacts:
         if len(pairs[0]):
             return _facts_of_pairs(case, name, role, *pairs)
     return MetricFacts(name=name, higher_is_better=case.record.metric_higher_is_better)
+
+
+def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFacts:
+    """A metric of classes, with how the labels fit the classes of the first output.
+
+    Where they do not, no drop is given: it would say nothing.
+
+    Args:
+        metric: As measured.
+        case: What was measured.
+        margin: Share by which the float model has to exceed chance.
+    """
+    outputs, read = case.record.outputs, case.record.run.get("metric_output")
+    is_first = read is None or (bool(outputs) and read == outputs[0].name)
+    if metric.dataset is None or not kind_of(metric.name).of_classes or not is_first:
+        return metric
+    samples = case.statistics[metric.dataset].samples
+    classified = samples[(samples["label"] >= 0) & (samples["class_float"] >= 0)]
+    if len(classified) < _LABELS_JUDGED:
+        return metric
+    labels, predicted = (classified[name].astype(np.int64) for name in ("label", "class_float"))
+    fit = fit_of_labels(labels, predicted, classified["hash"] % 2 == 0, margin)
+    if fit is None:
+        return metric
+    found = {"label_fault": fit.fault, "chance": fit.chance, "relabelled_value": fit.share, "label_shift": fit.shift}
+    unknown = dict.fromkeys(_OF_THE_DROP) if fit.fault != "none" else {}
+    return metric.model_copy(update={**found, **unknown})
 
 
 def metric_tallies(statistics: SetStatistics) -> tuple[Tally, Tally]:

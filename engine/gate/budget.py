@@ -18,6 +18,7 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_pairs, samples_lost
 from quantmedic.engine.gate.policy import AGREEMENT, SQNR, Budget
 from quantmedic.engine.metrics.kinds import is_share, kind_of
+from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.engine.metrics.paired import discordant, is_binary, mcnemar, mean_interval
 
 Status = Literal["pass", "fail", "undecided"]
@@ -170,6 +171,8 @@ def _missing_metric(budget: Budget, case: Case, metric: MetricFacts) -> str | No
         return f"no task metric was measured: {budget.metric} needs labels"
     if name != budget.metric:
         return f"{name} was measured, not {budget.metric}"
+    if metric.label_fault not in (None, "none"):
+        return f"{name} says nothing here: {FAULT_WORDS[metric.label_fault]}"
     if budget.drop_unit == "percent" and metric.float_value == 0:
         return f"{name} of the float model is 0, and so is every percentage of it"
     if budget.output is None:

@@ -106,7 +106,7 @@ def prove_remedies(case: Case, measurement: Measurement, budget: float, toolchai
             suspects,
             measurement.datasets,
             options=measurement.options,
-            metric=measurement.metric,
+            metric=measurement.metric if facts.model.metric.label_fault in (None, "none") else None,
             budget=budget,
             progress=measurement.progress,
             execute=_execution_of(case, workshop, base, toolchain) if workshop is not None else None,

@@ -1,0 +1,111 @@
+"""Task metrics that are no means, measured of real pairs: kept, merged, judged, tried; and labels that do not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import conv_net, images, qdq, run, save_pair
+
+import quantmedic
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.errors import CaseError, DataError
+from quantmedic.engine.formulas.derive import derive
+
+X = images(96)
+BASE = quantmedic.load_rulebase()
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> tuple[Path, Path]:
+    net = conv_net()
+    scores = run(net, {"image": X})["scores"]
+    for tensor in net.graph.initializer:
+        if tensor.name == "fc.bias":
+            even = onnx.numpy_helper.to_array(tensor) - scores.mean(axis=0)  # so that every class is seen
+            tensor.CopyFrom(onnx.numpy_helper.from_array(even.astype(np.float32), tensor.name))
+    return save_pair(tmp_path_factory.mktemp("pair"), net, qdq(net, {"image": X}))
+
+
+@pytest.fixture(scope="module")
+def scores(paths):
+    return [run(onnx.load(str(path)), {"image": X})["scores"] for path in paths]
+
+
+@pytest.fixture(scope="module")
+def labels(scores):
+    """Classes of the float model, a quarter of them replaced."""
+    rng = np.random.default_rng(0)
+    classes = scores[0].argmax(axis=1)
+    return np.where(rng.random(len(X)) < 0.25, rng.integers(0, 5, len(X)), classes)
+
+
+def measured(paths, labels, rows=slice(None), **options) -> Case:
+    data = {"image": X[rows], "labels": labels[rows]}
+    return quantmedic.collect(*paths, **{"validation": data, "threads": 1, "rules": BASE} | options)
+
+
+def metric_of(case: Case):
+    return derive(case, BASE).model.metric
+
+
+@pytest.mark.parametrize("name", ["f1", "recall@1", "perplexity"])
+def test_shards_merge_and_files_keep_what_is_measured(paths, labels, name, tmp_path):
+    whole = metric_of(measured(paths, labels, metric=name))
+    parts = [measured(paths, labels, rows, metric=name) for rows in (slice(0, 40), slice(40, None))]
+    merged = parts[1].merge(parts[0])
+    assert metric_of(merged) == whole
+    assert whole.samples == 96 and whole.drop_low < whole.drop_high
+    quantmedic.save_case(merged, tmp_path / "m.case")
+    assert metric_of(quantmedic.load_case(tmp_path / "m.case")) == whole
+
+
+def test_f1_is_that_of_the_classes(paths, labels, scores):
+    found = metric_of(measured(paths, labels, metric="f1"))
+    for own, value in zip(scores, (found.float_value, found.quantized_value), strict=True):
+        classes = own.argmax(axis=1)
+        hits = [
+            2 * ((classes == c) & (labels == c)).sum() / ((classes == c).sum() + (labels == c).sum()) for c in range(5)
+        ]
+        assert value == pytest.approx(np.mean(hits))
+
+
+def test_samples_without_labels_have_no_metric_beside_those_that_have(paths, labels):
+    bare = quantmedic.collect(*paths, validation=X[40:], threads=1, rules=BASE)
+    assert metric_of(bare).name is None
+    with pytest.raises(CaseError):
+        measured(paths, labels, slice(0, 40), metric="f1").merge(bare)
+
+
+def test_one_hot_labels_are_taken_as_classes_and_said(paths, labels):
+    case = measured(paths, np.eye(5)[labels])
+    assert case.record.metric == "top1"
+    assert metric_of(case).float_value == metric_of(measured(paths, labels)).float_value
+    assert any("one-hot" in notice for notice in case.record.notices)
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"), [("S016", lambda y: y + 1), ("S017", lambda y: np.array([2, 0, 3, 4, 1])[y])]
+)
+def test_labels_that_do_not_fit_are_said_instead_of_judged(paths, labels, rule, change):
+    wrong = change(labels)
+    keep = wrong < 5
+    data = {"image": X[keep], "labels": wrong[keep]}
+    case = quantmedic.collect(*paths, validation=data, threads=1, rules=BASE)
+    diagnosis = quantmedic.judge(case, BASE)
+    assert rule in {own for cause in diagnosis.causes for own in cause.rules}
+    assert diagnosis.metrics.drop is None and diagnosis.drop_class is None
+    assert diagnosis.metrics.float_value is not None
+    assert rule not in {own for cause in quantmedic.judge(measured(paths, labels), BASE).causes for own in cause.rules}
+
+
+def test_labels_that_count_from_one_are_told_so(paths, labels):
+    with pytest.raises(DataError, match="labels - 1"):
+        measured(paths, np.where(labels == 0, 5, labels))
+
+
+def test_options_belong_to_the_metric(paths, labels):
+    with pytest.raises(DataError, match="has no such option"):
+        measured(paths, labels, metric="top1", metric_options={"blank": "3"})
+    case = measured(paths, labels, metric="perplexity", metric_options={"ignore": "0"})
+    assert case.record.run["metric_options"] == "ignore=0"

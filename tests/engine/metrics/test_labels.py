@@ -1,0 +1,67 @@
+"""Labels that do not fit the model's classes are told apart, and labels that do are left alone."""
+
+import numpy as np
+import pytest
+
+from quantmedic.engine.metrics.labels import chance_agreement, fit_of_labels
+
+MARGIN = 0.05
+
+
+def drawn(right, classes=10, samples=600, seed=1):
+    """Labels, and predictions that are right so often."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, samples)
+    predicted = np.where(rng.random(samples) < right, labels, rng.integers(0, classes, samples))
+    return labels, predicted, rng.random(samples) < 0.5
+
+
+def fit(labels, predicted, halves):
+    return fit_of_labels(labels, predicted, halves, MARGIN)
+
+
+@pytest.mark.parametrize("right", [0.2, 0.7, 1.0])
+def test_labels_that_fit(right):
+    assert fit(*drawn(right)).fault == "none"
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+def test_shifted_labels_name_what_is_to_be_added(shift):
+    labels, predicted, halves = drawn(0.7)
+    found = fit(labels - shift, predicted, halves)
+    assert (found.fault, found.shift) == ("shifted", shift)
+    assert found.share == pytest.approx((labels == predicted).mean())
+
+
+def test_reordered_labels_are_found_and_counted_on_samples_that_the_order_did_not_see():
+    labels, predicted, halves = drawn(0.7)
+    order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    found = fit(order[labels], predicted, halves)
+    assert found.fault == "reordered"
+    assert found.share == pytest.approx((labels == predicted).mean(), abs=0.02)
+
+
+@pytest.mark.parametrize(("classes", "samples"), [(10, 600), (300, 400)])
+def test_noise_is_no_order(classes, samples):
+    """Of 300 classes and 400 samples, the best order fits most of the samples that it was made from."""
+    found = [fit(*drawn(0.0, classes, samples, seed)) for seed in range(5)]
+    assert {own.fault for own in found if own is not None} == {"chance"}
+    assert all(own.share is None for own in found if own is not None)
+
+
+def test_few_samples_and_weak_models_leave_it_open():
+    assert fit(*drawn(0.05, samples=40)) is None
+    labels, predicted, halves = drawn(0.1, classes=2, samples=300, seed=3)
+    assert fit(labels, predicted, halves) is None
+
+
+def test_a_model_that_always_says_the_same_is_at_chance_and_a_good_one_of_rare_classes_is_not():
+    labels = (np.arange(2000) % 20 == 0).astype(np.int64)
+    halves = np.arange(2000) % 3 == 0
+    always = fit(labels, np.zeros(2000, np.int64), halves)
+    assert always.fault == "chance" and always.chance == pytest.approx(0.95)
+    assert fit(labels, labels, halves).fault == "none"
+
+
+def test_chance_agreement_by_hand():
+    assert chance_agreement(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 5])) == pytest.approx((2 * 1 + 1 * 2) / 16)
