@@ -181,3 +181,14 @@ def test_windows_times_weights_are_the_convolution(tmp_path: Path, attributes: d
     found = rows @ weight.reshape(groups, shape[0] // groups, -1).transpose(0, 2, 1)
     found = found.reshape(groups, len(FITTED), *wanted.shape[2:], -1)
     assert np.allclose(np.moveaxis(found, (0, -1), (1, 2)).reshape(wanted.shape), wanted, atol=1e-4)
+
+
+def test_some_of_the_windows_are_drawn_without_making_all(tmp_path: Path) -> None:
+    net = Net()
+    weight = random(1, 4, 3, 3, 3)
+    net.output(net.conv(net.input("image", ["n", 3, 8, 8]), weight, out="scores"), shape=["n", 4, 6, 6])
+    (op,) = open_models(*save_pair(tmp_path, net.model(), net.model())).float_graph.operators
+    every, some = windows_of(op, FITTED, weight)[0], windows_of(op, FITTED, weight, 100)[0]
+    assert len(some) == 100 < len(every)
+    assert {row.tobytes() for row in some} < {row.tobytes() for row in every}
+    assert np.array_equal(some, windows_of(op, FITTED, weight, 100)[0])

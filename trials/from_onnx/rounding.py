@@ -112,13 +112,20 @@ def round_model(models: PairedOnnxGraphs, samples: Samples, *, threads: int, dea
         )
     model, draft, done = plain.finish(), Draft(models.quantized.model), []
     for part in _parts(tasks):
-        if deadline is not None and time.monotonic() > deadline:
+        if _is_over(deadline):
             refused += [f"{task.layer.name}: the time was over" for task in part]
             continue
         moments = _second_moments(model, models, part, samples, threads)
         for task, moment in zip(part, moments, strict=True):
-            done.append(_search(draft, task, moment))
+            if _is_over(deadline):
+                refused.append(f"{task.layer.name}: the time was over")
+            else:
+                done.append(_search(draft, task, moment))
     return Rounding(draft.finish(), tuple(done), tuple(refused))
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
 
 
 def _tasks_of(plain: Draft, models: PairedOnnxGraphs) -> tuple[list[_Task], list[str]]:
@@ -205,7 +212,6 @@ def _second_moments(
     fed = {value.name for value in session.get_inputs()} if session is not None else set[str]()
     sums = [np.zeros((task.floats.shape[0], *2 * task.floats.shape[2:])) for task in tasks]
     counts = [0] * len(tasks)
-    rng = np.random.default_rng(0)
     for batch in samples():
         feed = feed_of(batch, graph)
         own = {name: array for name, array in feed.items() if name in fed}
@@ -213,9 +219,8 @@ def _second_moments(
         values = {**feed, **dict(zip(read, seen, strict=True))}
         for k, task in enumerate(tasks):
             groups, _, inputs = task.floats.shape
-            rows = windows_of(task.layer.op, np.asarray(values[task.source], np.float32), task.layer.stored.values)
-            if rows.shape[1] > _POSITIONS:
-                rows = rows[:, rng.choice(rows.shape[1], _POSITIONS, replace=False)]
+            read_by = np.asarray(values[task.source], np.float32)
+            rows = windows_of(task.layer.op, read_by, task.layer.stored.values, _POSITIONS)
             sums[k] += np.matmul(rows.transpose(0, 2, 1), rows).reshape(groups, inputs, inputs)
             counts[k] += rows.shape[1]
     return [total / max(count, 1) for total, count in zip(sums, counts, strict=True)]

@@ -90,7 +90,8 @@ def smooth_model(
     scales, smoothed = Scales(draft), []
     for name, (group, inserted) in found.items():
         wide = largest[name]
-        factors = _factors(wide, scales.largest_read(group), alpha)
+        written = scales.largest_written(group) if group.writers else None
+        factors = _factors(wide, scales.largest_read(group), written, alpha)
         scales.divide(group, factors)
         if inserted:
             _insert(draft, name, group, factors)
@@ -151,13 +152,19 @@ def _largest_inputs(
     return largest
 
 
-def _factors(wide: Floats, read: Floats, alpha: float) -> Floats:
-    """max|X|^alpha / max|W|^(1 - alpha) per channel, and 1 on average (geometric): the rest is left as large."""
+def _factors(wide: Floats, read: Floats, written: Floats | None, alpha: float) -> Floats:
+    """max|X|^alpha / max|W|^(1 - alpha) per channel, and 1 on average (geometric): the rest is left as large.
+
+    Where a layer writes the channels, its weights are divided too, and count as much as those that read them: in the
+    logarithm the factor is the least squares of what the three would have for themselves.
+    """
     factors = np.ones(wide.size)
-    alive = (wide > 0) & (read > 0)
+    alive = (wide > 0) & (read > 0) if written is None else (wide > 0) & (read > 0) & (written > 0)
     if alive.any():
-        raw = wide[alive] ** alpha / read[alive] ** (1 - alpha)
-        factors[alive] = raw / np.exp(np.log(raw).mean())
+        raw = alpha * np.log(wide[alive]) - (1 - alpha) * np.log(read[alive])
+        if written is not None:
+            raw = (raw + (1 - alpha) * np.log(written[alive])) / (2 - alpha)
+        factors[alive] = np.exp(raw - raw.mean())
     return factors
 
 

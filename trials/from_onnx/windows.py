@@ -8,16 +8,20 @@ from quantmedic.collectors.pair.graph import Operator
 Float32 = NDArray[np.float32]
 
 
-def windows_of(op: Operator, values: Float32, weights: Float32 | None) -> Float32:
+def windows_of(op: Operator, values: Float32, weights: Float32 | None, most: int | None = None) -> Float32:
     """Inputs of a Conv, Gemm or MatMul as [groups, positions, inputs], in the order of the weights of a row.
+
+    Windows overlap, so that all of them would take many times the memory of what they are cut from.
 
     Args:
         op: The operator.
         values: What it reads, [samples, channels, ...] or [..., inputs].
         weights: Its weights as stored.
+        most: Positions at most, drawn from all of them, the same each time; None: all.
     """
     if op.op_type != "Conv":
-        return values.reshape(1, -1, values.shape[-1])
+        vectors = values.reshape(-1, values.shape[-1])
+        return vectors[_drawn(len(vectors), most)][None]
     assert weights is not None
     kernel, groups = weights.shape[2:], op.attributes.integer("group", 1)
     ones = (1,) * len(kernel)
@@ -31,9 +35,17 @@ def windows_of(op: Operator, values: Float32, weights: Float32 | None) -> Float3
     # [samples, channels, positions..., taps...] to [groups, samples · positions, channels of the group · taps]
     rank = len(kernel)
     ordered = np.moveaxis(windows, 1, 1 + rank)
-    count = int(np.prod(ordered.shape[: 1 + rank]))
-    rows = ordered.reshape(count, groups, -1)
+    sides = ordered.shape[: 1 + rank]
+    drawn = _drawn(int(np.prod(sides)), most)
+    rows = ordered[np.unravel_index(drawn, sides)].reshape(len(drawn), groups, -1)
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
+
+
+def _drawn(count: int, most: int | None) -> NDArray[np.intp]:
+    """Indexes of some of so many positions."""
+    if most is None or count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def _paddings(
