@@ -67,12 +67,12 @@ class Workshop:
     toolchain: Toolchain
     executor: Executor
 
-    def execute(self, trials: Trials, diagnosis: Diagnosis) -> Executed:
-        """Run prescriptions of a diagnosis that holds what the edits proved; Ctrl-C ends them."""
+    def execute(self, trials: Trials, diagnosis: Diagnosis, most: int | None = None) -> Executed:
+        """Run prescriptions of a diagnosis that holds what the edits proved, ``most`` of them; Ctrl-C ends them."""
         search = _Executions(self, trials, diagnosis)
         reason: str | None
         try:
-            reason = search.run()
+            reason = search.run_leading(most) if most is not None else search.run()
         except OutOfTimeError:
             reason = "the time budget was spent; --budget gives more"
         except KeyboardInterrupt:
@@ -110,6 +110,16 @@ class _Executions:
         if not self._records and self._untrusted:
             return "its code comes from rules of your own, which is not run"
         return None if self._records else "the toolchain has no option for any remedy"
+
+    def run_leading(self, most: int) -> str | None:
+        """Those that lead, at most so many."""
+        workshop = self._workshop
+        for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
+            if self._heals(self._execute(choices)):
+                return None
+            if len(self._records) == most:
+                break
+        return "only what leads was run; --prove goes on"
 
     def result(self, reason: str | None) -> Executed:
         best = self._best()

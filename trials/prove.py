@@ -52,6 +52,7 @@ def prove(
     budget: float,
     progress: Progress = no_progress,
     execute: Execute | None = None,
+    first: bool = False,
 ) -> Proven:
     """Try the remedies of the suspects on copies, then run the prescriptions that follow from it.
 
@@ -68,6 +69,7 @@ def prove(
         budget: Seconds for all trials, the preparation included.
         progress: Called with ``trials``, the seconds spent and the budget.
         execute: Runs prescriptions; None: none can be run.
+        first: Only the remedies of the cause that leads are tried, and the first prescription is run.
 
     Raises:
         QuantmedicError: The models cannot be run on these data.
@@ -77,7 +79,8 @@ def prove(
     )
     trials.keep_back(FOR_EXECUTION if execute is not None else 0.0)
     try:
-        stopped = _Search(trials, base).run(suspects)
+        search = _Search(trials, base)
+        stopped = search.run_first(suspects) if first else search.run(suspects)
     except OutOfTimeError:
         stopped = "budget"
     except KeyboardInterrupt:
@@ -126,6 +129,16 @@ class _Search:
         for bound in (r for suspect in suspects for r in suspect.repairs if r.kind in BOUNDS):
             trials.alone(bound)
         return "explained" if self._is_explained() else "tried-all"
+
+    def run_first(self, suspects: Sequence[Suspect]) -> Stopped:
+        """The remedies of the cause that leads.
+
+        Raises:
+            OutOfTimeError: The budget has come to its end.
+        """
+        best = next((found for suspect in suspects[:1] if (found := self._best_of(suspect)) is not None), None)
+        self._trials.chain += [best] if best is not None else []
+        return "explained" if best is not None and self._explains(self._trials.alone(best)) else "first"
 
     def _best_of_causes(self, suspects: Sequence[Suspect]) -> list[Repair]:
         """The best proven remedy of each cause, until one explains the whole loss."""

@@ -99,7 +99,8 @@ class ExecutionRecord(Record):
     trial: TrialRecord
 
 
-Stopped = Literal["explained", "tried-all", "budget", "interrupted"]
+#: ``first``: only what leads was tried, for nothing else was asked.
+Stopped = Literal["explained", "tried-all", "budget", "interrupted", "first"]
 
 
 class ProofRecord(Record):

@@ -1,6 +1,7 @@
 """Two models measured on data: every tensor, once."""
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from quantmedic.api.cases import case_path, load_case, save_case, with_notice
 from quantmedic.api.imports import read_sources, with_files
 from quantmedic.api.opening import open_metric, open_pair
 from quantmedic.api.options import (
+    FIRST_SECONDS,
     CheckpointOptions,
     CollectOptions,
     DataOptions,
@@ -18,6 +20,7 @@ from quantmedic.api.options import (
     ModelSource,
     OutputSource,
     ProofOptions,
+    Prove,
     ReferenceOptions,
     Stages,
     ToolchainOptions,
@@ -74,7 +77,7 @@ def collect(
     expected_float_metric: float | None = None,
     stages: Stages = (),
     toolchain_logs: Sequence[str | Path] = (),
-    prove: float | bool | None = None,
+    prove: Prove = None,
     write_fixed: str | Path | None = None,
     toolchain: str | None = None,
     mapping: Mapping[str, str] | None = None,
@@ -125,7 +128,8 @@ def collect(
         toolchain_logs: What the toolchain printed, as text files.
         prove: Seconds for carrying out the remedies of what is suspected: on copies of the quantized model, and by
             running the printed prescription with its toolchain where that is installed. What they recover is measured
-            on samples that they were not fitted on. True: as long as on the command line. None tries nothing.
+            on samples that they were not fitted on. True is 60 seconds. ``"first"`` tries only what leads, in about the
+            time that measuring took. None and False try nothing.
         write_fixed: Where to write the model that the best executed prescription gave, else the quantized model with
             all proven remedies; implies ``prove``.
         toolchain: Whose prescriptions are run to prove them; see ``diagnose``.
@@ -238,6 +242,7 @@ def collect_pair(
     )
     if measuring.memory is not None:
         models.limit_memory(measuring.memory // measurement.options.lanes)
+    started = time.monotonic()
     with models.as_deployed():
         case = _measure(measurement, extras, options.saving)
         case = with_files(_with_preprocessing(case, data.preprocessing), sources)
@@ -251,6 +256,9 @@ def collect_pair(
             # All samples are measured: what is lost is only what remedies recover.
             _save_checkpoint(case, options.saving)
             raise Interrupted(case) from None
+        if proof.first:
+            seconds = max(time.monotonic() - started, FIRST_SECONDS)
+            return prove_remedies(case, measurement, seconds, proof.toolchain, first=True).case
         if proof.budget is None:
             return case
         return _write_repair(prove_remedies(case, measurement, proof.budget, proof.toolchain), proof.write_fixed)

@@ -50,7 +50,8 @@ def diagnose(
             named and ranked down.
         toolchain: Toolchain that the prescription is written for: ort, mct, litert, inc, horizon, aimet, fx, pt2e,
             torchao …; the one that the quantized model carries marks of by default.
-        **options: Passed to ``collect``.
+        **options: Passed to ``collect``. Unless ``prove`` says otherwise, it is ``"first"``: what leads is carried out,
+            so that the answer is proven or says that it is not.
 
     Returns:
         The diagnosis: verdict, ranked causes with evidence and remedies, facts of all layers.
@@ -71,7 +72,7 @@ def diagnose(
             validation=validation,
             rules=base,
             toolchain=toolchain,
-            **options,
+            **{"prove": "first", **options},
         )
     opened = inspect(case, base)
     diagnosis = judge(opened, base, previous=past, toolchain=toolchain)

@@ -3,6 +3,7 @@
 Nothing here is slow to import, so that the command line can build the groups before it loads a runtime.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,10 @@ MeasuringMode = Literal["exact", "fast"]
 Stages = Mapping[str, str | Path] | Sequence[tuple[str, str | Path]]
 #: Seconds for trials of remedies.
 DEFAULT_BUDGET = 60.0
+#: What leads is tried in about the time that measuring took, but no less than this.
+FIRST_SECONDS = 10.0
+#: Environment variable that leaves this out wherever nothing else is asked.
+NO_PROVE = "QUANTMEDIC_NO_PROVE"
 
 
 @dataclass(frozen=True)
@@ -93,22 +98,36 @@ class ToolchainOptions:
     core_config: object | None = None
 
 
+#: How much is tried: seconds, all in the default time, or only what leads.
+Prove = float | bool | Literal["first"] | None
+
+
 @dataclass(frozen=True)
 class ProofOptions:
-    """Trials of remedies, and prescriptions run as printed; ``prove`` is their time in seconds, True the usual time.
+    """Trials of remedies, and prescriptions run as printed.
 
-    ``toolchain`` is the one whose prescriptions are run; None: the one that the quantized model carries marks of.
+    Attributes:
+        prove: Seconds for them; True is the default budget. ``first``: only what leads, in about the time that
+            measuring took. None and False: nothing, unless ``write_fixed`` asks for it.
+        write_fixed: File for the repaired model.
+        toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
     """
 
-    prove: float | bool | None = None
+    prove: Prove = None
     write_fixed: str | Path | None = None
     toolchain: str | None = None
 
     @property
     def budget(self) -> float | None:
-        """Seconds for the trials; None where none are wanted."""
-        usual = DEFAULT_BUDGET if self.prove is True or self.write_fixed is not None else None
-        return usual if self.prove is None or isinstance(self.prove, bool) else self.prove
+        """Seconds for all trials; None where none are wanted, or only the first."""
+        if isinstance(self.prove, float | int) and not isinstance(self.prove, bool):
+            return float(self.prove)
+        return DEFAULT_BUDGET if self.prove is True or self.write_fixed is not None else None
+
+    @property
+    def first(self) -> bool:
+        """Only what leads is tried."""
+        return self.budget is None and self.prove == "first" and not os.environ.get(NO_PROVE)
 
 
 @dataclass(frozen=True)
@@ -168,7 +187,7 @@ class CollectArguments(TypedDict, total=False):
     expected_float_metric: float | None
     stages: Stages
     toolchain_logs: Sequence[str | Path]
-    prove: float | bool | None
+    prove: Prove
     write_fixed: str | Path | None
     toolchain: str | None
     mapping: Mapping[str, str] | None

@@ -33,6 +33,9 @@ from quantmedic.trials.prescriptions import Executed, Workshop
 from quantmedic.trials.prove import Execute, prove
 from quantmedic.trials.trial import Trials
 
+#: Prescriptions that are run where only what leads is tried.
+FIRST_RUNS = 2
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -77,7 +80,9 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     return replace(case, record=case.record.model_copy(update={"simulation": runs}))
 
 
-def prove_remedies(case: Case, measurement: Measurement, budget: float, toolchain: str | None = None) -> Proof:
+def prove_remedies(
+    case: Case, measurement: Measurement, budget: float, toolchain: str | None = None, *, first: bool = False
+) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
     A healthy model needs none.
@@ -87,11 +92,12 @@ def prove_remedies(case: Case, measurement: Measurement, budget: float, toolchai
         measurement: The models and their data.
         budget: Seconds for all of it.
         toolchain: Whose prescriptions are run; None: the one that the quantized model carries marks of.
+        first: Try only what leads; where the budget is too short for that, say so and try nothing.
     """
     base = measurement.base
     facts = derive(case, base)
     if not facts.model.harmed:
-        return Proof(with_notice(case, "no remedy was tried: the outputs of both models agree"))
+        return Proof(case if first else with_notice(case, "no remedy was tried: the outputs of both models agree"))
     judged = judge(case, base, toolchain=toolchain)
     ranked = [cause.cause for cause in judged.causes]
     suspects = [suspect for suspect in _suspects(case, facts, base) if suspect.cause in ranked]
@@ -109,9 +115,12 @@ def prove_remedies(case: Case, measurement: Measurement, budget: float, toolchai
             metric=measurement.metric if facts.model.metric.label_fault in (None, "none") else None,
             budget=budget,
             progress=measurement.progress,
-            execute=_execution_of(case, workshop, base, toolchain) if workshop is not None else None,
+            execute=_execution_of(case, workshop, base, toolchain, first) if workshop is not None else None,
+            first=first,
         )
     except QuantmedicError as error:
+        if first:
+            return Proof(with_notice(case, f"no remedy was tried: {error.message}; --prove gives it more time"))
         reason = "; ".join([error.message, *error.where, *([error.help] if error.help else [])])
         return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     record = proven.record if reason is None else proven.record.model_copy(update={"unexecuted": reason})
@@ -146,9 +155,10 @@ def _open_workshop(measurement: Measurement, judged: Diagnosis) -> tuple[Worksho
     return workshop, None
 
 
-def _execution_of(case: Case, workshop: Workshop, base: RuleBase, toolchain: str | None) -> Execute:
+def _execution_of(case: Case, workshop: Workshop, base: RuleBase, toolchain: str | None, first: bool) -> Execute:
     def execute(trials: Trials, record: ProofRecord) -> Executed:
-        return workshop.execute(trials, judge(_with_proof(case, record), base, toolchain=toolchain))
+        judged = judge(_with_proof(case, record), base, toolchain=toolchain)
+        return workshop.execute(trials, judged, FIRST_RUNS if first else None)
 
     return execute
 

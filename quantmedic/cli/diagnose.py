@@ -151,7 +151,8 @@ def _diagnose(
     float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
 ) -> None:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
-    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain))
+    wanted = "first" if options.proof.prove is None else options.proof.prove
+    options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
     case = collect_case(float_model, quantized_model, options, judging.base)
     diagnosis = report_case(case, judging, report)
     if options.proof.write_fixed is None:

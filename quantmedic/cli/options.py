@@ -260,11 +260,11 @@ toolchain_file_options = OptionGroup(
 )
 
 
-def _proof_options(*, prove: bool, budget: float | None, write_fixed: Path | None = None) -> ProofOptions:
+def _proof_options(*, prove: bool | None, budget: float | None, write_fixed: Path | None = None) -> ProofOptions:
     wanted = prove or write_fixed is not None
     if budget is not None and not wanted:
         raise click.UsageError("--budget is the time for --prove, which is missing")
-    return ProofOptions(prove=(budget or DEFAULT_BUDGET) if wanted else None, write_fixed=write_fixed)
+    return ProofOptions(prove=(budget or DEFAULT_BUDGET) if wanted else prove, write_fixed=write_fixed)
 
 
 proof_options = OptionGroup(
@@ -272,7 +272,10 @@ proof_options = OptionGroup(
     _proof_options,
     {
         "prove": option(
-            "--prove", is_flag=True, help="Carry out remedies on copies of the model: measure what they recover."
+            "--prove/--no-prove",
+            default=None,
+            help="Carry out remedies, run the printed prescription, measure what they recover. Unless told, "
+            "`diagnose` and `demo` try only what leads.",
         ),
         "budget": option(
             "--budget", type=Seconds(), metavar="TIME", help="Time for --prove: 90, 90s or 5m. [default: 60s]"

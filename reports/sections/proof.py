@@ -30,6 +30,7 @@ STOPPED: dict[Stopped, str] = {
     "tried-all": "nothing was left to try",
     "budget": "the time budget was spent",
     "interrupted": "it was interrupted",
+    "first": "only what leads was tried, --prove goes on",
 }
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five"}
 

@@ -91,7 +91,7 @@ def test_the_prescription_speaks_for_the_toolchain_that_was_named(tmp_path):
     assert "recognised by its producer onnx.quantize" in found.stdout
     text = (tmp_path / "r" / "prescription.py").read_text()
     compile(text, "prescription.py", "exec")
-    assert "Reader(input_name, images)" in text and "preprocess" in text
+    assert "quantize_static(" in text and "reader" in text
     asked = run("report", tmp_path / "r" / "quantmedic.case", "-o", tmp_path / "r", "--toolchain", "horizon")
     assert "prescription for Horizon OpenExplorer: prescription.yaml" in asked.stdout
     assert yaml.safe_load((tmp_path / "r" / "prescription.yaml").read_text())["input_parameters"]["mean_value"]

@@ -130,7 +130,8 @@ def test_groups_of_a_measurement_are_the_arguments_of_collect() -> None:
     assert set(CollectArguments.__annotations__) == parameters - given
     # On the command line, one option per part of the preprocessing, and seconds from two options.
     parsed = set(collect_options) - {"mean", "std", "scale", "layout", "channel_order", "resize", "budget"}
-    by_code = {"preprocessing", "checkpoint", "resume", "progress", "mapping", "core_config"}
+    by_code = {"preprocessing", "checkpoint", "resume", "progress", "mapping", "core_config", "toolchain"}
+    parsed = parsed - {"metric_option"} | {"metric_options"}
     assert parsed == parameters - {"float_model", "quantized_model", "rules"} - by_code
 
 

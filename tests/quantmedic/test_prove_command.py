@@ -76,3 +76,15 @@ def test_a_budget_for_nothing_leaves_the_diagnosis(tmp_path):
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     assert report["proof"] is None
     assert any("too short for any trial" in warning for warning in report["warnings"])
+
+
+def test_what_leads_is_proven_without_being_asked(tmp_path, monkeypatch):
+    monkeypatch.delenv("QUANTMEDIC_NO_PROVE")
+    assert run("-o", tmp_path / "report").returncode == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert report["prescription"]["grade"] == "executed"
+    assert report["proof"]["best"] == 0
+    assert run("--no-prove", "-o", tmp_path / "report").returncode == 0
+    report = json.loads((tmp_path / "report" / "report.json").read_text())
+    assert report["proof"] is None
+    assert report["prescription"]["grade"] == "simulated"
