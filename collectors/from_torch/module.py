@@ -59,9 +59,9 @@ def fixed_batch_of(module: torch.nn.Module) -> int | None:
     if not isinstance(module, torch.fx.GraphModule):
         return None
     values = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-    sizes = {value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()}
-    found = sizes.pop() if len(sizes) == 1 else None
-    return found if isinstance(found, int) else None  # a symbol where the axis is free
+    sides = [value.shape[0] for value in values if isinstance(value, torch.Tensor) and value.dim()]
+    fixed = {side for side in sides if isinstance(side, int)}  # a symbol where the axis is free
+    return fixed.pop() if len(fixed) == 1 and all(isinstance(side, int) for side in sides) else None
 
 
 def require_module(module: object, what: str) -> torch.nn.Module:
