@@ -1,0 +1,362 @@
+"""Every snippet for onnxruntime heals a patient that has what it is for, with the settings in force around it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from builders import onnx_models
+from numpy.typing import NDArray
+from onnx import numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_dynamic
+
+from quantmedic import collect, judge, load_rulebase
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.diagnosis.advice import advise
+from quantmedic.engine.diagnosis.candidates import Choice
+from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
+from quantmedic.engine.formulas.derive import derive
+from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.rule import Rule
+from quantmedic.engine.rules.toolchain import find_toolchain
+
+Array = NDArray[Any]
+BASE = load_rulebase()
+TOOLCHAIN = find_toolchain("onnxruntime", BASE.toolchains)
+EVERY = ("image", "/conv", "/conv2", "/pool", "/fc")
+
+
+def inputs(seed: int) -> Array:
+    return onnx_models.random(seed, 128, 3, 8, 8)
+
+
+def unchanged(x: Array) -> Array:
+    return x
+
+
+def with_giant(x: Array) -> Array:
+    """One value of one sample is a thousand times too large."""
+    return np.where(np.arange(x.size).reshape(x.shape) == 0, np.float32(1000), x)
+
+
+def network(wide: str = "", widest: float = 2000.0) -> onnx.ModelProto:
+    """Two convolutions and a product; ``wide`` names the layer of which one output channel has wide weights.
+
+    In "columns" the output channels of the product go from narrow to wide, and a factor makes up for it.
+    """
+    net = onnx_models.Net(17)
+    weights = {
+        "conv": onnx_models.random(1, 16, 3, 3, 3, scale=0.3),
+        "conv2": onnx_models.random(3, 16, 16, 3, 3, scale=0.1),
+        "fc": onnx_models.random(5, 16, 10),
+    }
+    weights["conv2"][15] = 0
+    if wide == "columns":
+        weights["fc"] *= np.logspace(-2, 0, 10, dtype=np.float32)
+    elif wide == "fc":  # of a channel that is always zero
+        weights["fc"][15, 0] = widest
+    elif wide:
+        weights[wide][0] *= widest
+    net.const("low", np.float32(0))
+    net.const("high", np.float32(6))
+    x = net.input("image", ["n", 3, 8, 8])
+    for name, kept in (("conv", "clip"), ("conv2", "relu")):
+        bias = onnx_models.random(2, 16, scale=0.1)
+        bias[15] = -1
+        x = net.conv(x, weights[name], bias, out=name, name=f"/{name}", pads=[1, 1, 1, 1])
+        x = net.add("Clip", x, "low", "high", out="clip", name="/clip") if kept == "clip" else x
+        x = net.add("Relu", x, out="relu", name="/relu") if kept == "relu" else x
+    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool", name="/pool"), out="flat", name="/flat")
+    net.const("fc.weight", weights["fc"])
+    x = net.add("MatMul", x, "fc.weight", out="scores", name="/fc")
+    if wide == "columns":
+        net.const("gains", np.logspace(2, 0, 10, dtype=np.float32))
+        x = net.add("Mul", x, "gains", out="even", name="/even")
+    net.output(net.add("Softmax", x, out="share", name="/softmax"), shape=["n", 10])
+    return net.model()
+
+
+def joined(op: str) -> onnx.ModelProto:
+    """A convolution beside a constant of 500, joined by an Add or a Concat; what follows reads the convolution only."""
+    net = onnx_models.Net(17)
+    x = net.input("image", ["n", 3, 8, 8])
+    x = net.conv(x, onnx_models.random(1, 4, 3, 3, 3, scale=0.3), out="conv", name="/conv", pads=[1, 1, 1, 1])
+    if op == "Add":
+        net.const("offset", np.array([500, 0, 0, 0], np.float32).reshape(1, 4, 1, 1))
+        x = net.add("Add", x, "offset", out="joint", name="/joint")
+        weight = onnx_models.random(3, 8, 4, 1, 1)
+    else:
+        net.const("factor", np.float32(500))
+        wide = net.add("Mul", x, "factor", out="wide", name="/wide")
+        x = net.add("Concat", x, wide, out="joint", name="/joint", axis=1)
+        weight = onnx_models.random(3, 8, 8, 1, 1)
+        weight[:, 4:] = 0
+    weight[:, 0] = 0
+    x = net.conv(x, weight, out="conv2", name="/conv2")
+    net.output(net.add("GlobalAveragePool", x, out="pool", name="/pool"), shape=["n", 8, 1, 1])
+    return net.model()
+
+
+def unfolded() -> onnx.ModelProto:
+    """A batch normalization that makes up for the very different channels of the convolution before it."""
+    net = onnx_models.Net(17)
+    gains = np.logspace(-3, 1, 8).astype(np.float32)
+    weight = onnx_models.random(1, 8, 3, 3, 3) * gains.reshape(-1, 1, 1, 1)
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), weight, out="conv", name="/conv")
+    for name, values in (("scale", 1 / gains), ("shift", 0 * gains), ("mean", 0 * gains), ("variance", 1 + 0 * gains)):
+        net.const(name, values.astype(np.float32))
+    x = net.add("BatchNormalization", x, "scale", "shift", "mean", "variance", out="normal", name="/normal")
+    x = net.add("GlobalAveragePool", net.add("Relu", x, out="relu", name="/relu"), out="pool", name="/pool")
+    net.output(x, shape=["n", 8, 1, 1])
+    return net.model()
+
+
+def dead_channel() -> onnx.ModelProto:
+    """Hardly any weights, but a bias, in one channel."""
+    places = np.arange(16)
+    model = _edited(network(), lambda name, x: np.where(places.reshape(-1, 1, 1, 1) == 3, x * 1e-12, x), "conv.weight")
+    return _edited(model, lambda name, x: np.where(places == 3, 5, x), "conv.bias")
+
+
+def heavy_tail() -> onnx.ModelProto:
+    """One weight of the convolution is thirty times as large as the others."""
+    return _edited(network(), lambda name, x: np.where(np.arange(x.size).reshape(x.shape) == 5, 9.0, x), "conv.weight")
+
+
+def _edited(model: onnx.ModelProto, change: Callable[[str, Array], Array], *names: str) -> onnx.ModelProto:
+    """The model with initializers changed whose names begin so."""
+    for tensor in model.graph.initializer:
+        if tensor.name.startswith(names):
+            array = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(change(tensor.name, array), array.dtype), tensor.name))
+    return model
+
+
+def rounded_away(model: onnx.ModelProto) -> None:
+    """The lower three bits of the first weights are lost."""
+    _edited(model, lambda name, x: x & -32, "conv.weight_quantized")
+
+
+def shifted_biases(model: onnx.ModelProto) -> None:
+    _edited(model, lambda name, x: x + 3000, "conv2.bias_quantized")
+
+
+def power_of_two_steps(model: onnx.ModelProto) -> None:
+    """Steps of activations are rounded up to far too large powers of two."""
+    _edited(model, lambda name, x: 2.0 ** np.ceil(np.log2(x) + 4), "clip_scale", "relu_scale", "pool_scale", "image_sc")
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A quantized network with a fault.
+
+    Attributes:
+        net: The float network.
+        layers: Findings name these.
+        calibrated: What the quantizer read, made of what the reader yields.
+        reads: What the user's reader yields, made of proper inputs.
+        options: Of quantize_static, or of quantize_dynamic.
+        dynamic: Quantized by quantize_dynamic.
+        damage: Done to the quantized model.
+        cause: Found.
+        left: Share of the noise that may be left.
+    """
+
+    net: Callable[[], onnx.ModelProto] = network
+    layers: tuple[str, ...] = ("/conv",)
+    calibrated: Callable[[Array], Array] = unchanged
+    reads: Callable[[Array], Array] = unchanged
+    options: dict[str, Any] = field(default_factory=dict)
+    dynamic: bool = False
+    damage: Callable[[onnx.ModelProto], None] | None = None
+    cause: str = "any-cause"
+    left: float = 0.2
+
+
+CLIPPED = {"calibrate_method": CalibrationMethod.Percentile, "extra_options": {"CalibPercentile": 60.0}}
+FOUR_BITS = {"weight_type": QuantType.QInt4, "activation_type": QuantType.QInt16}
+OVERFLOW = {"per_channel": True, "extra_options": {"QDQDisableWeightAdjustForInt32Bias": True}}
+WIDE_PRODUCT = {"net": lambda: network("fc"), "layers": ("/fc",)}
+WIDE_CONV = {"net": lambda: network("conv")}
+PRECISE_WEIGHTS = {"weight_type": QuantType.QInt16, "per_channel": True}
+DYNAMIC = {"net": lambda: network("fc"), "layers": ("/fc",), "dynamic": True}
+PATIENTS: dict[tuple[str, int], Patient] = {
+    ("limit-activation-range", 0): Patient(calibrated=with_giant, reads=with_giant, layers=EVERY, left=0.5),
+    ("limit-activation-range", 1): Patient(calibrated=with_giant, reads=with_giant, layers=EVERY),
+    ("widen-activation-range", 0): Patient(options=CLIPPED, layers=EVERY),
+    ("widen-activation-range", 1): Patient(options=CLIPPED, layers=EVERY),
+    ("per-channel-weights", 0): Patient(
+        **WIDE_CONV, options={"per_channel": True, "extra_options": {"TensorQuantOverrides": {"conv.weight": [{}]}}}
+    ),
+    ("per-channel-weights", 1): Patient(**WIDE_CONV, options={"activation_type": QuantType.QUInt8}),
+    ("per-channel-weights", 2): Patient(**WIDE_PRODUCT, left=0.5),
+    ("per-channel-weights", 3): Patient(**DYNAMIC),
+    ("per-tensor-for-named-weights", 0): Patient(dead_channel, options=OVERFLOW),
+    ("protect-int32-bias", 0): Patient(dead_channel, options=OVERFLOW),
+    ("protect-int32-bias", 1): Patient(dead_channel, options=OVERFLOW),
+    ("fix-weight-axis", 0): Patient(
+        lambda: network("columns"),
+        layers=("/fc",),
+        options={
+            "per_channel": True,
+            "activation_type": QuantType.QInt16,
+            "nodes_to_exclude": ["/conv", "/clip", "/conv2", "/relu", "/even", "/softmax"],
+            "extra_options": {"QDQOpTypePerChannelSupportToAxis": {"MatMul": 0}},
+        },
+        left=0.5,
+    ),
+    ("more-weight-bits", 0): Patient(options=FOUR_BITS, layers=EVERY),
+    ("bit-width-override", 0): Patient(options=FOUR_BITS, layers=EVERY),
+    ("asymmetric-activations", 0): Patient(options={"extra_options": {"ActivationSymmetric": True}}, left=0.7),
+    ("unsigned-activations", 0): Patient(options={"extra_options": {"ActivationSymmetric": True}}, left=0.7),
+    ("activations-16-bit", 0): Patient(layers=(*EVERY, "/flat", "/softmax"), options=PRECISE_WEIGHTS),
+    ("activations-16-bit", 1): Patient(options=PRECISE_WEIGHTS),
+    ("keep-layers-float", 0): Patient(**WIDE_CONV, options={"activation_type": QuantType.QUInt8}),
+    ("keep-layers-float", 1): Patient(**DYNAMIC),
+    ("keep-group-float", 0): Patient(**WIDE_CONV),
+    ("keep-group-float", 1): Patient(**DYNAMIC),
+    ("keep-operator-types-float", 0): Patient(**WIDE_CONV),
+    ("keep-operator-types-float", 1): Patient(**DYNAMIC),
+    ("float-tail", 0): Patient(**WIDE_PRODUCT, left=0.5),
+    ("float-tail", 1): Patient(**DYNAMIC),
+    ("float-first-layers", 0): Patient(**WIDE_CONV),
+    ("float-first-layers", 1): Patient(**DYNAMIC),
+    ("balance-concatenation", 0): Patient(lambda: joined("Concat"), layers=("/joint",), options={"per_channel": True}),
+    ("balance-addition", 0): Patient(lambda: joined("Add"), layers=("/joint",), options={"per_channel": True}),
+    ("dynamic-quantization", 0): Patient(calibrated=lambda x: x * np.float32(50)),
+    ("fixed-softmax-scale", 0): Patient(
+        layers=("/softmax",),
+        options={
+            **PRECISE_WEIGHTS,
+            "activation_type": QuantType.QUInt16,
+            "extra_options": {
+                "TensorQuantOverrides": {
+                    "share": [{"quant_type": QuantType.QUInt8, "rmin": np.float32(0), "rmax": np.float32(20)}]
+                }
+            },
+        },
+    ),
+    ("minimum-range", 0): Patient(calibrated=lambda x: x * np.float32(0)),
+    ("one-preprocessing", 0): Patient(reads=lambda x: x * np.float32(0.01), cause="preprocessing-mismatch"),
+    ("recalibrate-on-proper-data", 0): Patient(reads=lambda x: x * np.float32(0.01), cause="preprocessing-mismatch"),
+    ("one-preprocessing", 1): Patient(calibrated=lambda x: x * np.float32(0.01)),
+    ("recalibrate-on-proper-data", 1): Patient(calibrated=lambda x: x * np.float32(0.01)),
+    ("calibrate-again", 0): Patient(calibrated=lambda x: x * np.float32(0.01)),
+    ("refold-and-preprocess", 0): Patient(unfolded),
+    ("fold-batch-norm", 0): Patient(unfolded),
+    ("search-calibration-methods", 0): Patient(calibrated=lambda x: x * np.float32(50)),
+    ("uniform-thresholds", 0): Patient(damage=power_of_two_steps),
+    ("weight-threshold-search", 0): Patient(heavy_tail, options=FOUR_BITS, layers=("/conv", "/conv2", "/fc"), left=0.7),
+    ("requantize-this-model", 0): Patient(damage=rounded_away),
+    ("restore-float-bias", 0): Patient(damage=shifted_biases),
+    ("requantize-this-model", 1): Patient(dynamic=True, damage=rounded_away),
+}
+#: Snippets that heal nothing that can be measured here, and why.
+EXEMPT = {
+    "reduce-range": "heals sums that saturate, on processors that this test does not run on",
+    "raise-opset": "makes others possible: weights per channel, 16 bits",
+    "one-scale-per-tensor": "for a quantization that failed: there is no patient",
+    "prepare-float-model": "for a quantization that failed: there is no patient",
+    **dict.fromkeys(
+        ("learned-rounding", "smooth-quant", "cross-layer-equalization", "bias-correction-on"),
+        "an edit of the float model: tests/trials has patients that it heals",
+    ),
+    "restore-float-bias": "dynamic quantization keeps biases in float",
+}
+
+
+class Reader(CalibrationDataReader):  # type: ignore[misc]
+    """Two batches, the last of another size."""
+
+    def __init__(self, x: Array) -> None:
+        self.feeds = iter([{"image": x[:100]}, {"image": x[100:]}])
+
+    def get_next(self) -> Any:
+        return next(self.feeds, None)
+
+
+def keys() -> list[tuple[str, int]]:
+    """Remedies and numbers of the toolchain's snippets that were marked as run."""
+    found = []
+    for remedy in BASE.remedies.values():
+        own = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"]
+        found += [(remedy.id, number) for number, snippet in enumerate(own) if snippet.mark == "run"]
+    return found
+
+
+def test_every_snippet_has_a_patient() -> None:
+    assert {key for key in keys() if key not in PATIENTS and key[0] not in EXEMPT} == set()
+    assert set(PATIENTS) <= set(keys())
+
+
+def make_patient(patient: Patient, folder: Path) -> None:
+    model = patient.net()
+    onnx.save(model, str(folder / "float.onnx"))
+    if patient.dynamic:
+        quantize_dynamic(folder / "float.onnx", folder / "patient.onnx", **patient.options)
+        made = onnx.load(str(folder / "patient.onnx"))
+    else:
+        feed = {"image": patient.calibrated(patient.reads(inputs(0)))}
+        made = onnx_models.static(model, feed, folder, **patient.options)
+    if patient.damage is not None:
+        patient.damage(made)
+    onnx.save(made, str(folder / "patient.onnx"))
+
+
+def script(key: tuple[str, int], patient: Patient, folder: Path) -> str:
+    """What is prescribed where the rules advise this snippet for the patient."""
+    remedy = BASE.remedies[key[0]]
+    own = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"][key[1]]
+    own = own.model_copy(update={"whole": False})
+    asked = remedy.model_copy(update={"in_force": None, "withheld": (), "snippets": (own,)})
+    base = BASE.model_copy(update={"remedies": {remedy.id: asked}})
+    sets = {"representative": {"image": patient.reads(inputs(0))}, "validation": {"image": inputs(1)}}
+    case = collect(folder / "float.onnx", folder / "patient.onnx", **sets)
+    rule = {"id": "X001", "name": "any-rule", "cause": patient.cause, "severity": "low", "confidence": 0.5}
+    rule |= {"message": "", "scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy.id]}
+    facts, found = derive(case, BASE), Rule.model_validate(rule)
+    tensors = {tensor.float_name: tensor for tensor in facts.tensors}
+    findings = [
+        Finding(found, each, None if each in tensors else each, "", (), tensors.get(each)) for each in patient.layers
+    ]
+    (advice,), _ = advise(findings, base, facts)
+    cause = CauseReport(
+        cause=patient.cause,
+        rules=("X001",),
+        severity="high",
+        confidence=0.5,
+        subjects=(),
+        layers=(),
+        message="",
+        evidence=(),
+        remedies=(advice,),
+        manual="manual/X001",
+    )
+    choice = Choice("any", ((cause, advice),), advice.title, None)
+    code = code_of(write_prescription(judge(case), [choice], TOOLCHAIN))
+    assert code is not None
+    return code
+
+
+def outputs(path: Path, x: Array) -> Array:
+    return np.asarray(ort.InferenceSession(str(path)).run(None, {"image": x})[0])
+
+
+def noise(folder: Path, quantized: str) -> float:
+    x = inputs(2)
+    return float(np.square(outputs(folder / quantized, x) - outputs(folder / "float.onnx", x)).sum())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("key", [pytest.param(key, id=f"{key[0]}-{key[1]}") for key in PATIENTS])
+def test_a_snippet_heals_its_patient(key: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = PATIENTS[key]
+    make_patient(patient, tmp_path)
+    code = script(key, patient, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "prescription.py", "exec"), {"reader": Reader(patient.reads(inputs(0)))})
+    assert noise(tmp_path, "int8.onnx") <= patient.left * noise(tmp_path, "patient.onnx"), code
