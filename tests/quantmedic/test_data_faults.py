@@ -217,7 +217,7 @@ def test_ranges_of_inputs_times_a_factor(factor: float, said: str, alone: bool, 
     diagnosis = diagnosed(tmp_path, FOLDER / "float.onnx", calibration, validation, MIN_MAX, shown, alone)
     first = diagnosis.causes[0]
     assert weighty(diagnosis) == ["stale-calibration"]
-    assert (first.rules, first.severity, first.remedies[0].id) == (("D018",), "high", "recalibrate-on-proper-data")
+    assert (first.rules, first.severity, first.remedies[0].id) == (("D018",), "high", "calibrate-again")
     assert f"{said} that of these samples" in first.message
     assert {found.rule for found in first.absorbs} & {"A003", "A004"}, "clipping and poor ranges follow from it"
     facts = {own.role: own for own in diagnosis.datasets}

@@ -122,7 +122,7 @@ def test_ranges_of_other_inputs_are_told_by_their_factor(
     assert (first.cause, first.rules[0], first.remedies[0].id) == (
         "stale-calibration",
         "D018",
-        "recalibrate-on-proper-data",
+        "calibrate-again",
     )
     assert f"{said} that of these samples" in first.message
 
