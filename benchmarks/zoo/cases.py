@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from . import faults_activations, faults_data, faults_graph, faults_weights
+from . import faults_activations, faults_data, faults_graph, faults_heads, faults_weights
 from .controls import CONTROLS
 from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS
@@ -19,7 +19,7 @@ from .patient import NORMAL, Patient, healthy
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 
-assert all((faults_activations, faults_data, faults_graph, faults_weights))
+assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
 
 #: Bump to rebuild cached cases.
 RECIPE_VERSION = 3

@@ -9,7 +9,6 @@ from onnx import TensorProto, helper
 from .fault import fault
 from .faults_activations import extremes
 from .faults_weights import requantized, with_opset
-from .networks import TAIL
 from .patient import QUANTIZED_BY_DEFAULT, Patient
 from .quantizing import run
 from .surgery import Inapplicable, Surgeon
@@ -33,38 +32,6 @@ def wide_branch(patient: Patient) -> Patient:
     if not done:
         raise Inapplicable("no Concat of branches")
     return patient.with_(model=surgeon.model)
-
-
-def _apart(patient: Patient) -> Patient:
-    """The joining left in float, so that both parts keep grids of their own."""
-    joints = tuple(node.name for node in patient.surgeon().nodes("Concat") if "boxes" in node.input)
-    return patient.with_(recipe=replace(patient.recipe, exclude=(*patient.recipe.exclude, *joints)))
-
-
-@fault("boxes-and-scores", "graph", "unbalanced-concatenation", heal=_apart)
-def boxes_and_scores(patient: Patient) -> Patient:
-    """Four box coordinates of 0 … 640 before the scores of 0 … 1, in one output."""
-    surgeon = patient.surgeon()
-    head = surgeon.linear(surgeon.producer(surgeon.output))
-    if head is None or head.node.op_type != "Gemm":
-        raise Inapplicable("no linear head")
-    features = head.node.input[0]
-    output = surgeon.output
-    width = surgeon.channels(features)
-    values = patient.values(features)[0]
-    mix = patient.random("boxes").uniform(0, 1, (width, 4)).astype(np.float32)
-    raw = values @ mix
-    gain, low = 560 / np.ptp(raw, axis=0), raw.min(0)
-    mix, bias = (mix * gain).astype(np.float32), (40 - low * gain).astype(np.float32)
-    surgeon.put("box_weight", mix)
-    surgeon.put("box_bias", bias)
-    surgeon.insert_after(output, "Softmax", axis=-1)
-    last = surgeon.producer(output)
-    last.output[0] = "scores"
-    surgeon.add("Gemm", [features, "box_weight", "box_bias"], "boxes")
-    surgeon.add("Concat", ["boxes", "scores"], output, axis=1)
-    surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 14
-    return patient.with_(model=surgeon.model, task=TAIL)
 
 
 @fault("wide-addend", "graph", "unbalanced-addition", graded=True)

@@ -46,6 +46,7 @@ _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREP
 
 @click.command(context_settings=CONTEXT)
 @option("--healthy", is_flag=True, help="Show the healthy twin instead of the patient.")
+@option("--detection", is_flag=True, help="Show a detector: boxes beside scores in one output.")
 @data_options.only("samples")
 @measuring_options.without("memory")
 @proof_options
@@ -54,6 +55,7 @@ _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREP
 @report_options
 def demo(
     healthy: bool,
+    detection: bool,
     data: DataOptions,
     measuring: MeasuringOptions,
     proof: ProofOptions,
@@ -61,15 +63,16 @@ def demo(
     judging: JudgingOptions,
     report: ReportOptions,
 ) -> None:
-    """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake.
+    """Diagnose the embedded patient: a Fashion-MNIST network with a calibration mistake, or a detector.
 
     \b
     Examples:
       quantmedic demo
       quantmedic demo --prove
+      quantmedic demo --detection
       quantmedic demo --healthy -o healthy-report
     """
-    (float_model, quantized_model), embedded = patient(healthy=healthy)
+    (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
     options = CollectOptions(data=DataOptions(**embedded, samples=data.samples), measuring=measuring, proof=proof)
     _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
 

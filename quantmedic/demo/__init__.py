@@ -1,10 +1,10 @@
-"""The embedded patient: a small network, a badly calibrated and a healthy int8 version, and their data."""
+"""The embedded patients: a small classifier and a small detector, each ill and healthy in int8, and their data."""
 
 import json
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.engine.case.facts import ROLES, Role
@@ -16,17 +16,19 @@ class DemoData(TypedDict):
     representative: Path
     validation: Path
     preprocessing: Mapping[Role, Preprocessing]
+    metric: NotRequired[str]
 
 
-def patient(*, healthy: bool = False) -> tuple[tuple[Path, Path], DemoData]:
+def patient(*, healthy: bool = False, detection: bool = False) -> tuple[tuple[Path, Path], DemoData]:
     """Paths of the float and the quantized model, and their data.
 
     Args:
-        healthy: The well calibrated twin instead of the patient.
+        healthy: The healthy twin instead of the patient.
+        detection: The detector, whose boxes and scores share a range, instead of the badly calibrated classifier.
     """
     folder = Path(str(files("quantmedic.demo")))
-    models = json.loads((folder / "demo.json").read_text(encoding="utf-8"))["models"]
-    entry = models["healthy" if healthy else "patient"]
+    found = json.loads((folder / ("detection.json" if detection else "demo.json")).read_text(encoding="utf-8"))
+    entry = found["models"]["healthy" if healthy else "patient"]
 
     def preprocessing_of(role: Role) -> Preprocessing:
         values = entry[role]["preprocessing"]
@@ -37,4 +39,6 @@ def patient(*, healthy: bool = False) -> tuple[tuple[Path, Path], DemoData]:
         validation=folder / entry["validation"]["file"],
         preprocessing={role: preprocessing_of(role) for role in ROLES},
     )
+    if "metric" in found:
+        data["metric"] = found["metric"]
     return (folder / entry["float"], folder / entry["quantized"]), data

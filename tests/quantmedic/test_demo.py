@@ -159,3 +159,46 @@ def test_fast_mode_finds_the_same_cause_and_says_on_how_many_samples(tmp_path):
     assert "each layer on n of its samples" in (tmp_path / "report.md").read_text()
     assert 'title="samples measured">n</th>' in (tmp_path / "index.html").read_text()
     assert f"layers on {min(seen)} or more of them" in render_console(diagnosis, verbosity="normal", color=False)
+
+
+@pytest.fixture(scope="session")
+def detection_folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("detection")
+    return folder, run("demo", "--detection", "-o", str(folder))
+
+
+def test_the_detectors_scores_are_gone_and_the_joint_is_named(detection_folder):
+    folder, done = detection_folder
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "report.json").read_text())
+    assert (report["verdict"], report["drop_class"]) == ("degraded", "large")
+    first = report["causes"][0]
+    assert (first["cause"], first["severity"]) == ("unbalanced-concatenation", "high")
+    assert first["remedies"][0]["id"] == "balance-concatenation"
+    assert "dead-output-columns" in {explained["name"] for explained in first["absorbs"]}
+    columns = report["outputs"][0]["columns"]
+    assert (columns["dead_places"], columns["erased_operands"]) == ("4…6", 1)
+    assert report["outputs"][0]["tensor"]["data"]["accumulated"]["sqnr_db"] > 30
+    assert [row["op_type"] for row in report["layers"] if row["degraded"]] == ["Concat"]
+    assert report["metrics"]["float_value"] > 0.95 and report["metrics"]["quantized_value"] == 0
+
+
+def test_the_detectors_page_tells_it(detection_folder):
+    folder, done = detection_folder
+    page, text = (folder / "index.html").read_text(), (folder / "report.md").read_text()
+    assert "1 degraded" in page and "0 degraded" not in page
+    assert "columns 4…6" in text
+    assert "unbalanced-concatenation" in done.stdout and "nodes_to_exclude" in done.stdout
+
+
+def test_the_healthy_detector_is_healthy(tmp_path):
+    done = run("demo", "--detection", "--healthy", "-o", str(tmp_path))
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == 0 and (report["verdict"], report["causes"]) == ("healthy", [])
+    assert report["outputs"][0]["columns"]["dead"] == 0
+
+
+def test_the_detectors_files_stay_small():
+    (float_model, _), _ = patient(detection=True)
+    files = list(float_model.parent.glob("detection*"))
+    assert len(files) == 6 and sum(path.stat().st_size for path in files) < 300_000

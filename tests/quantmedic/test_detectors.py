@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders.detectors import Form, detector_pair
 from click.testing import CliRunner, Result
 
 import quantmedic
 from quantmedic.cli.main import cli
+from quantmedic.demo.metric import objects_found
 
 ILL: tuple[Form, ...] = ("rows", "columns", "scales", "flat", "nested")
 
@@ -80,6 +82,19 @@ def test_a_healthy_detector_needs_no_layer_in_float(pairs: dict[bool, tuple[Path
     float_model, quantized, data = pairs[True]
     record = quantmedic.fallback(float_model, quantized, validation=str(data), min_sqnr_db=30.0, threads=1)
     assert record.verdict == "met" and record.layers == ()
+
+
+def test_objects_are_found_by_class_score_and_place() -> None:
+    labels = np.array([[[0, 0, 20, 20, 1], [50, 50, 90, 90, 0], [0, 0, 0, 0, -1]]], np.float32)
+    right, elsewhere = [10, 10, 20, 20], [30, 10, 20, 20]
+    rows = {
+        "right": [*right, 0.1, 0.9],
+        "another class": [*right, 0.9, 0.1],
+        "too unsure": [*right, 0.0, 0.4],
+        "another place": [*elsewhere, 0.1, 0.9],
+    }
+    found = {name: float(objects_found({"y": np.array([[row]], np.float32)}, labels)[0]) for name, row in rows.items()}
+    assert found == {"right": 0.5, "another class": 0.0, "too unsure": 0.0, "another place": 0.0}
 
 
 def test_page_and_console_count_the_layer(pairs: dict[bool, tuple[Path, Path, Path]], tmp_path: Path) -> None:
