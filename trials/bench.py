@@ -11,7 +11,7 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.measure.models import Edited, Models, Runner
 from quantmedic.collectors.measure.output_noise import ColumnNoise, OutputNoise, Worst
 from quantmedic.collectors.metrics.metric import Metric
-from quantmedic.collectors.pair.output_parts import joints_of
+from quantmedic.collectors.pair.output_parts import Joint
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.errors import ModelError
 
@@ -53,6 +53,7 @@ class Bench:
         classes: bool,
         threads: int,
         whole: bool = False,
+        joints: Sequence[Joint] = (),
     ) -> None:
         """Run the float and the deployed network once.
 
@@ -63,6 +64,7 @@ class Bench:
             classes: The first output holds class scores along its last axis.
             threads: Processor threads.
             whole: Judge the whole outputs even where the noise hides in few columns, and find the worst column.
+            joints: What the outputs are joined of.
 
         Raises:
             ModelError: A model fails.
@@ -75,7 +77,6 @@ class Bench:
         self._names = [models.quantized.outputs[j] for _, j in models.match.outputs]
         floats = self._run(models.float_runner(threads), None)
         deployed = self._run(models.quantized_runner(threads), None)
-        joints = joints_of(models)
         self._noise = OutputNoise(batches, floats, deployed, classes=classes, whole=whole, joints=joints)
         self._columns = ColumnNoise(floats, joints, classes=classes) if whole else None
         self.power: Floats = self._noise.power

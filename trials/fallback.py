@@ -12,6 +12,7 @@ from quantmedic.collectors.from_onnx.codes import MOVES
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.metrics.metric import Metric, load_metric
 from quantmedic.collectors.pair.operations import Size, sizes_of
+from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.records import Case, CaseRecord
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.fallback import Evaluation, SearchState, Units, one_at_a_time, smallest_set
@@ -203,7 +204,13 @@ class FallbackTrial:
 
     def _bench_on(self, batches: Sequence[Batch]) -> Bench:
         return Bench(
-            self._models, batches, metric=self._metric, classes=self._classes, threads=self._threads, whole=True
+            self._models,
+            batches,
+            metric=self._metric,
+            classes=self._classes,
+            threads=self._threads,
+            whole=True,
+            joints=recorded_joints(self._case.record),
         )
 
     def change(self, units: Units) -> Change:

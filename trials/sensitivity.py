@@ -11,6 +11,7 @@ from quantmedic.collectors.data.batches import Batch, Part
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.models import Models, SimulatedNetwork
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.records import Case, CaseRecord, RunRecord
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.diagnosis.prediction import output_sqnr_db
@@ -135,7 +136,14 @@ class Experiment:
         self._metric, self._seed = metric if dataset.labelled else None, seed
         self._batches = self._read_batches(dataset, samples, batch_size)
         classes = any((known.samples["class_float"] >= 0).any() for known in case.statistics.values())
-        self._bench = Bench(models, self._batches, metric=self._metric, classes=classes, threads=threads)
+        self._bench = Bench(
+            models,
+            self._batches,
+            metric=self._metric,
+            classes=classes,
+            threads=threads,
+            joints=recorded_joints(case.record),
+        )
         self.start = SensitivityRecord(
             quantmedic_version=case.record.quantmedic_version,
             float_model=case.record.run["float_model"],

@@ -15,6 +15,7 @@ from quantmedic.collectors.measure.collect import collect
 from quantmedic.collectors.measure.models import Edited, Fitting, Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.metrics.metric import Metric
+from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import (
     PRESCRIPTION,
@@ -334,7 +335,14 @@ class Trials:
         self._fitted_data = dataset
         case = self._collect(self._role, dataset)
         classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
-        bench = Bench(self._models, fold.judged, metric=self._metric, classes=classes, threads=self._options.threads)
+        bench = Bench(
+            self._models,
+            fold.judged,
+            metric=self._metric,
+            classes=classes,
+            threads=self._options.threads,
+            joints=recorded_joints(self.case.record),
+        )
         return _Half(fold.fitted, case, derive(case, self._base), bench)
 
     def _collect(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:

@@ -32,7 +32,7 @@ class OutputNoise:
     """Float outputs of some batches, to compare others with; each output counts in shares of its own signal.
 
     So does each operand of one that a Concat joins. Where the noise of the deployed network hides in few columns of
-    small values of another output, only these are judged.
+    small values, only these are judged.
     """
 
     def __init__(
@@ -55,16 +55,17 @@ class OutputNoise:
             whole: Judge all columns anyway.
             joints: What the outputs are joined of.
         """
+        joints = _steady(joints, floats)
         self._weights = [batch.samples for batch in batches]
         self._floats, self._classes = floats, classes and not (joints and mixes_scores(joints[0].parts))
         self._by_sample = all(
             x.ndim and len(x) == batch.samples for batch, found in zip(batches, floats, strict=True) for x in found
         )
         joined = [share for o, joint in enumerate(joints) for share in _shares_of(o, joint)]
-        hidden = None if whole or len(joined) > len(joints) else self._hidden(deployed)
+        hidden = None if whole else self._hidden(deployed)
         #: Number of columns that are judged; None for all.
         self.columns = len(hidden.columns) if hidden is not None and hidden.columns is not None else None
-        self._shares = [hidden] if hidden is not None else joined or [_Share(o) for o in range(len(floats[0]))]
+        self._shares = [hidden] if hidden is not None else joined
         self._totals = [
             sum(float(self._energy(found, share).sum()) for found in floats) or 1.0 for share in self._shares
         ]
@@ -121,6 +122,18 @@ class OutputNoise:
         return None
 
 
+def _steady(joints: Sequence[Joint], floats: Sequence[Sequence[Float32]]) -> list[Joint]:
+    """The joint of every output; none where it is not known, or the data decide how many columns there are."""
+    found = []
+    for o in range(len(floats[0])):
+        joint = joints[o] if o < len(joints) else Joint(None)
+        axis = joint.axis
+        sizes = {batch[o].shape[axis] if axis is not None and axis < batch[o].ndim else 0 for batch in floats}
+        fits = len(sizes) == 1 and 0 not in sizes and (not joint.parts or sizes == {joint.parts[-1].stop})
+        found.append(joint if fits else Joint(None))
+    return found
+
+
 def _shares_of(output: int, joint: Joint) -> list[_Share]:
     parts = [_Share(output, joint.axis, np.arange(part.start, part.stop)) for part in joint.parts]
     return parts or [_Share(output)]
@@ -149,10 +162,10 @@ class ColumnNoise:
 
     def __init__(self, floats: Sequence[Sequence[Float32]], joints: Sequence[Joint], *, classes: bool) -> None:
         """What the float network gives per batch; ``classes``: the first output holds class scores."""
-        self._floats, self._joints = floats, joints
+        self._floats, self._joints = floats, _steady(joints, floats)
         self._words: list[str | None] = []
         self._scores: list[bool] = []
-        self._groups = [self._groups_of(o, joint, classes and o == 0) for o, joint in enumerate(joints)]
+        self._groups = [self._groups_of(o, joint, classes and o == 0) for o, joint in enumerate(self._joints)]
         self._power = np.concatenate([self._energies(found) for found in floats])
 
     def worst(self, outputs: Sequence[Sequence[Float32]]) -> Worst:
@@ -195,14 +208,16 @@ class ColumnNoise:
         found = [self._columns(outputs, o) @ groups for o, groups in enumerate(self._groups)]
         if len({len(rows) for rows in found}) > 1:
             found = [rows.sum(axis=0, keepdims=True) for rows in found]
-        return np.concatenate(found, axis=1)
+        joined: Floats = np.concatenate(found, axis=1)
+        return joined
 
     def _columns(self, outputs: Sequence[Float32], output: int) -> Floats:
         """Energy ``[samples, columns]`` of an output; one column where it has none."""
         array, axis = outputs[output], self._joints[output].axis
         values = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) ** 2
         if axis is None or axis >= array.ndim:
-            return values.reshape(len(array) if array.ndim else 1, -1).sum(axis=1, keepdims=True)
+            whole: Floats = values.reshape(len(array) if array.ndim else 1, -1).sum(axis=1, keepdims=True)
+            return whole
         columns: Floats = np.moveaxis(values, axis, 1).reshape(len(array), array.shape[axis], -1).sum(axis=2)
         return columns
 

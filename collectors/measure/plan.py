@@ -117,7 +117,7 @@ def settle(models: Models, first: Batch, floats: Mapping[str, Array], codes: Map
             where=[str(models.float_graph.path), str(models.quantized.path)],
         )
     plan.output_grids = _output_grids(plan, {i: codes[n].shape for i, n in enumerate(plan.numbers) if n in codes})
-    plan.joints = joints_of(models)
+    plan.joints = joints_of(models, _of_samples(floats, first.samples))
     plan.input_pair = _input_pair(plan)
     plan.image = _image_axis(models, {name: array.shape for name, array in first.inputs.items()}, axes)
     return plan
@@ -162,6 +162,12 @@ def foresee(models: FileModels) -> Plan:
     plan.input_pair = _input_pair(plan)
     plan.image = _image_axis(models, {spec.name: spec.shape for spec in models.input_specs}, axes)
     return plan
+
+
+def _of_samples(arrays: Mapping[str, Array], samples: int) -> dict[str, Shape]:
+    """Shapes of a batch, without the number of its samples."""
+    rows = {name: array.shape for name, array in arrays.items() if array.ndim}
+    return {name: (None, *shape[1:]) if shape[0] == samples else shape for name, shape in rows.items()}
 
 
 def _may_be_equal(a: Shape, b: Shape) -> bool:

@@ -10,7 +10,7 @@ from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.measure.models import Models
 from quantmedic.collectors.measure.options import Options
 from quantmedic.collectors.measure.output_noise import OutputNoise
-from quantmedic.collectors.pair.output_parts import joints_of
+from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.records import Case, RunRecord, SimulationRecord
 from quantmedic.engine.formulas.change import Change
@@ -38,7 +38,7 @@ class Simulation:
         run = models.quantized_runner(options.threads)
         outputs = [run(batch) for batch in self._batches]
         classes = bool((case.statistics[role].samples["class_float"] >= 0).any())
-        self._noise = OutputNoise(self._batches, floats, outputs, classes=classes, joints=joints_of(models))
+        self._noise = OutputNoise(self._batches, floats, outputs, classes=classes, joints=recorded_joints(case.record))
         self.record = SimulationRecord(
             dataset=role,
             power=tuple(self._noise.power.tolist()),

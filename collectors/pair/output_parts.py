@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from quantmedic.collectors.pair.axes import reshaped_axis
 from quantmedic.collectors.pair.channels import channel_axes
 from quantmedic.collectors.pair.graph import Graph, Operator, Shape
 from quantmedic.collectors.pair.tensor_pairs import PairedGraphs
+from quantmedic.engine.case.records import CaseRecord
 
 _RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 #: Operators whose result is a score between 0 and 1.
@@ -40,28 +42,43 @@ class Joint:
 
     Attributes:
         axis: Axis of the columns; None where the output has none.
+        size: How many there are; 0 without an axis.
         parts: Operands of the Concat along this axis, in order; empty where none joins them.
         carriers: Tensors of the float model that hold the columns as they come out, the output first.
         is_score: Without parts, the output ends in a Sigmoid or Softmax.
     """
 
     axis: int | None
+    size: int = 0
     parts: tuple[Part, ...] = ()
     carriers: tuple[str, ...] = ()
     is_score: bool = False
 
 
-def joints_of(models: PairedGraphs) -> list[Joint]:
-    """The joints of all matched outputs, in their order."""
-    graph, shapes = models.float_graph, models.shapes
-    axes = channel_axes(graph, shapes, shapes)
+def joints_of(models: PairedGraphs, shapes: Mapping[str, Shape] = MappingProxyType({})) -> list[Joint]:
+    """The joints of all matched outputs, in their order.
+
+    Args:
+        models: Both models.
+        shapes: Shapes in one real batch, None for the axis of the samples, where the model itself leaves them open.
+    """
+    graph, known = models.float_graph, {**shapes, **{n: s for n, s in models.shapes.items() if None not in s[1:]}}
+    axes = channel_axes(graph, models.shapes, models.shapes)
     found = []
     for position, _ in models.match.outputs:
         root = graph.output_roots[position]
-        joint, channels = joint_of(graph, shapes, root), axes.get(root)
-        is_known = not joint.parts and channels and shapes[root][channels]
-        found.append(replace(joint, axis=channels) if is_known else joint)
+        joint, channels = joint_of(graph, known, root), axes.get(root)
+        size = models.shapes[root][channels] if channels else None
+        found.append(replace(joint, axis=channels, size=size) if not joint.parts and size else joint)
     return found
+
+
+def recorded_joints(record: CaseRecord) -> list[Joint]:
+    """The same from a case, as far as it holds them."""
+    return [
+        Joint(output.axis, parts=tuple(Part(**dict(part)) for part in output.parts), is_score=output.is_score)
+        for output in record.outputs
+    ]
 
 
 def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
@@ -81,17 +98,18 @@ def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
         if parts is not None and 1 < len(parts) <= MAX_PARTS:
             found.append((parts[-1].stop, axis, parts, tuple(carriers)))
     if found:
-        _, axis, parts, names = min(found)
-        return Joint(axis, parts, names)
+        size, joined, parts, names = min(found)
+        return Joint(joined, size, parts, names)
     moved = tuple(walker.moved(output))
-    return Joint(_shorter_axis(shape), (), moved, walker.is_score(moved[-1]))
+    length, shorter = _shorter_axis(shape)
+    return Joint(shorter, length, (), moved, walker.is_score(moved[-1]))
 
 
-def _shorter_axis(shape: Shape | None) -> int | None:
-    """The shorter of axis 1 and the last one, if its length is fixed."""
+def _shorter_axis(shape: Shape | None) -> tuple[int, int | None]:
+    """The shorter of axis 1 and the last one, if its length is fixed, behind that length."""
     if shape is None or len(shape) < 2:
-        return None
-    return min(((size, axis) for axis in (1, len(shape) - 1) if (size := shape[axis])), default=(0, None))[1]
+        return 0, None
+    return min(((size, axis) for axis in (1, len(shape) - 1) if (size := shape[axis])), default=(0, None))
 
 
 class _Walker:
@@ -120,9 +138,13 @@ class _Walker:
             known = [layout for layout in layouts if layout is not None]
             same = len(known) == len(layouts) and len({tuple(p[:2] for p in layout) for layout in known}) == 1
             return known[0] if known and same else None
+        sizes = [_side(self._shapes.get(source), axis) for source in op.inputs]
+        total = _side(self._shapes.get(name), axis)
+        if sizes.count(None) == 1 and total is not None:
+            sizes[sizes.index(None)] = total - sum(size or 0 for size in sizes)
         found: list[Part] = []
-        for source in op.inputs:
-            size, start = _side(self._shapes.get(source), axis), found[-1].stop if found else 0
+        for source, size in zip(op.inputs, sizes, strict=True):
+            start = found[-1].stop if found else 0
             if not size:
                 return None
             inner = self.parts(source, axis, {}) or (Part(0, size, source, self.is_score(source)),)

@@ -6,8 +6,10 @@ import pytest
 from builders.detectors import Form, detector, detector_pair
 from builders.onnx_models import branch_net, conv_net, images, qdq, save_pair
 
+import quantmedic
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.pair.output_parts import Joint, Part, joint_of
+from quantmedic.demo import patient
 
 
 def joints(folder: Path, form: Form) -> list[Joint]:
@@ -60,4 +62,14 @@ def test_unknown_shapes_are_left_alone(tmp_path: Path) -> None:
     model = detector()
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     models = open_models(*save_pair(tmp_path, model, qdq(model, {"image": images()})))
-    assert joint_of(models.float_graph, {}, "found") == Joint(None, (), ("found",), False)
+    assert joint_of(models.float_graph, {}, "found") == Joint(None, carriers=("found",))
+
+
+def test_shapes_of_a_batch_serve_where_the_model_leaves_them_open() -> None:
+    """Exporters write the shapes of what they flatten as arithmetic."""
+    models, options = patient(detection=True)
+    opened = open_models(*models)
+    assert joint_of(opened.float_graph, opened.shapes, opened.float_graph.output_roots[0]).parts == ()
+    case = quantmedic.collect(*models, **options, samples=8)
+    (output,) = case.record.outputs
+    assert [(part.start, part.stop, part.is_score) for part in output.parts] == [(0, 4, False), (4, 7, True)]
