@@ -60,6 +60,7 @@ class Form(BaseModel):
     assign: str | None = Field(default=None, description="variable that takes the result of the call")
     positional: tuple[str, ...] = Field(default=(), description="arguments that are always given, in order")
     defaults: Options = Field(default={}, description="options that are stated wherever nothing else is said")
+    after: str = Field(default="", description="Python text behind the call, where it is not shown by itself")
     steps: tuple[CodeStep, ...] = Field(default=(), description="the script, behind the assignments of the options")
 
 
@@ -203,7 +204,8 @@ def write(name: str, form: Form, options: Options) -> str:
         given = {key: value for key, value in given.items() if value not in (None, Changed(None))}
         steps = [step.code.removesuffix("\n") for step in form.steps if step.stands(given)]
         return re.sub("\n{4,}", "\n" * 3, "\n".join([write_excerpt(name, form, given), "", *steps]))
-    return write_excerpt(name, form, options)
+    text = write_excerpt(name, form, options)
+    return "\n".join([text, form.after.strip("\n")]) if form.after else text
 
 
 def write_excerpt(name: str, form: Form, options: Options) -> str:

@@ -19,7 +19,8 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.diagnosis.prescription import code_of
 from quantmedic.engine.errors import ModelError
 from quantmedic.trials.bench import OutOfTimeError
-from quantmedic.trials.from_onnx.execute import EXECUTORS, READER, copy_model
+from quantmedic.trials.from_onnx.execute import EXECUTORS, READER
+from quantmedic.trials.from_onnx.made import copy_model
 from quantmedic.trials.split import even_batches, even_size
 
 RUNTIME = EXECUTORS[0]

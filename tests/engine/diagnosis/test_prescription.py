@@ -211,7 +211,11 @@ def test_a_guide_is_a_page(toolchain: Any) -> None:
 def test_inc_gets_one_dictionary() -> None:
     found = prescription(two("keep-layers-float", "per-channel-weights"), "inc")
     (configuration,) = found.configurations
-    *_, statement = ast.parse(configuration.code).body
+    *_, statement, fit, save = ast.parse(configuration.code).body
+    assert [ast.unparse(each).split("(")[0] for each in (fit, save)] == [
+        "quantized = quantization.fit",
+        "quantized.save",
+    ]
     assert statement.targets[0].id == "conf" and statement.value.func.id == "PostTrainingQuantConfig"
     (keyword,) = statement.value.keywords
     assert keyword.arg == "op_name_dict"
@@ -219,7 +223,7 @@ def test_inc_gets_one_dictionary() -> None:
     in_float = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
     assert named["/c/MatMul"] == in_float
     assert named["/a/Conv"] == {**in_float, "weight": {"dtype": ["fp32"], "granularity": ["per_channel"]}}
-    assert configuration.code.startswith("from neural_compressor import PostTrainingQuantConfig\n")
+    assert configuration.code.startswith("from neural_compressor import PostTrainingQuantConfig, quantization\n")
 
 
 def test_options_inside_options_are_merged_too() -> None:
@@ -292,7 +296,7 @@ def test_a_remedy_wins_over_a_setting_in_force() -> None:
 
 
 def test_only_toolchains_with_settings_in_force_say_what_changed() -> None:
-    found = prescription(diagnosis(cause("one", advice("per-channel-weights")), settings_in_force=SHOWN), "nncf")
+    found = prescription(diagnosis(cause("one", advice("limit-activation-range")), settings_in_force=SHOWN), "aimet")
     assert "changed by" not in found.configurations[0].code
 
 
