@@ -157,6 +157,7 @@ class Experiment:
             batch_size=batch_size,
             metric=self._metric.name if self._metric else None,
             metric_output=self._metric.output if self._metric else None,
+            metric_options=self._metric.options if self._metric else None,
             float_metric=self._aggregate(self._bench.float_metric),
             modes=tuple(modes),
             units=tuple(SensitivityUnit(name=u.name, op_type=u.op_type, quantized=u.quantized) for u in self.units),

@@ -21,6 +21,7 @@ _RESUMED = {
     "batch_size": "options",
     "metric": "options",
     "metric_output": "options",
+    "metric_options": "options",
     "modes": "options",
     "samples": "data",
     "data_sha256": "data",
@@ -83,6 +84,7 @@ class SensitivityRecord(Record):
     batch_size: int
     metric: str | None
     metric_output: str | None
+    metric_options: str | None = None
     float_metric: float | None
     modes: tuple[Mode, ...]
     units: tuple[SensitivityUnit, ...]
