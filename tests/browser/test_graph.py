@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import quantmedic
+from quantmedic.demo import patient
 from quantmedic.reports.page.html import packed_program
 
 pytestmark = pytest.mark.thorough
@@ -438,3 +440,13 @@ def test_names_stay_text_and_groups_stay_few(opened: Opened, blocks: Path, tmp_p
             settled(page)
     assert not page.locator("#graph img, #graph script").count()
     assert max(len(text) for text in page.locator(".model-picture text").all_text_contents()) < 60
+
+
+def test_a_joint_is_coloured_by_the_worst_column_of_its_output(opened: Opened, report: Callable[[Any], Path]) -> None:
+    """As a whole the output of the detector has 47 dB, and none of its scores is left."""
+    models, options = patient(detection=True)
+    page = seen(opened(report(quantmedic.collect(*models, **options, samples=32))))
+    joint, before = (page.locator(f'.model-picture .box[aria-label^="{name},"]') for name in ("/Concat_2", "/Add"))
+    assert re.search(r"\btone-6\b", joint.first.get_attribute("class"))
+    assert "accumulated: 0.0 dB" in joint.first.get_attribute("aria-label")
+    assert re.search(r"\btone-0\b", before.first.get_attribute("class"))
