@@ -103,7 +103,7 @@ def test_a_calibration_mistake_is_named_and_proven_on_the_command_line(folder: P
     first = report["causes"][0]
     assert first["cause"] == "preprocessing-mismatch" and first["proven"]
     assert first["measured_gain_db"] > 10
-    assert "class of torch.ao" in done.stdout  # the prescription is for the toolchain that made the model
+    assert "classes of torch.ao" in done.stdout  # the prescription is for the toolchain that made the model
     assert "torch QDQ" in done.stdout
 
 
