@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quantmedic.api.diagnose import diagnose
     from quantmedic.api.failed import collect_failed
     from quantmedic.api.fallbacks import fallback
+    from quantmedic.api.fix import fix
     from quantmedic.api.imports import import_files
     from quantmedic.api.judging import inspect, judge
     from quantmedic.api.repairs import correct_biases, equalize, learn_rounding, rewindable, smooth
@@ -47,6 +48,7 @@ __all__ = [
     "diagnose",
     "equalize",
     "fallback",
+    "fix",
     "import_files",
     "inspect",
     "judge",
@@ -79,6 +81,7 @@ _HOMES = {
     "diagnose": "api.diagnose",
     "equalize": "api.repairs",
     "fallback": "api.fallbacks",
+    "fix": "api.fix",
     "import_files": "api.imports",
     "inspect": "api.judging",
     "judge": "api.judging",

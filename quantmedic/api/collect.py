@@ -201,14 +201,27 @@ def collect_pair(
     progress: Progress = no_progress,
 ) -> Case:
     """``collect`` with its options in groups; see there."""
+    write_fixed = options.proof.write_fixed
+    if write_fixed is not None:
+        require_writable_repair(Path(write_fixed), (float_model, quantized_model))
+    return _write_repair(prove_pair(float_model, quantized_model, options, rules=rules, progress=progress), write_fixed)
+
+
+def prove_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    options: CollectOptions,
+    *,
+    rules: RuleBase | None = None,
+    progress: Progress = no_progress,
+) -> Proof:
+    """``collect_pair`` that gives the repaired model back instead of writing it."""
     data, measuring, proof = options.data, options.measuring, options.proof
     if not data.sources:
         raise DataError(
             "no data was given",
             help="pass the calibration data with --representative, the evaluation data with --validation, or both",
         )
-    if proof.write_fixed is not None:
-        require_writable_repair(Path(proof.write_fixed), (float_model, quantized_model))
     base = rules or load_rulebase()
     models, datasets = open_pair(
         float_model,
@@ -258,10 +271,10 @@ def collect_pair(
             raise Interrupted(case) from None
         if proof.first:
             seconds = max(time.monotonic() - started, FIRST_SECONDS)
-            return prove_remedies(case, measurement, seconds, proof.toolchain, first=True).case
+            return prove_remedies(case, measurement, seconds, proof.toolchain, first=True)
         if proof.budget is None:
-            return case
-        return _write_repair(prove_remedies(case, measurement, proof.budget, proof.toolchain), proof.write_fixed)
+            return Proof(case)
+        return prove_remedies(case, measurement, proof.budget, proof.toolchain)
 
 
 def _observer_options(data: DataOptions, measuring: MeasuringOptions) -> Options:

@@ -5,9 +5,9 @@ Nothing here is slow to import, so that the command line can build the groups be
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from quantmedic.collectors.data.progress import Progress
 from quantmedic.engine.case.facts import Role
@@ -98,6 +98,15 @@ class ToolchainOptions:
     core_config: object | None = None
 
 
+_Group = TypeVar(
+    "_Group",
+    "DataOptions",
+    "MeasuringOptions",
+    "ReferenceOptions",
+    "ToolchainOptions",
+    "ProofOptions",
+    "CheckpointOptions",
+)
 #: How much is tried: seconds, all in the default time, or only what leads.
 Prove = float | bool | Literal["first"] | None
 
@@ -197,3 +206,24 @@ class CollectArguments(TypedDict, total=False):
     settings_files: Sequence[str | Path]
     thumbnails: bool
     profile: bool
+
+
+def group_arguments(
+    representative: "DataSource | None", validation: "DataSource | None", arguments: CollectArguments
+) -> CollectOptions:
+    """The arguments of ``collect`` in groups; those that are missing or None have their defaults."""
+    given = {"representative": representative, "validation": validation, **arguments}
+    known = {name: value for name, value in given.items() if value is not None}
+
+    def group(kind: type[_Group]) -> _Group:
+        return kind(**{field.name: known[field.name] for field in fields(kind) if field.name in known})
+
+    return CollectOptions(
+        data=group(DataOptions),
+        measuring=group(MeasuringOptions),
+        references=group(ReferenceOptions),
+        toolchain=group(ToolchainOptions),
+        proof=group(ProofOptions),
+        saving=group(CheckpointOptions),
+        mapping=arguments.get("mapping"),
+    )

@@ -10,9 +10,6 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.from_onnx import edit as onnx_edit
 
-#: What is learned on samples can be carried out.
-LEARNS = True
-
 
 @dataclass(frozen=True)
 class Edited:

@@ -1,0 +1,205 @@
+"""A harmed model made better: diagnosed, the prescription executed, and what came out measured before it is written."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Unpack
+
+from quantmedic.api.cases import CASE_FILE, save_case
+from quantmedic.api.collect import collect_pair, prove_pair
+from quantmedic.api.comparisons import compare, write_comparison
+from quantmedic.api.judging import check_toolchain, judge
+from quantmedic.api.options import (
+    CheckpointOptions,
+    CollectArguments,
+    CollectOptions,
+    DataOptions,
+    DataSource,
+    ModelSource,
+    ProofOptions,
+    group_arguments,
+)
+from quantmedic.api.report import write_report
+from quantmedic.api.rulebase import load_rulebase
+from quantmedic.collectors.data.progress import Progress, no_progress
+from quantmedic.collectors.from_onnx.file import require_writable
+from quantmedic.collectors.measure.models import Edited
+from quantmedic.engine.case.proof import Grade
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.engine.rules.rulebase import RuleBase
+from quantmedic.engine.versus.side_by_side import ComparisonReport
+
+#: Answers of a comparison with which the repaired model is given out.
+BETTER = ("healed", "better")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What became of a repair.
+
+    Attributes:
+        before: The diagnosis of the quantized model, with what was tried.
+        after: The diagnosis of the repaired model on the same data; None where there is none.
+        comparison: Both side by side; None likewise.
+        model: The written file, or the repaired module; None where nothing is given out.
+        grade: ``executed``: the toolchain made the model; ``edited``: a copy of the quantized one was changed.
+        refused: Why nothing is given out, in words; None where something is, or where nothing was to be repaired.
+    """
+
+    before: Diagnosis
+    after: Diagnosis | None = None
+    comparison: ComparisonReport | None = None
+    model: object | None = None
+    grade: Grade | None = None
+    refused: str | None = None
+
+
+def fix(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    output: str | Path | None = None,
+    *,
+    representative: DataSource | None = None,
+    validation: DataSource | None = None,
+    rules: RuleBase | None = None,
+    toolchain: str | None = None,
+    report: str | Path | None = None,
+    progress: Progress = no_progress,
+    **options: Unpack[CollectArguments],
+) -> Fixed:
+    """Diagnose the quantized model, carry out what is prescribed, and give out what measures better.
+
+    Args:
+        float_model: See ``diagnose``.
+        quantized_model: See ``diagnose``; neither model is changed.
+        output: File for the repaired model, of the kind of the quantized one; None for modules, which are returned.
+        representative: See ``diagnose``.
+        validation: See ``diagnose``; the repaired model is measured on it.
+        rules: See ``diagnose``.
+        toolchain: See ``diagnose``.
+        report: Folder for the reports ``before`` and ``after`` and their comparison.
+        progress: See ``collect``.
+        **options: Passed to ``collect``; ``prove`` is the time for trials, 60 seconds by default.
+
+    Raises:
+        QuantmedicError: See ``diagnose``; or the file cannot be written.
+    """
+    grouped = group_arguments(representative, validation, options)
+    proof = replace(grouped.proof, prove=grouped.proof.prove or True, write_fixed=None, toolchain=toolchain)
+    target = Path(output) if output is not None else None
+    return fix_pair(
+        float_model,
+        quantized_model,
+        target,
+        replace(grouped, proof=proof),
+        rules=rules,
+        report=Path(report) if report is not None else None,
+        progress=progress,
+    )
+
+
+def fix_pair(
+    float_model: ModelSource,
+    quantized_model: ModelSource,
+    output: Path | None,
+    options: CollectOptions,
+    *,
+    rules: RuleBase | None = None,
+    report: Path | None = None,
+    progress: Progress = no_progress,
+) -> Fixed:
+    """``fix`` with its options in groups; see there."""
+    base = rules or load_rulebase()
+    check_toolchain(options.proof.toolchain, base)
+    if output is not None:
+        _require_place(output, (float_model, quantized_model))
+    proven = prove_pair(float_model, quantized_model, options, rules=base, progress=progress)
+    before = judge(proven.case, base, toolchain=options.proof.toolchain)
+    grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
+
+    def measure(repaired: ModelSource) -> Case:
+        own = replace(options, data=_judging_data(options), proof=ProofOptions(), saving=CheckpointOptions())
+        return collect_pair(float_model, repaired, own, rules=base, progress=progress)
+
+    if before.verdict == "healthy":
+        return _reported(Fixed(before), proven.case, None, base, report)
+    if proven.fixed is None:
+        return _reported(Fixed(before, refused=_why_unproven(before)), proven.case, None, base, report)
+    return _hand_out(proven.fixed, Fixed(before, grade=grade), proven.case, output, measure, base, report)
+
+
+def _hand_out(
+    repaired: Edited,
+    found: Fixed,
+    case: Case,
+    output: Path | None,
+    measure: Callable[[ModelSource], Case],
+    base: RuleBase,
+    report: Path | None,
+) -> Fixed:
+    """Measure the repaired model, and give it out where it is better."""
+    module = getattr(repaired, "module", None)
+    if output is None:
+        if module is None:
+            words = "the remedy was proven on a copy of the module while it ran: its toolchain has to carry it out"
+            return _reported(replace(found, refused=words), case, None, base, report)
+        return _compared(found, case, measure(module), module, base, report)
+    if repaired.save is None:
+        words = "the remedy was proven on a translation of the model: its toolchain has to carry it out"
+        return _reported(replace(found, refused=words), case, None, base, report)
+    with tempfile.TemporaryDirectory(prefix=".quantmedic-", dir=output.resolve().parent) as folder:
+        made = Path(folder) / output.name
+        repaired.save(made)
+        result = _compared(found, case, measure(made), output, base, report)
+        if result.model is not None:
+            made.replace(output)
+    return result
+
+
+def _compared(found: Fixed, case: Case, after: Case, model: object, base: RuleBase, report: Path | None) -> Fixed:
+    comparison = compare(case, after, base)
+    result = replace(found, after=judge(after, base), comparison=comparison)
+    if comparison.word not in BETTER:
+        words = f"measured on the same data, the repaired model is {comparison.word}"
+        return _reported(replace(result, refused=words), case, after, base, report)
+    return _reported(replace(result, model=model), case, after, base, report)
+
+
+def _reported(found: Fixed, case: Case, after: Case | None, base: RuleBase, report: Path | None) -> Fixed:
+    """The same, with the reports written where they were asked for."""
+    if report is None:
+        return found
+    write_report(found.before, report / "before", rules=base, case=case)
+    save_case(case, report / "before" / CASE_FILE)
+    if after is not None and found.after is not None and found.comparison is not None:
+        write_report(found.after, report / "after", rules=base, case=after)
+        save_case(after, report / "after" / CASE_FILE)
+        write_comparison(found.comparison, report)
+    return found
+
+
+def _judging_data(options: CollectOptions) -> DataOptions:
+    """The data that judge both models: what calibrated the first one did not calibrate the other."""
+    data = options.data
+    return replace(data, representative=None) if data.validation is not None else data
+
+
+def _why_unproven(before: Diagnosis) -> str:
+    """What is lacking."""
+    if before.proof is None:
+        return next((text for text in before.warnings if text.startswith("no remedy was tried")), "nothing was tried")
+    lacking = f"; no prescription was executed: {before.proof.unexecuted}" if before.proof.unexecuted else ""
+    return f"no remedy recovers anything for sure{lacking}"
+
+
+def _require_place(output: Path, models: tuple[ModelSource, ...]) -> None:
+    if not all(isinstance(model, str | Path) for model in models):
+        raise DataError(
+            "a repaired module is returned, not written", where=str(output), help="leave the output out, and save it"
+        )
+    if output.resolve() in [Path(str(model)).resolve() for model in models]:
+        raise OutputError("the repaired model would replace one of yours", where=str(output), help="name another file")
+    require_writable(output)

@@ -1,0 +1,88 @@
+"""The command ``fix``: a repaired model that measures better, or the reason why there is none."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from quantmedic.api.fix import Fixed, fix_pair
+from quantmedic.api.options import CollectOptions, RuleOptions
+from quantmedic.api.thresholds import rules_in_force
+from quantmedic.cli.groups import option
+from quantmedic.cli.options import CONTEXT, collect_options, rule_options
+from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
+from quantmedic.reports.terminal.fixed import fixed_lines
+from quantmedic.reports.text import visible
+
+
+@click.command(context_settings=CONTEXT)
+@click.argument("float_model", type=click.Path(path_type=Path), metavar="FLOAT")
+@click.argument("quantized_model", type=click.Path(path_type=Path), metavar="QUANT")
+@collect_options.without("write_fixed")
+@rule_options
+@option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write the repaired model; nothing is written unless it measures better.",
+)
+@option(
+    "--report", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Reports before and after."
+)
+@option("--toolchain", metavar="NAME", help="Whose prescription is carried out; recognised from the model by default.")
+def fix(
+    float_model: Path,
+    quantized_model: Path,
+    options: CollectOptions,
+    rules: RuleOptions,
+    output: Path,
+    report: Path | None,
+    toolchain: str | None,
+) -> None:
+    """Diagnose, carry out the prescription, measure what comes out, and write it if it is better.
+
+    The float model is quantized anew by its toolchain as the prescription says; where that cannot be, the quantized
+    model itself is edited. --budget limits the time for trials.
+
+    Exit codes: 0 written, or nothing to repair; 1 nothing better was found; 2 could not do its job.
+
+    \b
+    Examples:
+      quantmedic fix float.onnx int8.onnx -r rep.npz -v val.npz -o fixed.onnx
+      quantmedic fix float.tflite int8.tflite -r rep.npz -v val.npz -o fixed.tflite --report repair
+    """
+    proof = replace(options.proof, prove=options.proof.prove or True, toolchain=toolchain)
+    with progress_bars() as progress, interrupted_by_termination():
+        found = fix_pair(
+            float_model,
+            quantized_model,
+            output,
+            replace(options, proof=proof),
+            rules=rules_in_force(rules),
+            report=report,
+            progress=progress,
+        )
+    for line in _result_lines(found, output):
+        click.echo(line)
+    if report is not None:
+        click.echo(f"reports: {report}")
+    sys.exit(0 if found.refused is None else 1)
+
+
+def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
+    if found.after is not None:
+        yield from fixed_lines(found.before, found.after, output.name)
+    if found.refused is not None:
+        yield f"nothing was written: {visible(found.refused, 600)}"
+        yield "help: the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"
+    elif found.model is None:
+        yield f"nothing was written: {visible(found.before.model.name or 'the model')} is healthy"
+    else:
+        steps = found.before.prescription.steps if found.before.prescription is not None else ()
+        done = ", ".join(visible(step.title) for step in steps)
+        how = "by its toolchain, as the prescription says" if found.grade == "executed" else "by an edit of its copy"
+        yield f"wrote {output}: made {how}{f' ({done})' if done else ''}"

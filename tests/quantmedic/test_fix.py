@@ -1,0 +1,68 @@
+"""``quantmedic fix``: a model that measures better, or the reason why there is none."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import quantmedic
+from quantmedic.demo import patient
+
+pytestmark = pytest.mark.thorough
+
+DEMO = Path(str(patient()[0][0])).parent
+PIXELS = ("--scale", "255", "--mean", "validation=0.286", "--std", "validation=0.353")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "quantmedic", "fix", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_prescription_is_carried_out_and_the_model_measured(tmp_path: Path) -> None:
+    fixed, report = tmp_path / "fixed.onnx", tmp_path / "repair"
+    data = ("-r", DEMO / "representative.npz", "-v", DEMO / "validation.npz", *PIXELS)
+    data += ("--mean", "representative=0", "--std", "representative=1")
+    done = run(DEMO / "float.onnx", DEMO / "int8.onnx", *data, "-o", fixed, "--report", report)
+    assert done.returncode == 0, done.stderr
+    assert "degraded -> healthy" in done.stdout
+    assert "made by its toolchain, as the prescription says" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fixed.onnx", "repair"]
+    assert json.loads((report / "before" / "report.json").read_text())["prescription"]["grade"] == "executed"
+    assert json.loads((report / "after" / "report.json").read_text())["verdict"] == "healthy"
+    assert json.loads((report / "compare.json").read_text())["word"] == "healed"
+
+
+def test_a_healthy_model_is_left_alone(tmp_path: Path) -> None:
+    data = ("-r", DEMO / "representative_healthy.npz", "-v", DEMO / "validation.npz", *PIXELS)
+    data += ("--mean", "representative=0.286", "--std", "representative=0.353")
+    done = run(DEMO / "float.onnx", DEMO / "int8_healthy.onnx", *data, "-o", tmp_path / "fixed.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was written: int8_healthy.onnx is healthy" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_of_the_users_is_never_replaced() -> None:
+    before = (DEMO / "int8.onnx").read_bytes()
+    done = run(DEMO / "float.onnx", DEMO / "int8.onnx", "-v", DEMO / "validation.npz", "-o", DEMO / "int8.onnx")
+    assert done.returncode == 2
+    assert "the repaired model would replace one of yours" in done.stderr
+    assert (DEMO / "int8.onnx").read_bytes() == before
+
+
+def test_without_representative_data_a_copy_is_edited(tmp_path: Path) -> None:
+    (source, quantized), data = patient()
+    alone = {key: value for key, value in data.items() if key != "representative"}
+    found = quantmedic.fix(source, quantized, tmp_path / "fixed.onnx", threads=1, **alone)
+    assert found.grade == "edited" and found.model == tmp_path / "fixed.onnx"
+    assert found.after is not None and found.after.verdict == "healthy"
+
+
+def test_what_cannot_be_proven_is_not_written_and_what_lacks_is_said(tmp_path: Path) -> None:
+    (source, quantized), data = patient()
+    found = quantmedic.fix(source, quantized, tmp_path / "fixed.onnx", prove=1e-3, threads=1, **data)
+    assert found.model is None and found.refused is not None
+    assert "budget" in found.refused
+    assert not list(tmp_path.iterdir())
