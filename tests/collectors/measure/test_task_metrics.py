@@ -8,6 +8,7 @@ import pytest
 from builders.onnx_models import conv_net, images, qdq, run, save_pair
 
 import quantmedic
+from quantmedic.collectors.measure import collect
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import CaseError, DataError
 from quantmedic.engine.formulas.derive import derive
@@ -109,3 +110,11 @@ def test_options_belong_to_the_metric(paths, labels):
         measured(paths, labels, metric="top1", metric_options={"blank": "3"})
     case = measured(paths, labels, metric="perplexity", metric_options={"ignore": "0"})
     assert case.record.run["metric_options"] == "ignore=0"
+
+
+def test_what_is_counted_survives_every_checkpoint(paths, labels, tmp_path, monkeypatch):
+    wanted = metric_of(measured(paths, labels, metric="f1"))
+    monkeypatch.setattr(collect, "CHECKPOINT_SECONDS", 0.0)
+    case = measured(paths, labels, metric="f1", batch_size=16, checkpoint=tmp_path / "c.case")
+    assert metric_of(case) == wanted
+    assert len(case.statistics["validation"].tallies["float"]) == 96
