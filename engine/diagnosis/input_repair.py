@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from quantmedic.engine.case.facts import DatasetFacts
+from quantmedic.engine.case.facts import DatasetFacts, Role
 from quantmedic.engine.rules.options import Code
 from quantmedic.engine.text import quote
 
@@ -126,7 +126,7 @@ class InputRepair:
         return words, f"np.ascontiguousarray(np.moveaxis({moved}, -1, {self.axis}), x.dtype)"
 
 
-def input_repair(cause: str, sets: Mapping[str | None, DatasetFacts]) -> InputRepair | None:
+def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputRepair | None:
     """What undoes the mistake that is a cause; None where the facts of the two data sets do not show it.
 
     Args:

@@ -224,7 +224,7 @@ def write_excerpt(name: str, form: Form, options: Options) -> str:
 
 def with_helpers(code: str, helpers: Mapping[str, str]) -> str:
     """Python code behind the definitions that it uses; a later one may use those before it."""
-    for name, text in reversed(helpers.items()):
+    for name, text in reversed(list(helpers.items())):
         if re.search(rf"\b{name}\b", code):
             code = f"{text.strip()}\n\n\n{code.lstrip()}"
     return code
