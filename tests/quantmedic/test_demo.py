@@ -117,12 +117,14 @@ def test_shards_give_the_same_verdict_as_one_pass(tmp_path):
         assert (one.min, one.max) == (other.min, other.max)
 
 
-def test_without_representative_data_the_clipped_input_is_named():
-    """Nothing tells how it was calibrated, but what the input's range cuts off is measured."""
+def test_without_representative_data_the_range_of_the_input_is_told_before_its_clipping():
+    """Nothing tells what it was calibrated on, but the range of the input is not that of the validation images."""
     (float_model, quantized), options = patient()
     diagnosis = quantmedic.diagnose(float_model, quantized, **options | {"representative": None})
-    assert diagnosis.causes[0].cause == "over-clipped-activations"
-    assert "image" in diagnosis.causes[0].subjects
+    first = diagnosis.causes[0]
+    assert (first.cause, first.rules) == ("stale-calibration", ("D018",))
+    assert "0.353 times that of these samples" in first.message and "shifted by 0.286" in first.message
+    assert ("A003", "image") in [(explained.rule, explained.subject) for explained in first.absorbs]
     assert "D005" in [note.rule for note in diagnosis.not_judged]
 
 
