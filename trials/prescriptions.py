@@ -15,6 +15,7 @@ from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
 from quantmedic.engine.errors import QuantmedicError
+from quantmedic.engine.rules.options import CHANGED
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
@@ -162,7 +163,7 @@ class _Executions:
         if not self._is_trusted(choices):
             self._untrusted = True
             return None
-        if not set(given.given) <= workshop.executor.supplies:
+        if not set(given.given) <= workshop.executor.supplies or not self._changes_anything(choices, code):
             return None
         begun = time.monotonic()
         if begun + max(self._longest, self._expected_seconds()) > self._trials.deadline:
@@ -230,6 +231,13 @@ class _Executions:
         return workshop.toolchain in workshop.trusted.toolchains and all(
             part.snippet in known.get(part.advice.id, ()) for part in parts
         )
+
+    def _changes_anything(self, choices: Iterable[Choice], code: str) -> bool:
+        """Some option that it asks for is not in force already; a remedy without options changes data or run."""
+        parts = [part for choice in choices for part in choice.snippets(self._workshop.toolchain)]
+        marks = {form for part in parts for form in part.snippet.options} & self._workshop.toolchain.in_force.keys()
+        asks = all(any(part.snippet.options.values()) and not part.snippet.code for part in parts)
+        return not (asks and marks) or CHANGED in code
 
     def _heals(self, trial: TrialRecord | None) -> bool:
         return trial is not None and trial.proven and leaves_nothing(trial, trial.share or 0.0, self._workshop.base)

@@ -146,7 +146,7 @@ def few_output_codes(patient: Patient) -> Patient:
 # --- sanity ----------------------------------------------------------------------------------------------------------
 
 
-@fault("not-quantized", "sanity", "not-quantized", harms=False)
+@fault("not-quantized", "sanity", "not-quantized", "same-model", harms=False)
 def not_quantized(patient: Patient) -> Patient:
     """The quantizer was handed names that match nothing, and wrote the float model."""
     return patient.edited(lambda p, q: p.model)
