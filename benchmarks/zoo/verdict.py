@@ -69,7 +69,8 @@ def ask(
         seconds = time.perf_counter() - started
         pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
-        return Answer(built.spec.name, error=f"{type(error).__name__}: {error}"[:300])
+        words = f"{type(error).__name__}: {error}"[:300]
+        return Answer(built.spec.name, error=words, pasted=Pasted("no prescription", reason=words) if follow else None)
     return Answer(
         built.spec.name,
         [

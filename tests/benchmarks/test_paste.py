@@ -1,5 +1,6 @@
 """Prescriptions that are pasted and run: the runner, and how it is scored."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import fault_zoo
@@ -9,7 +10,9 @@ from zoo.cases import Built, Spec
 from zoo.paste import Pasted, Shown, metric_share, noise_share, run_script
 from zoo.paste_table import counts, is_healed, reason, render_pasted, rows
 from zoo.quantizing import Standing
-from zoo.verdict import Answer
+from zoo.verdict import Answer, ask
+
+from quantmedic import load_rulebase
 
 
 @pytest.mark.thorough
@@ -89,6 +92,14 @@ def test_faults_that_no_quantizer_undoes_do_not_count() -> None:
     assert not counts(fault(kind="other-float-model"))
     assert not counts(fault(kind="not-quantized"))
     assert not counts(Built(Spec("demo", control="per-channel"), Path(), "control"))
+
+
+def test_a_case_that_cannot_be_diagnosed_is_a_miss(tmp_path: Path) -> None:
+    built = replace(fault(), folder=tmp_path)
+    answer = ask(built, load_rulebase(), follow=True)
+    assert answer.error and answer.pasted is not None
+    assert not is_healed(built, answer.pasted)
+    assert "0 of 1 (0 %) of all faults" in render_pasted(rows([(built, answer)]))
 
 
 def test_the_table_names_every_miss_with_its_reason() -> None:
