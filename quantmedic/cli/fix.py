@@ -11,7 +11,7 @@ from quantmedic.api.fix import Fixed, fix_pair
 from quantmedic.api.options import CollectOptions, RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import option
-from quantmedic.cli.options import CONTEXT, collect_options, rule_options
+from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
 from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
 from quantmedic.reports.terminal.fixed import fixed_lines
 from quantmedic.reports.text import visible
@@ -33,7 +33,7 @@ from quantmedic.reports.text import visible
 @option(
     "--report", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="Reports before and after."
 )
-@option("--toolchain", metavar="NAME", help="Whose prescription is carried out; recognised from the model by default.")
+@judging_options.only("toolchain")
 def fix(
     float_model: Path,
     quantized_model: Path,
@@ -41,7 +41,7 @@ def fix(
     rules: RuleOptions,
     output: Path,
     report: Path | None,
-    toolchain: str | None,
+    judging: JudgingOptions,
 ) -> None:
     """Diagnose, carry out the prescription, measure what comes out, and write it if it is better.
 
@@ -55,7 +55,7 @@ def fix(
       quantmedic fix float.onnx int8.onnx -r rep.npz -v val.npz -o fixed.onnx
       quantmedic fix float.tflite int8.tflite -r rep.npz -v val.npz -o fixed.tflite --report repair
     """
-    proof = replace(options.proof, prove=options.proof.prove or True, toolchain=toolchain)
+    proof = replace(options.proof, prove=options.proof.prove or True, toolchain=judging.toolchain)
     with progress_bars() as progress, interrupted_by_termination():
         found = fix_pair(
             float_model,

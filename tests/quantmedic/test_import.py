@@ -122,7 +122,7 @@ def measured(stale: tuple[Path, Path, dict[str, Any]]) -> Case:
 def test_a_stale_cache_is_found(measured: Case) -> None:
     diagnosis = quantmedic.judge(measured)
     first = diagnosis.causes[0]
-    assert (first.cause, first.rules[0]) == ("stale-calibration", "D016")
+    assert first.cause == "stale-calibration" and {"D016", "D018"} <= set(first.rules)
     assert diagnosis.model.settings.calibration_method == "minmax"
     assert {row.fact: row.value for row in first.evidence}["recorded.origin"] == "calibration.json"
     assert not [notice for notice in diagnosis.warnings if "in this model" in notice]

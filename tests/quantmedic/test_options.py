@@ -58,6 +58,7 @@ EXPECTED: dict[str, dict[str, str]] = {
     "baseline prune": {"rules": ALL},
     "trend": {"report": "output formats"},
     "compare": {"rules": ALL, "report": ALL},
+    "fix": {**dict.fromkeys(GROUPS, ALL), "proof": "prove budget", "judging": "toolchain", "report": "output"},
     "sensitivity": {"data": ALL, "measuring": "batch_size threads seed", "report": "output verbose"},
     "fallback": {"data": ALL, "measuring": "threads seed", "report": "output formats"},
     "debugger": {

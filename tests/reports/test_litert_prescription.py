@@ -28,6 +28,8 @@ from quantmedic.reports.sections.prescription import prescription_files
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[np.float32]
 BASE = load_rulebase()
 LITERT = find_toolchain("litert", BASE.toolchains)

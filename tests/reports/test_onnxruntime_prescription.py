@@ -28,6 +28,8 @@ from quantmedic.engine.rules.options import write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
 from quantmedic.reports.sections.prescription import prescription_files
 
+pytestmark = pytest.mark.thorough
+
 Array = NDArray[Any]
 BASE = load_rulebase()
 TOOLCHAIN = find_toolchain("onnxruntime", BASE.toolchains)

@@ -24,6 +24,8 @@ from quantmedic.trials.from_litert.execute import EXECUTORS, MADE
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
 
+pytestmark = pytest.mark.thorough
+
 BASE = load_rulebase()
 LITERT = find_toolchain("litert", BASE.toolchains)
 DATA = RECORDINGS / "debugger"
