@@ -95,7 +95,8 @@ class Pasted:
         before: The patient on these.
         after: The model that came out.
         shown: What the report says of it.
-        same_db: Gain as the report defines it, on the samples on which the report judged; None: these are not known.
+        same_db: Gain as the report defines it, on the samples on which the report judged; None: these are not known,
+            since time did not allow all of them.
     """
 
     outcome: Outcome
@@ -157,7 +158,8 @@ def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
             found = _measure(built, model, others, remedies, said)
         except Exception as error:
             return Pasted("failed", remedies, f"the model does not run: {error}"[:300], shown=said)
-        found.same_db = _gain(built, model, _rows(validation, judged))
+        if diagnosis.proof is not None and diagnosis.proof.judged == len(judged):
+            found.same_db = _gain(built, model, _rows(validation, judged))
         return found
 
 

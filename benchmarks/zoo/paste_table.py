@@ -124,11 +124,12 @@ def _figures(judged: Sequence[Row]) -> list[str]:
         if graded:
             good = sum(is_healed(b, p) for b, _, p in graded)
             near = sum(bool(p.is_near(p.gain_db)) for _, _, p in graded)
-            same = sum(bool(p.is_near(p.same_db)) for _, _, p in graded)
-            text.append(
+            same = [p.is_near(p.same_db) for _, _, p in graded if p.same_db is not None]
+            text += [
                 f"  shown as {grade}: healed {_of(good, len(graded))}, within 1 dB of the number shown "
-                f"{_of(near, len(graded))}, on the same samples {_of(same, len(graded))}"
-            )
+                f"{_of(near, len(graded))},",
+                f"    on the samples of the report, where these are known, {_of(sum(map(bool, same)), len(same))}",
+            ]
     return text
 
 
