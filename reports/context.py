@@ -517,7 +517,7 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     if given is None or given.executed is None or given.grade != "executed":
         return None
     trial, gain = given.executed.trial, executed_gain(given)
-    if trial.metric is not None and diagnosis.metrics.drop is not None:
+    if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
         gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
     names = {name for step in given.steps for name in step.causes}
     title = ", and ".join(step.title for step in given.steps)
@@ -533,6 +533,8 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
 def _share_of_drop(gain: float, metrics: MetricFacts) -> str:
     """A gain of the task metric, and the drop that it is a part of."""
     unit = " points" if is_share(metrics.name) else ""
+    if metrics.drop is None or gain > metrics.drop:
+        return f"{signed_gain(gain, metrics.name)}"
     back = signed_gain(gain, metrics.name).removesuffix(unit)
     return f"{back} of {metric_change(metrics.drop, metrics.name)}"
 
@@ -552,7 +554,9 @@ def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
     """What the first remedy brings; of a measured gain of the task metric, how much of the drop that is."""
     gain, drop = next(iter(card.gains), None), diagnosis.metrics.drop
     measured = diagnosis.causes[card.rank - 1].measured_gain_metric
-    if gain is None or gain.kind != "measured" or measured is None or drop is None:
+    tried = next((a.measured for a in diagnosis.causes[card.rank - 1].remedies if a.measured is not None), None)
+    unsure = tried is not None and tried.metric is not None and tried.metric.low <= 0
+    if gain is None or gain.kind != "measured" or measured is None or drop is None or unsure:
         return gain
     return replace(gain, text=_share_of_drop(measured, diagnosis.metrics))
 

@@ -11,7 +11,6 @@ from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import Choice, candidates, choice_of_trial, general_candidates
-from quantmedic.engine.diagnosis.prediction import ENOUGH_DB
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
 from quantmedic.engine.errors import QuantmedicError
@@ -243,14 +242,14 @@ class _Executions:
         return trial is not None and trial.proven and leaves_nothing(trial, trial.share or 0.0, self._workshop.base)
 
     def _best(self) -> int | None:
-        """The first that recovers about as much as the best one."""
-        gains = [
-            min(record.trial.gain_db or 0.0, ENOUGH_DB) if record.trial.proven else None for record in self._records
-        ]
-        most = max((gain for gain in gains if gain is not None), default=None)
-        if most is None:
-            return None
-        return next(i for i, gain in enumerate(gains) if gain is not None and gain >= most - PREFERENCE_DB)
+        """The first that heals; else the first that recovers about as much as the most."""
+        trials = [record.trial for record in self._records]
+        healing = next((place for place, trial in enumerate(trials) if self._heals(trial)), None)
+        if healing is not None:
+            return healing
+        gains = {place: trial.gain_db or 0.0 for place, trial in enumerate(trials) if trial.proven}
+        most = max(gains.values(), default=0.0)
+        return next((place for place, gain in gains.items() if gain >= most - PREFERENCE_DB), None)
 
 
 @dataclass(frozen=True)

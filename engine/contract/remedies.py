@@ -101,8 +101,8 @@ class Proof(Contract):
     unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
 
 
-#: ``without-effect``: it was executed, and nothing was recovered for sure.
-Basis = Literal["proven", "predicted", "untried", "without-effect"]
+#: ``without-effect``: it was executed, and nothing was recovered for sure. ``refused``: the toolchain could not run it.
+Basis = Literal["proven", "predicted", "untried", "without-effect", "refused"]
 
 
 class Step(Data):

@@ -23,6 +23,9 @@ from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.evaluate import RuleResult, evaluate
 from quantmedic.engine.rules.rulebase import RuleBase
 
+#: The rule that says that both models are one.
+SAME_MODEL = "S024"
+
 
 @dataclass(frozen=True)
 class Provenance:
@@ -68,6 +71,9 @@ def make_diagnosis(
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
     """
     results = evaluate(base, facts)
+    if facts.model.is_twice_the_same:
+        # What else the rules see is the model held against itself.
+        results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
     suspects = suspects_of(results, repairs)
     outcomes = remedy_outcomes(suspects, simulation, proof, base)
     size = drop_class(facts.model.metric, base)

@@ -20,6 +20,7 @@ from quantmedic.engine.rules.options import (
     merge,
     merge_all,
     with_helpers,
+    without_comments,
     write,
 )
 from quantmedic.engine.rules.remedies import Mark
@@ -28,6 +29,8 @@ from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_forc
 from quantmedic.engine.text import inert
 
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
+#: What the user's data have to be where those that calibrated the model cannot be repaired.
+NEW_DATA = "inputs as the application sees them: not those that the model was calibrated with, which cannot be repaired"
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
 
@@ -88,7 +91,7 @@ def _is_text_of(record: ExecutionRecord, given: Prescription, toolchain: Toolcha
 
 def _with_execution(given: Prescription, record: ExecutionRecord) -> Prescription:
     healed = record.trial.proven
-    basis: Basis = "proven" if healed else given.basis if record.trial.failed is not None else "without-effect"
+    basis: Basis = "proven" if healed else "refused" if record.trial.failed is not None else "without-effect"
     alone = len(given.steps) == 1
     steps = (given.steps[0].model_copy(update={"measured": record.trial}),) if alone else given.steps
     changes = {"basis": basis, "grade": "executed" if healed else given.grade, "executed": record, "steps": steps}
@@ -126,7 +129,7 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),
         checked=toolchain.checked if toolchain is not None and set(marks) - {"documentation"} else "",
-        given=_user_names(configurations, toolchain) if toolchain is not None else {},
+        given=_user_names(configurations, toolchain, _reads_anew(parts)) if toolchain is not None else {},
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
 
@@ -231,11 +234,16 @@ def _comment(text: str) -> list[str]:
     return textwrap.wrap(inert(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
-def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain) -> dict[str, str]:
+def _reads_anew(parts: Iterable[Iterable[Part]]) -> bool:
+    """Other data are prescribed than those that the quantized model was made with."""
+    return any(part.snippet.reads == "application" for found in parts for part in found)
+
+
+def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain, reads_anew: bool) -> dict[str, str]:
     """The names of the user's own that the Python code uses."""
-    code = "\n".join(each.code for each in configurations if each.language == "python")
-    text = "\n".join(line for line in code.splitlines() if not line.startswith("#"))
-    return {name: what for name, what in toolchain.given.items() if re.search(rf"(?<![\w\"./]){name}(?![\w\"])", text)}
+    text = without_comments("\n".join(each.code for each in configurations if each.language == "python"))
+    used = {n: what for n, what in toolchain.given.items() if re.search(rf"(?<![\w\"./]){n}(?![\w\"])", text)}
+    return {name: NEW_DATA if reads_anew and name in toolchain.data_names else what for name, what in used.items()}
 
 
 def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
@@ -246,6 +254,7 @@ def complete_code(body: str, language: Language, toolchain: Toolchain) -> str:
 
 def _imports(body: str, toolchain: Toolchain) -> Iterator[str]:
     """Import lines for the names that the body uses."""
+    body = without_comments(body)
     for module, names in toolchain.imports.items():
         if isinstance(names, str):
             if re.search(rf"\b{re.escape(names)}\.", body):

@@ -225,9 +225,14 @@ def write_excerpt(name: str, form: Form, options: Options) -> str:
 def with_helpers(code: str, helpers: Mapping[str, str]) -> str:
     """Python code behind the definitions that it uses; a later one may use those before it."""
     for name, text in reversed(list(helpers.items())):
-        if re.search(rf"\b{name}\b", code):
+        if re.search(rf"\b{name}\b", without_comments(code)):
             code = f"{text.strip()}\n\n\n{code.lstrip()}"
     return code
+
+
+def without_comments(code: str) -> str:
+    """Python code without the lines that are comments."""
+    return "\n".join(line for line in code.splitlines() if not line.lstrip().startswith("#"))
 
 
 class _Json:

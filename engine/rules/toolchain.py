@@ -87,6 +87,7 @@ class Toolchain(BaseModel):
         default={}, description="settings of the quantized model that a form has to state, by the form"
     )
     given: Mapping[str, str] = Field(default={}, description="names in its code that are the user's own")
+    data_names: tuple[str, ...] = Field(default=(), description="those of them that stand for the calibration data")
     helpers: Mapping[str, str] = Field(
         default={}, description="definitions by name that stand before Python code that uses them, or a later one"
     )

@@ -190,7 +190,9 @@ def _judging_data(options: CollectOptions) -> DataOptions:
 def _why_unproven(before: Diagnosis) -> str:
     """What is lacking."""
     if before.proof is None:
-        return next((text for text in before.warnings if text.startswith("no remedy was tried")), "nothing was tried")
+        same = next((cause.message for cause in before.causes), "") if before.model.is_twice_the_same else ""
+        untried = (text for text in before.warnings if text.startswith("no remedy was tried"))
+        return same or next(untried, "nothing was tried")
     lacking = f"; no prescription was executed: {before.proof.unexecuted}" if before.proof.unexecuted else ""
     return f"no remedy recovers anything for sure{lacking}"
 

@@ -38,7 +38,7 @@ from quantmedic.cli.terminal import fail, progress_bars
 from quantmedic.demo import patient
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
-from quantmedic.reports.terminal.fixed import fixed_lines
+from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 
 #: Options of a measurement that say something of a float model whose quantization failed.
 _OF_A_FAILURE = {"toolchain_logs", "mct_log", "representative", "samples", *PREPROCESSING}
@@ -185,5 +185,5 @@ def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: C
         saving=CheckpointOptions(),
     )
     after = judge(collect_case(float_model, fixed, own, base), base)
-    for line in fixed_lines(before, after, fixed.name):
+    for line in (*fixed_lines(before, after, fixed.name), *calibration_lines(before)):
         click.echo(line)

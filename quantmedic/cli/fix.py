@@ -13,7 +13,7 @@ from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import option
 from quantmedic.cli.options import CONTEXT, JudgingOptions, collect_options, judging_options, rule_options
 from quantmedic.cli.terminal import interrupted_by_termination, progress_bars
-from quantmedic.reports.terminal.fixed import fixed_lines
+from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
 from quantmedic.reports.text import visible
 
 
@@ -76,6 +76,7 @@ def fix(
 def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
     if found.after is not None:
         yield from fixed_lines(found.before, found.after, output.name)
+        yield from calibration_lines(found.before)
     if found.refused is not None:
         yield f"nothing was written: {visible(found.refused, 600)}"
         yield "help: the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"

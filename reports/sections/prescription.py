@@ -20,6 +20,7 @@ MARKS: dict[Mark, str] = {
 }
 BASES: dict[Basis, str] = {
     "proven": "Every remedy below is proven on this model.",
+    "refused": "The toolchain refuses it: what was proven on a copy of the model cannot be had this way.",
     "without-effect": "It was executed, and nothing was recovered for sure: it is no cure.",
     "predicted": "What the remedies below bring is predicted, not proven; --prove carries them out.",
     "untried": "What the remedies below bring is neither proven nor predicted.",

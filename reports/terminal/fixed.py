@@ -9,7 +9,7 @@ from quantmedic.reports.text import count, decibels, metric_label, metric_value,
 def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]:
     """Lines for the console: what the repaired model measures against the float one, before and after."""
     yield ""
-    yield f"{visible(name)}, diagnosed on the same data: {before.verdict} -> {after.verdict}"
+    yield f"{visible(name)}, diagnosed on the same {_judged_set(before)}: {before.verdict} -> {after.verdict}"
     metric = before.metrics.name
     if before.metrics.quantized_value is not None and after.metrics.quantized_value is not None:
         old, new, goal = (
@@ -25,6 +25,21 @@ def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]
         yield f"  {'output SQNR':12} {decibels(old_db)} -> {decibels(new_db)}   {visible(old_output.name or '')}"
     old_causes, new_causes = (_serious(diagnosis) for diagnosis in (before, after))
     yield f"  {'causes':12} {count(len(old_causes), 'cause')} -> {', '.join(new_causes) or 'none'}"
+
+
+def calibration_lines(before: Diagnosis) -> Iterator[str]:
+    """A line where the repaired model was calibrated on samples that judge it; nothing elsewhere."""
+    run = before.prescription.executed if before.prescription is not None else None
+    if before.proof is None or before.proof.best is None or run is None or before.proof.dataset not in run.reads:
+        return
+    gain = decibels(run.trial.gain_db, "+")
+    yield f"  it was calibrated on {visible(run.reads)}; on those {run.trial.samples} alone it gains {gain}"
+
+
+def _judged_set(before: Diagnosis) -> str:
+    """The data set that judges both models."""
+    roles = [dataset.role for dataset in before.datasets]
+    return f"{'validation' if 'validation' in roles else 'representative'} data"
 
 
 def _serious(diagnosis: Diagnosis) -> list[str]:
