@@ -6,7 +6,7 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, DatasetFacts, FloatFacts, MetricFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Proof
+from quantmedic.engine.contract.remedies import Advice, Proof
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.labels import FAULT_WORDS
 from quantmedic.reports.charts.birth import BirthChart, birth_chart
@@ -479,7 +479,7 @@ def _first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: tup
     card = _first_card(diagnosis, causes)
     if card is not None and not (advice and (card.tried or not diagnosis.causes[card.rank - 1].is_serious)):
         advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
-        remedy = next((shown for advice, shown in advised if not advice.is_disproven), next(iter(card.remedies), None))
+        remedy = next((shown for advice, shown in advised if _may_lead(advice)), next(iter(card.remedies), None))
         gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else None
         title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
@@ -503,6 +503,11 @@ def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCar
     proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
     able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
     return next(iter([*proven, *able, *standing]), None)
+
+
+def _may_lead(advice: Advice) -> bool:
+    """Not tried in vain, and its gain is not just the most that could be had."""
+    return not advice.is_disproven and not (advice.predicted is not None and advice.predicted.bound)
 
 
 def _first_label(diagnosis: Diagnosis) -> str:

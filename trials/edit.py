@@ -18,3 +18,8 @@ def edit(models: Models, case: Case, change: Change, fitting: Fitting | None = N
     """
     found: Edited = import_module(front_end_named(models.framework).editor).edit(models, case, change, fitting)
     return found
+
+
+def learns(models: Models) -> bool:
+    """Whether the editor of this framework can learn on samples (``Change.learned``)."""
+    return bool(import_module(front_end_named(models.framework).editor).LEARNS)

@@ -13,14 +13,13 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import Choice, candidates, choice_of_trial, general_candidates
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
-from quantmedic.engine.errors import QuantmedicError
 from quantmedic.engine.rules.options import CHANGED
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
 from quantmedic.trials.split import even_batches, even_size, samples_of
-from quantmedic.trials.trial import Trials, leaves_nothing
+from quantmedic.trials.trial import Trials, failure_in_words, leaves_nothing
 
 #: Seconds that a toolchain takes to start, and its time per sample against one run of both networks, about.
 START, PER_SAMPLE = 2.0, 3.0
@@ -192,8 +191,10 @@ class _Executions:
                 run(self._workshop.models, code, data, self._trials.deadline) for data in self._calibrations(choices)
             ]
             trial = self._trials.execute(key, made)
-        except QuantmedicError as error:
-            return TrialRecord(key=key, kind=PRESCRIPTION, failed=": ".join([error.message, *error.where[:2]]))
+        except OutOfTimeError:
+            raise
+        except Exception as error:  # As in a trial: what was measured before must not be lost.
+            return TrialRecord(key=key, kind=PRESCRIPTION, failed=failure_in_words(error))
         self._made[len(self._records)] = made[0]
         return trial
 

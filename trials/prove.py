@@ -110,7 +110,7 @@ class _Search:
         trials = self._trials
         for half in general_repairs(HALVES, trials.case, trials.facts):
             trials.alone(half)
-        general = general_repairs(kinds_everywhere("early"), trials.case, trials.facts)
+        general = trials.general(kinds_everywhere("early"))
         best = self._best_of_causes(suspects)
         if not any(self._explains(trials.alone(repair)) for repair in best):
             best += self._proven(general)
@@ -123,7 +123,7 @@ class _Search:
                 self._put_on_top(repair)
         if not self._is_explained():
             self._put_instead(trials.fewest_in_float())
-        for repair in general_repairs(kinds_everywhere("late"), trials.case, trials.facts):
+        for repair in trials.general(kinds_everywhere("late")):
             if not self._is_explained():
                 self._put_instead(repair)
         for bound in (r for suspect in suspects for r in suspect.repairs if r.kind in BOUNDS):

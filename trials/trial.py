@@ -30,16 +30,16 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.case.tallies import Tally
 from quantmedic.engine.decibels import sqnr_db, to_decibels
 from quantmedic.engine.diagnosis.prediction import explains
-from quantmedic.engine.diagnosis.suspects import Repair
+from quantmedic.engine.diagnosis.suspects import Repair, general_repairs
 from quantmedic.engine.errors import DataError, QuantmedicError
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.stored_bins import main_role
-from quantmedic.engine.rules.remedy_kinds import BOUNDS, tried_change_of
+from quantmedic.engine.rules.remedy_kinds import BOUNDS, is_learned, tried_change_of
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
-from quantmedic.trials.edit import edit
+from quantmedic.trials.edit import edit, learns
 from quantmedic.trials.float_set import float_set
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
@@ -120,6 +120,11 @@ class Trials:
     def facts(self) -> CaseFacts:
         """Facts of the samples that remedies are fitted on."""
         return self._halves[0].facts
+
+    def general(self, kinds: Sequence[str]) -> list[Repair]:
+        """Changes of the whole network, as far as these models can be edited so."""
+        found = general_repairs(kinds, self.case, self.facts)
+        return found if learns(self._models) else [repair for repair in found if not is_learned(repair.kind)]
 
     def alone(self, repair: Repair) -> TrialRecord:
         """Carry out a repair on the unchanged model; once.
@@ -281,8 +286,10 @@ class Trials:
                 found.append(half.bench.measure(edited, self._deadline))
                 left = left or edited.left_integer(half.case, change)
                 unedited = unedited or edited.unedited
-        except QuantmedicError as error:
-            reason = ": ".join([error.message, *error.where[:2]])
+        except OutOfTimeError:
+            raise
+        except Exception as error:  # One trial that fails, for whatever reason, must not cost what was measured.
+            reason = failure_in_words(error)
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
         now = _over_folds(found)
         trial = self._trial(repair.key, repair.kind, keys, now)
@@ -354,6 +361,13 @@ class Trials:
         if time.monotonic() > self._deadline:
             raise OutOfTimeError
         self._progress("trials", int(time.monotonic() - self._started), int(self._budget))
+
+
+def failure_in_words(error: Exception) -> str:
+    """Why a trial failed; of what nobody expected, the type too."""
+    if isinstance(error, QuantmedicError):
+        return ": ".join([error.message, *error.where[:2]])
+    return f"internal error: {type(error).__name__}: {error}"
 
 
 def leaves_nothing(trial: TrialRecord, share: float, base: RuleBase) -> bool:

@@ -169,8 +169,9 @@ def _in_words(choice: Choice, diagnosis: Diagnosis) -> Iterator[str]:
     if slope:
         yield (
             f"representative = {slope:.4g} * validation {'+' if offset >= 0 else '-'} {abs(offset):.4g} in the channel "
-            f"that differs most: the reader has to undo it, (x {'-' if offset >= 0 else '+'} {abs(offset):.4g}) / "
-            f"{slope:.4g}, or better, prepare its inputs with the application's own function"
+            "that differs most: the calibration data have to undo it, "
+            f"(x {'-' if offset >= 0 else '+'} {abs(offset):.4g}) / {slope:.4g}, "
+            "or better, prepare the inputs with the application's own function"
         )
 
 

@@ -58,6 +58,7 @@ class RemedyKind:
         advised_as: Kind under which remedies are advised that do the same, where it is not this one.
         tried: What a trial carries out, where that can be fitted to samples alone, and ``change`` is only the most
             that it could gain; None: ``change``.
+        learned: A trial learns it on samples, which not every editor can.
     """
 
     name: str
@@ -70,6 +71,7 @@ class RemedyKind:
     half: Literal["weights", "activations"] | None = None
     advised_as: str | None = None
     tried: ChangeFunction | None = None
+    learned: bool = False
 
     @property
     def is_remedy(self) -> bool:
@@ -114,6 +116,7 @@ _ROWS = (
         "corrected-biases",
         "biases",
         change.corrected_biases,
+        learned=True,
         everywhere=Everywhere("biases corrected by the mean error of every channel", "bias-correction-on", "early"),
     ),
     RemedyKind(
@@ -154,6 +157,7 @@ _ROWS = (
         "rounding of weights",
         change.float_weights,
         tried=change.learned_rounding,
+        learned=True,
         everywhere=Everywhere("weights rounded for the least error of their layers", "learned-rounding", "late"),
     ),
     RemedyKind(
@@ -237,6 +241,11 @@ def change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -> Chan
     if function is None:
         raise KeyError(kind)
     return function(case, facts, targets)
+
+
+def is_learned(kind: str) -> bool:
+    """A trial of the kind learns on samples, which not every editor can."""
+    return REMEDY_KINDS[kind].learned
 
 
 def tried_change_of(kind: str, case: Case, facts: CaseFacts, targets: Targets) -> Change:

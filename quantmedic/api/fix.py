@@ -24,6 +24,7 @@ from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.from_onnx.file import require_writable
+from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import Grade
 from quantmedic.engine.case.records import Case
@@ -148,7 +149,7 @@ def _hand_out(
             return _reported(replace(found, refused=words), case, None, base, report)
         return _compared(found, case, measure(module), module, base, report)
     if repaired.save is None:
-        words = "the remedy was proven on a translation of the model: its toolchain has to carry it out"
+        words = "the remedy was proven on a stand-in of the model: its toolchain has to carry it out"
         return _reported(replace(found, refused=words), case, None, base, report)
     with tempfile.TemporaryDirectory(prefix=".quantmedic-", dir=output.resolve().parent) as folder:
         made = Path(folder) / output.name
@@ -198,9 +199,11 @@ def _why_unproven(before: Diagnosis) -> str:
 
 
 def _require_place(output: Path, models: tuple[ModelSource, ...]) -> None:
-    if not all(isinstance(model, str | Path) for model in models):
+    if any(front_end_of(model).name == "torch" for model in models):
         raise DataError(
-            "a repaired module is returned, not written", where=str(output), help="leave the output out, and save it"
+            "a repaired module is returned, not written",
+            where=str(output),
+            help="call quantmedic.fix(float_module, quantized_module, …) in Python, and save what .model holds",
         )
     if output.resolve() in [Path(str(model)).resolve() for model in models]:
         raise OutputError("the repaired model would replace one of yours", where=str(output), help="name another file")

@@ -136,7 +136,7 @@ def _proof_lines(box: ProofBox, verbosity: Verbosity, paint: Paint) -> Iterator[
         yield from _trial_table(box.trials, most, paint)
     if box.chain:
         steps = ", then ".join(line.remedy for line in box.chain)
-        yield from wrap_line(f"{box.chain_text} {steps}", indent=2)
+        yield from wrap_line(f"{box.chain_text.removesuffix('.')}: {steps}", indent=2)
 
 
 def _trial_table(lines: Sequence[TrialLine], most: int | None, paint: Paint) -> Iterator[str]:

@@ -24,7 +24,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.prescription import complete_code
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
 from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.options import write
+from quantmedic.engine.rules.options import Names, merge_all, write
 from quantmedic.engine.rules.toolchain import find_toolchain, options_in_force
 from quantmedic.reports.sections.prescription import prescription_files
 
@@ -154,6 +154,32 @@ def test_the_settings_in_force_give_the_same_model_again(name: str, tmp_path: Pa
     call = quantize_again(tmp_path, "quantize_static")
     assert stored_arrays(tmp_path / "int8.onnx") == stored_arrays(tmp_path / "patient.onnx"), call
     assert operators(tmp_path / "int8.onnx") == operators(tmp_path / "patient.onnx"), call
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_remedy_changes_its_own_setting_and_no_other(name: str, tmp_path: Path) -> None:
+    feed, net = {"image": samples(0, 16)}, clipped_net(1.0, softmax=True)
+    onnx.save(onnx_models.static(net, feed, tmp_path, **SETTINGS[name]), str(tmp_path / "patient.onnx"))
+    onnx.save(clipped_net(1.0, softmax=True), str(tmp_path / "float.onnx"))
+    np.save(tmp_path / "images.npy", feed["image"])
+    before = settings_in_force(
+        derive(collect(tmp_path / "float.onnx", tmp_path / "patient.onnx", validation=feed), BASE)
+    )
+    kept = options_in_force(TOOLCHAIN, "quantize_static", before)
+    call = write(
+        "quantize_static",
+        TOOLCHAIN.forms["quantize_static"],
+        merge_all([{"nodes_to_exclude": Names(["/pool"])}, kept]),
+    )
+    (tmp_path / "prescription.py").write_text(complete_code(call, "python", TOOLCHAIN))
+    done = run_script(tmp_path, READER)
+    assert done.returncode == 0, done.stderr
+    after = settings_in_force(derive(collect(tmp_path / "float.onnx", tmp_path / "int8.onnx", validation=feed), BASE))
+    named = {"/pool"}.union(*before.float_layers.values())
+    # What only moves values stays in float between two that do.
+    assert named <= set().union(*after.float_layers.values()) <= named | {"/flat"}
+    assert after.model_dump(exclude={"float_layers"}) == before.model_dump(exclude={"float_layers"}), call
 
 
 DYNAMIC: Mapping[str, dict[str, Any]] = {

@@ -80,3 +80,15 @@ def test_a_proof_learns_on_one_half_and_judges_on_the_other(tmp_path: Path) -> N
     trials = {trial.kind: trial for trial in case.record.proof.trials if not trial.after}
     learned = [trials[kind] for kind in ("corrected-biases", "learned-rounding") if kind in trials]
     assert learned and all(trial.failed is None and trial.proven and not trial.bound for trial in learned)
+
+
+def test_an_editor_that_cannot_learn_is_not_asked_to(broken: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the trials of the whole network those are left out, and none of them fails."""
+    monkeypatch.setattr("quantmedic.trials.from_onnx.edit.LEARNS", False)
+    data = {"image": images(96)}
+    paths = (broken.models.float_graph.path, broken.models.quantized.path)
+    proof = quantmedic.collect(*paths, validation=data, prove=30.0).record.proof
+    assert proof is not None
+    assert not any(
+        trial.key in ("corrected-biases:everywhere", "learned-rounding:everywhere") for trial in proof.trials
+    )

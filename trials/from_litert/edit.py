@@ -10,6 +10,9 @@ from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.change import Change
 from quantmedic.trials.from_onnx import edit as onnx_edit
 
+#: Nothing is learned on samples here: the translation keeps channels last, and the learners read them first.
+LEARNS = False
+
 
 @dataclass(frozen=True)
 class Edited:

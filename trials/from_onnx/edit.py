@@ -34,6 +34,8 @@ from quantmedic.trials.from_onnx.layers import (
 from quantmedic.trials.from_onnx.qdq import to_qdq
 from quantmedic.trials.from_onnx.rounding import round_model
 
+#: What is learned on samples can be carried out.
+LEARNS = True
 #: Steps of the widest grid of 8-bit codes, with half a step of tolerance.
 CODES_8_BIT = 255.5
 

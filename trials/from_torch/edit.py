@@ -19,6 +19,9 @@ from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.simulate import Grid
 from quantmedic.engine.formulas.tensors import grid_of
 
+#: Nothing is learned on samples.
+LEARNS = False
+
 
 @dataclass(frozen=True)
 class Edited:

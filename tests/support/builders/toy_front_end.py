@@ -21,6 +21,7 @@ from quantmedic.collectors.measure.models import (
     Edited,
     Faithfulness,
     FileModels,
+    Fitting,
     Kernel,
     Models,
     Reading,
@@ -171,7 +172,11 @@ class ToyModels(ModelPair):
         return runner_of(self.quantized)
 
 
-def edit(models: ToyModels, case: Case, change: Change) -> Edited:
+#: Nothing is learned on samples.
+LEARNS = False
+
+
+def edit(models: ToyModels, case: Case, change: Change, fitting: Fitting | None = None) -> Edited:
     """What a front end that edits its models would do here."""
     raise ModelError("toy models are not edited", where=str(models.quantized.path))
 
