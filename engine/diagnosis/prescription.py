@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from quantmedic.engine.case.facts import FLOAT_ALONE
+from quantmedic.engine.case.facts import FLOAT_ALONE, MetricFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ExecutionRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.diagnosis import Diagnosis
@@ -31,6 +31,8 @@ from quantmedic.engine.text import inert
 FILES: Mapping[Language, str] = {"python": "prescription.py", "yaml": "prescription.yaml", "json": "prescription.json"}
 #: What the user's data have to be where those that calibrated the model cannot be repaired.
 NEW_DATA = "inputs as the application sees them: not those that the model was calibrated with, which cannot be repaired"
+#: Share of right answers by which a quantized model beats a float one at chance level.
+BETTER = 0.1
 #: From the weakest to the strongest.
 MARKS: tuple[Mark, ...] = ("documentation", "source", "run")
 
@@ -52,10 +54,20 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     toolchain = next((each for each in base.toolchains if each.name == chosen.name), None)
     repairable = diagnosis.verdict != "healthy" and diagnosis.model.framework != FLOAT_ALONE
     repairable = repairable and not diagnosis.model.is_twice_the_same and not diagnosis.model.float_is_quantized
+    repairable = repairable and not _float_is_worse(diagnosis.metrics)
     given = _prescription_of(diagnosis, base, toolchain) if repairable else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
     return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given, "advice": advice})
+
+
+def _float_is_worse(metrics: MetricFacts) -> bool:
+    """The quantized model is better at its task than the float one: what made it alike would harm it."""
+    if metrics.drop_high is not None:
+        return metrics.drop_high < 0
+    if metrics.label_fault != "chance" or metrics.quantized_value is None or metrics.float_value is None:
+        return False
+    return metrics.quantized_value > metrics.float_value + BETTER
 
 
 def _prescription_of(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> Prescription | None:

@@ -112,7 +112,8 @@ def prove_remedies(
             suspects,
             measurement.datasets,
             options=measurement.options,
-            metric=measurement.metric if facts.model.metric.label_fault in (None, "none") else None,
+            # Of a float model at chance level the metric still shows which of two quantized models is better.
+            metric=measurement.metric if facts.model.metric.label_fault in (None, "none", "chance") else None,
             budget=budget,
             progress=measurement.progress,
             execute=_execution_of(case, workshop, base, toolchain, first) if workshop is not None else None,

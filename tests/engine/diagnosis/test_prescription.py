@@ -352,3 +352,21 @@ def test_a_repair_of_the_data_is_prescribed_for_its_cause() -> None:
     given = prescription(found.model_copy(update={"proof": found.proof.model_copy(update={"chain": (row,)})}))
     (step,) = given.steps
     assert step.remedy == "one-preprocessing" and "proven by itself: (x - 0.286) / 0.353" in step.says
+
+
+@pytest.mark.parametrize(
+    ("metrics", "prescribed"),
+    [
+        ({"drop": -0.2, "drop_low": -0.3, "drop_high": -0.1}, False),
+        ({"drop": -0.02, "drop_low": -0.05, "drop_high": 0.01}, True),
+        ({"label_fault": "chance", "float_value": 0.1, "quantized_value": 0.9}, False),
+        ({"label_fault": "chance", "float_value": 0.1, "quantized_value": 0.1}, True),
+    ],
+)
+def test_nothing_is_prescribed_that_would_make_the_better_model_worse(
+    metrics: dict[str, Any], prescribed: bool
+) -> None:
+    harmed = diagnosis(cause("one", advice("per-channel-weights"))).model_copy(
+        update={"metrics": MetricFacts(name="top1", **metrics)}
+    )
+    assert (prescribe(harmed, BASE).prescription is not None) == prescribed
