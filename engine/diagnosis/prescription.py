@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from quantmedic.engine.case.facts import FLOAT_ALONE, MetricFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ExecutionRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
+from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies
@@ -24,6 +25,7 @@ from quantmedic.engine.rules.options import (
     write,
 )
 from quantmedic.engine.rules.remedies import Mark
+from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain, choose, options_in_force
 from quantmedic.engine.text import inert
@@ -58,7 +60,35 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
     given = _prescription_of(diagnosis, base, toolchain) if repairable else None
     guide = toolchain.guide if toolchain is not None and diagnosis.advice else None
     advice = tuple(dict.fromkeys((guide, *diagnosis.advice))) if guide else diagnosis.advice
-    return diagnosis.model_copy(update={"toolchain": chosen, "prescription": given, "advice": advice})
+    causes = _with_executed_gain(diagnosis.causes, given, base)
+    changes = {"toolchain": chosen, "prescription": given, "advice": advice, "causes": causes}
+    return diagnosis.model_copy(update=changes)
+
+
+def _with_executed_gain(
+    causes: tuple[CauseReport, ...], given: Prescription | None, base: RuleBase
+) -> tuple[CauseReport, ...]:
+    """A cause that no copy of the model could be edited for is proven by the prescription that is for it alone."""
+    repaired = {name for step in given.steps for name in step.causes} if given is not None else set()
+    if given is None or given.executed is None or given.grade != "executed" or len(repaired) != 1:
+        return causes
+    trial = given.executed.trial
+    grave = (trial.share or 0.0) > base.threshold("grave_share")
+    measured = {
+        "measured_gain_db": trial.gain_db,
+        "measured_low_db": trial.low_db,
+        "measured_high_db": trial.high_db,
+        "measured_gain_metric": trial.metric.gain if trial.metric is not None else None,
+        "proven": True,
+        "share_of_loss": trial.share,
+    }
+    found = [
+        cause.model_copy(update={**measured, "severity": "high" if grave else cause.severity})
+        if cause.cause in repaired and cause.measured_gain_db is None
+        else cause
+        for cause in causes
+    ]
+    return tuple(sorted(found, key=lambda cause: SEVERITIES.index(cause.severity)))
 
 
 def _float_is_worse(metrics: MetricFacts) -> bool:

@@ -10,13 +10,13 @@ import yaml
 
 from quantmedic.api.rulebase import load_manuals, load_rulebase
 from quantmedic.engine.case.facts import DatasetFacts, MetricFacts, ModelFacts, RelationFacts
-from quantmedic.engine.case.proof import REPAIRED_DATA, TrialRecord
+from quantmedic.engine.case.proof import PRESCRIPTION, REPAIRED_DATA, ExecutionRecord, TrialRecord
 from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
 from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
 from quantmedic.engine.diagnosis.input_repair import InputRepair
-from quantmedic.engine.diagnosis.prescription import prescribe
+from quantmedic.engine.diagnosis.prescription import code_of, prescribe
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 
 BASE = load_rulebase()
@@ -370,3 +370,35 @@ def test_nothing_is_prescribed_that_would_make_the_better_model_worse(
         update={"metrics": MetricFacts(name="top1", **metrics)}
     )
     assert (prescribe(harmed, BASE).prescription is not None) == prescribed
+
+
+def test_a_cause_that_no_edit_was_tried_for_is_proven_by_the_executed_text() -> None:
+    """Integer kernels of torch cannot be edited: what was executed stands for the cause, and decides its severity."""
+    untried = cause("one", advice("per-channel-weights")).model_copy(update={"severity": "medium"})
+    found = diagnosis(untried, cause("two", advice("unsigned-activations")).model_copy(update={"severity": "low"}))
+    text = prescribe(found, BASE).prescription
+    assert text is not None and code_of(text) is not None
+    run = ExecutionRecord(
+        toolchain="onnxruntime",
+        choices=("one:per-channel-weights",),
+        titles=("per channel",),
+        code=code_of(text) or "",
+        reads="the representative set",
+        trial=tried(20.0).model_copy(update={"kind": PRESCRIPTION, "share": 0.99}),
+    )
+    proof = Proof(
+        dataset="validation",
+        fitted=64,
+        judged=64,
+        cross_fitted=False,
+        budget_seconds=60.0,
+        spent_seconds=1.0,
+        stopped="first",
+        executions=(run,),
+        best=0,
+    )
+    proven = prescribe(found.model_copy(update={"proof": proof}), BASE)
+    assert proven.prescription is not None and proven.prescription.grade == "executed"
+    first, second = proven.causes
+    assert (first.severity, first.proven, first.measured_gain_db) == ("high", True, 20.0)
+    assert (second.severity, second.proven) == ("low", None)
