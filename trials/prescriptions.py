@@ -203,7 +203,9 @@ class _Executions:
         if self._reads_fitted(choices):
             yield from (even_batches(batches) for batches in self._trials.fitted_batches())
         else:
-            yield _Representative(self._workshop.datasets["representative"], self._seen(), self._workshop.limit)
+            yield _Representative(
+                self._workshop.datasets["representative"], self._count_samples(), self._workshop.limit
+            )
 
     def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
         """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""
@@ -214,14 +216,14 @@ class _Executions:
         if self._reads_fitted(choices):
             fewest = min(samples_of(batches) for batches in self._trials.fitted_batches())
             return f"{fewest} samples of the {self._trials.role} set, on which it was not judged"
-        return f"the representative set, {self._seen()} samples"
+        return f"the representative set, {self._count_samples()} samples"
 
-    def _seen(self) -> int:
+    def _count_samples(self) -> int:
         """Samples of the representative set."""
         return self._trials.case.record.datasets["representative"].seen
 
     def _expected_seconds(self) -> float:
-        return START + PER_SAMPLE * self._seen() * self._trials.speed
+        return START + PER_SAMPLE * self._count_samples() * self._trials.speed
 
     def _is_trusted(self, choices: Iterable[Choice]) -> bool:
         """Only what the built-in rules print is run: rules may come from a stranger's pull request."""

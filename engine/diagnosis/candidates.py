@@ -185,10 +185,10 @@ def _replace_unsupported(choice: Choice, toolchain: Toolchain | None) -> Choice:
     if not choice.lead.snippets:  # an edit, which every toolchain leaves to the user
         return choice
     cause = choice.advised[0][0]
-    return next(_supported(cause, choice, toolchain), choice) if cause is not None else choice
+    return next(_stand_ins(cause, choice, toolchain), choice) if cause is not None else choice
 
 
-def _supported(cause: CauseReport, better: Choice, toolchain: Toolchain) -> Iterator[Choice]:
+def _stand_ins(cause: CauseReport, better: Choice, toolchain: Toolchain) -> Iterator[Choice]:
     remedies: Sequence[Advice] = [advice for advice in cause.remedies if advice is not better.lead]
     for advice in remedies:
         other = Choice(f"{cause.cause}:{advice.id}", ((cause, advice),), advice.title, advice.measured, better.title)

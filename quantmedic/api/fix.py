@@ -126,9 +126,9 @@ def fix_pair(
         return collect_pair(float_model, repaired, own, rules=base, progress=progress)
 
     if before.verdict == "healthy":
-        return _reported(Fixed(before), proven.case, None, base, report)
+        return _write_reports(Fixed(before), proven.case, None, base, report)
     if proven.fixed is None:
-        return _reported(Fixed(before, refused=_why_unproven(before)), proven.case, None, base, report)
+        return _write_reports(Fixed(before, refused=_why_unproven(before)), proven.case, None, base, report)
     return _hand_out(proven.fixed, Fixed(before, grade=grade), proven.case, output, measure, base, report)
 
 
@@ -146,30 +146,32 @@ def _hand_out(
     if output is None:
         if module is None:
             words = "the remedy was proven on a copy of the module while it ran: its toolchain has to carry it out"
-            return _reported(replace(found, refused=words), case, None, base, report)
-        return _compared(found, case, measure(module), module, base, report)
+            return _write_reports(replace(found, refused=words), case, None, base, report)
+        return _compare_and_hand_out(found, case, measure(module), module, base, report)
     if repaired.save is None:
         words = "the remedy was proven on a stand-in of the model: its toolchain has to carry it out"
-        return _reported(replace(found, refused=words), case, None, base, report)
+        return _write_reports(replace(found, refused=words), case, None, base, report)
     with tempfile.TemporaryDirectory(prefix=".quantmedic-", dir=output.resolve().parent) as folder:
         made = Path(folder) / output.name
         repaired.save(made)
-        result = _compared(found, case, measure(made), output, base, report)
+        result = _compare_and_hand_out(found, case, measure(made), output, base, report)
         if result.model is not None:
             made.replace(output)
     return result
 
 
-def _compared(found: Fixed, case: Case, after: Case, model: object, base: RuleBase, report: Path | None) -> Fixed:
+def _compare_and_hand_out(
+    found: Fixed, case: Case, after: Case, model: object, base: RuleBase, report: Path | None
+) -> Fixed:
     comparison = compare(case, after, base)
     result = replace(found, after=judge(after, base), comparison=comparison)
     if comparison.word not in BETTER:
         words = f"measured on the same data, the repaired model is {comparison.word}"
-        return _reported(replace(result, refused=words), case, after, base, report)
-    return _reported(replace(result, model=model), case, after, base, report)
+        return _write_reports(replace(result, refused=words), case, after, base, report)
+    return _write_reports(replace(result, model=model), case, after, base, report)
 
 
-def _reported(found: Fixed, case: Case, after: Case | None, base: RuleBase, report: Path | None) -> Fixed:
+def _write_reports(found: Fixed, case: Case, after: Case | None, base: RuleBase, report: Path | None) -> Fixed:
     """The same, with the reports written where they were asked for."""
     if report is None:
         return found

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.reports.context import FirstStep, ReportContext, build_context
+from quantmedic.reports.context import ReportContext, build_context
+from quantmedic.reports.sections.first_step import FirstStep
 from quantmedic.reports.sections.gate import BaselineBox, ExemptionRow, FoundRow, GateBox, GateRow, gate_of
 from quantmedic.reports.terminal.console import NAME_LIMIT, NOTICES_SHOWN, brings
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line

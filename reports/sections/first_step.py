@@ -1,0 +1,122 @@
+"""What to do first: one step, with what it brings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from quantmedic.engine.case.facts import MetricFacts
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.remedies import Advice, Proof
+from quantmedic.engine.metrics.kinds import is_share
+from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
+from quantmedic.reports.sections.proof import gain_text, signed_gain
+from quantmedic.reports.text import capital, metric_change, number, visible
+
+DO_FIRST = "do this first"
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What to do first."""
+
+    title: Annotated[str, "name of the remedy, or of the manual page to read"]
+    detail: Annotated[str, "what it changes"]
+    gain: Annotated[Gain | None, "what it brings; None where nothing measured or predicted it"]
+    code: Annotated[str, "code of the cause that it repairs; empty where it is for none, or a page is meant"]
+    label: Annotated[str, "what it is: do this first, or where a gate accepts the model: still to be gained"] = DO_FIRST
+
+
+def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequence[str]) -> FirstStep | None:
+    """The step, or None where nothing needs to change; ``advice`` are titles of general pages, in their order."""
+    if diagnosis.verdict == "healthy":
+        return None
+    if (executed := _executed_step(diagnosis, causes)) is not None:
+        return executed
+    if diagnosis.proof is not None and diagnosis.proof.chain and not diagnosis.proof.chain[0].causes:
+        return _first_link(diagnosis, diagnosis.proof)
+    card = _first_card(diagnosis, causes)
+    if card is not None and not (advice and (card.tried or not diagnosis.causes[card.rank - 1].is_serious)):
+        advised = zip(diagnosis.causes[card.rank - 1].remedies, card.remedies, strict=True)
+        remedy = next((shown for advice, shown in advised if _may_lead(advice)), next(iter(card.remedies), None))
+        gain = _first_gain(diagnosis, card) if remedy in card.remedies[:1] else None
+        title, detail = (remedy.title, remedy.changes) if remedy else (card.cause, card.message)
+        return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
+    if advice and diagnosis.verdict in ("failed", "not-comparable"):
+        return FirstStep(advice[0], "no cause is known; this page says what to look at and what to give", None, "")
+    if advice:
+        why = "no rule names the cause"
+        if causes:
+            tried = any(card.tried for card in causes)
+            why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
+        return FirstStep(advice[0], f"{why}; this page says where to look first", None, "")
+    return None
+
+
+def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCard | None:
+    """The cause of the first proven remedy; else the first that is not exempted and has a remedy not tried in vain."""
+    chain = diagnosis.proof.chain if diagnosis.proof is not None else ()
+    standing = [card for card in causes if not card.struck] or list(causes)
+    proven = [card for row in chain for card in standing if diagnosis.causes[card.rank - 1].cause in row.causes]
+    able = [c for c in standing if any(not advice.is_disproven for advice in diagnosis.causes[c.rank - 1].remedies)]
+    return next(iter([*proven, *able, *standing]), None)
+
+
+def _may_lead(advice: Advice) -> bool:
+    """Not tried in vain, and its gain is not just the most that could be had."""
+    return not advice.is_disproven and not (advice.predicted is not None and advice.predicted.bound)
+
+
+def _first_label(diagnosis: Diagnosis) -> str:
+    """What a gate accepts need not be changed first."""
+    accepted = diagnosis.check is not None and diagnosis.check.verdict == "ACCEPT"
+    return "still to be gained" if accepted else DO_FIRST
+
+
+def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> FirstStep | None:
+    """The prescription that was run as it is printed, with what it gave; None where none heals."""
+    given = diagnosis.prescription
+    if given is None or given.executed is None or given.grade != "executed":
+        return None
+    trial, gain = given.executed.trial, executed_gain(given)
+    if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
+        gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
+    names = {name for step in given.steps for name in step.causes}
+    title = ", and ".join(step.title for step in given.steps)
+    return FirstStep(
+        capital(visible(title, 300)),
+        visible("; ".join(step.changes for step in given.steps if step.changes), 600),
+        gain,
+        next((card.code for card in causes if card.cause in names), ""),
+        _first_label(diagnosis),
+    )
+
+
+def _share_of_drop(gain: float, metrics: MetricFacts) -> str:
+    """A gain of the task metric, and the drop that it is a part of."""
+    unit = " points" if is_share(metrics.name) else ""
+    if metrics.drop is None or gain > metrics.drop:
+        return f"{signed_gain(gain, metrics.name)}"
+    back = signed_gain(gain, metrics.name).removesuffix(unit)
+    return f"{back} of {metric_change(metrics.drop, metrics.name)}"
+
+
+def _first_link(diagnosis: Diagnosis, proof: Proof) -> FirstStep:
+    """A proven remedy that is for no cause: all of them together recover less."""
+    link = proof.chain[0]
+    title, _, names = link.remedy.partition(": ")
+    why = "no cause by itself explains the loss" + (f"; the layers: {names}" if names else "")
+    brings = gain_text(link.trial.gain_db, link.trial.low_db, link.trial.high_db)
+    judged = f"proven on {number(proof.judged)} {'samples' if proof.cross_fitted else 'other samples'} (edited)"
+    gain = Gain("measured", brings, judged, "measured")
+    return FirstStep(capital(visible(title)), visible(why, 600), gain, "", _first_label(diagnosis))
+
+
+def _first_gain(diagnosis: Diagnosis, card: CauseCard) -> Gain | None:
+    """What the first remedy brings; of a measured gain of the task metric, how much of the drop that is."""
+    gain, drop = next(iter(card.gains), None), diagnosis.metrics.drop
+    measured = diagnosis.causes[card.rank - 1].measured_gain_metric
+    tried = next((a.measured for a in diagnosis.causes[card.rank - 1].remedies if a.measured is not None), None)
+    unsure = tried is not None and tried.metric is not None and tried.metric.low <= 0
+    if gain is None or gain.kind != "measured" or measured is None or drop is None or unsure:
+        return gain
+    return replace(gain, text=_share_of_drop(measured, diagnosis.metrics))
