@@ -17,7 +17,7 @@ from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
 #: Suspected causes that are simulated, the most severe first, and remedies of each.
-MAX_SUSPECTS, MAX_REMEDIES = 12, 3
+MAX_SUSPECTS, MAX_REMEDIES = 12, 4
 #: A remedy named earlier in a rule costs less: it stands unless a later one recovers this much more, in dB.
 PREFERENCE_DB = 3.0
 #: Gives the repairs of the findings of one cause.

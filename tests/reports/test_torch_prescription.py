@@ -371,7 +371,11 @@ FAULTS: dict[tuple[str, str], Fault] = {
     ("one-preprocessing", "torchao"): Fault(dense, zoo.int8_static, usual_rows, seen=small),
 }
 #: Seven bits heal processors whose sums saturate; this one may have none. The other takes a training loop.
-OTHERS = {("reduce-range", "FX"), ("reduce-range", "PT2E"), ("quantization-aware-training", "PT2E")}
+OTHERS = {
+    *{("reduce-range", "FX"), ("reduce-range", "PT2E"), ("quantization-aware-training", "PT2E")},
+    # They change the data that the loader yields, and no option.
+    *{(remedy, flow) for remedy in ("recalibrate-on-proper-data", "calibrate-again") for flow in ("FX", "PT2E")},
+}
 SNIPPETS = {
     (remedy.id, snippet.toolchain): snippet
     for remedy in BASE.remedies.values()
