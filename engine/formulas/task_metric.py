@@ -60,14 +60,11 @@ def with_label_fit(metric: MetricFacts, case: Case, margin: float) -> MetricFact
     if len(classified) < _LABELS_JUDGED:
         return metric
     labels, predicted = (classified[name].astype(np.int64) for name in ("label", "class_float"))
-    halves = classified["hash"] % 2 == 0
-    fit = fit_of_labels(labels, predicted, halves, margin)
+    fit = fit_of_labels(labels, predicted, classified["hash"] % 2 == 0, margin)
     if fit is None:
         return metric
-    if fit.fault == "chance":
-        deployed = fit_of_labels(labels, classified["class_quantized"].astype(np.int64), halves, margin)
-        if deployed is not None and deployed.fault == "none":
-            return metric  # The labels fit the quantized model: it is the float one that is another.
+    if fit.fault == "chance" and metric.drop_high is not None and metric.drop_high < -margin:
+        return metric  # The labels fit the quantized model: it is the float one that is another.
     found = {"label_fault": fit.fault, "chance": fit.chance, "relabelled_value": fit.share, "label_shift": fit.shift}
     unknown = dict.fromkeys(_OF_THE_DROP) if fit.fault != "none" else {}
     return metric.model_copy(update={**found, **unknown})
