@@ -96,8 +96,10 @@ def test_two_bits_in_the_last_layer(net, pictures, weighting) -> None:
         assert now["model.settings.distance_weighting"] == "AVG"
     else:
         assert "LAST_LAYER" in held["last-layer-distance-weighting"]
-    (code,) = render_snippets(advised["bit-width-override"], cause.rules)
-    assert 'for name in ["fc"]]' in code
+    found = advised["bit-width-override"]
+    texts = zip(found.snippets, render_snippets(found, cause.rules), strict=True)
+    (code,) = [text for snippet, text in texts if snippet.toolchain == "Sony MCT"]
+    assert '"fc"' in code
 
 
 def test_names_in_snippets_are_those_of_the_toolkit(net, pictures) -> None:
@@ -109,8 +111,8 @@ def test_names_in_snippets_are_those_of_the_toolkit(net, pictures) -> None:
     rule |= {"scope": "layer", "when": {"fact": "name", "known": True}, "remedies": ["keep-layers-float"]}
     (advice,), _ = advise([Finding(Rule.model_validate(rule), "conv1", "conv1", "", ())], BASE, facts)
     (code,) = [code for code in render_snippets(advice, ["X001"]) if "float_weights" in code]
-    assert 'for name in ["relu"]]' in code
-    assert 'for name in ["conv1_bn"]]' in code
+    assert 'float_outputs = ["relu"]' in code
+    assert 'float_weights = ["conv1_bn"]' in code
 
 
 def test_a_log_of_another_model_is_said_and_its_settings_are_unknown(net, pictures, log_folder) -> None:
