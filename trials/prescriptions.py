@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset
@@ -10,7 +11,14 @@ from quantmedic.collectors.measure.models import Edited, Models
 from quantmedic.engine.case.facts import Role
 from quantmedic.engine.case.proof import FLOAT_SET, PRESCRIPTION, ExecutionRecord, TrialRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.candidates import Choice, candidates, choice_of_trial, general_candidates
+from quantmedic.engine.diagnosis.candidates import (
+    Choice,
+    Part,
+    candidates,
+    choice_of_trial,
+    general_candidates,
+    reads_anew,
+)
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
 from quantmedic.engine.rules.options import CHANGED
@@ -79,14 +87,24 @@ class Workshop:
         return search.result(reason)
 
 
+class _Run(NamedTuple):
+    """A prescription that was run: what it prescribes, what came of it, and the model, unless it failed."""
+
+    choices: tuple[Choice, ...]
+    record: ExecutionRecord
+    made: Edited | None
+
+    @property
+    def trial(self) -> TrialRecord:
+        return self.record.trial
+
+
 class _Executions:
     """The prescriptions that were run so far."""
 
     def __init__(self, workshop: Workshop, trials: Trials, diagnosis: Diagnosis) -> None:
         self._workshop, self._trials, self._diagnosis = workshop, trials, diagnosis
-        self._records: list[ExecutionRecord] = []
-        self._choices: list[tuple[Choice, ...]] = []
-        self._made: dict[int, Edited] = {}
+        self._runs: list[_Run] = []
         self._longest, self._untrusted = 0.0, False
 
     def run(self) -> str | None:
@@ -101,14 +119,14 @@ class _Executions:
             if self._heals(self._execute(choices)):
                 return None
         best = self._best()
-        while best is not None and len(self._choices[best]) < MAX_STEPS:
-            added = self._add_to(self._choices[best])
+        while best is not None and len(self._runs[best].choices) < MAX_STEPS:
+            added = self._add_to(self._runs[best])
             if added is None or self._heals(added):
                 break
             best = self._best()
-        if not self._records and self._untrusted:
+        if not self._runs and self._untrusted:
             return "its code comes from rules of your own, which is not run"
-        return None if self._records else "the toolchain has no option for any remedy"
+        return None if self._runs else "the toolchain has no option for any remedy"
 
     def run_leading(self, most: int) -> str | None:
         """Those that lead, at most so many."""
@@ -116,25 +134,24 @@ class _Executions:
         for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
             if self._heals(self._execute(choices)):
                 return None
-            if len(self._records) == most:
+            if len(self._runs) == most:
                 break
         return "only what leads was run; --prove goes on"
 
     def result(self, reason: str | None) -> Executed:
         best = self._best()
-        made = self._made.get(best) if best is not None else None
-        return Executed(tuple(self._records), best, reason, made)
+        made = self._runs[best].made if best is not None else None
+        return Executed(tuple(run.record for run in self._runs), best, reason, made)
 
-    def _add_to(self, choices: tuple[Choice, ...]) -> TrialRecord | None:
+    def _add_to(self, run: _Run) -> TrialRecord | None:
         """The first other proven remedy that recovers more on top of these; None: there is none."""
-        ids = {choice.id for choice in choices}
-        before = self._gain_of(choices)
-        least = self._workshop.base.threshold("negligible_gain_db")
-        for others, record in list(zip(self._choices, self._records, strict=True)):
-            if len(others) > 1 or others[0].id in ids or not record.trial.proven:
+        ids = {choice.id for choice in run.choices}
+        enough = (run.trial.gain_db or 0.0) + self._workshop.base.threshold("negligible_gain_db")
+        for other in tuple(self._runs):
+            if len(other.choices) > 1 or other.choices[0].id in ids or not other.trial.proven:
                 continue
-            trial = self._execute((*choices, *others))
-            if trial is not None and trial.proven and (trial.gain_db or 0.0) >= before + least:
+            trial = self._execute((*run.choices, *other.choices))
+            if trial is not None and trial.proven and (trial.gain_db or 0.0) >= enough:
                 return trial
         return None
 
@@ -148,15 +165,12 @@ class _Executions:
             return None
         return self._execute((choice_of_trial(self._trials.alone(repair), self._diagnosis, self._workshop.base),))
 
-    def _gain_of(self, choices: tuple[Choice, ...]) -> float:
-        return self._records[self._choices.index(choices)].trial.gain_db or 0.0
-
     def _execute(self, choices: tuple[Choice, ...]) -> TrialRecord | None:
         """Run these remedies as one prescription; None where its text cannot be run or ran already."""
         workshop = self._workshop
         given = write_prescription(self._diagnosis, choices, workshop.toolchain)
         code = code_of(given)
-        if code is None or any(record.code == code for record in self._records):
+        if code is None or any(run.record.code == code for run in self._runs):
             return None
         if not self._is_trusted(choices):
             self._untrusted = True
@@ -166,24 +180,23 @@ class _Executions:
         begun = time.monotonic()
         if begun + max(self._longest, self._expected_seconds()) > self._trials.deadline:
             raise OutOfTimeError
-        trial = self._measure(choices, code)
-        self._longest = max(self._longest, time.monotonic() - begun)
-        trial = trial.model_copy(update={"seconds": round(time.monotonic() - begun, 3)})
-        self._choices.append(choices)
-        self._records.append(
-            ExecutionRecord(
-                toolchain=workshop.toolchain.name,
-                version=workshop.executor.version(),
-                choices=tuple(choice.id for choice in choices),
-                titles=tuple(choice.title for choice in choices),
-                code=code,
-                reads=self._reads_in_words(choices),
-                trial=trial,
-            )
+        trial, made = self._measure(choices, code)
+        seconds = time.monotonic() - begun
+        self._longest = max(self._longest, seconds)
+        record = ExecutionRecord(
+            toolchain=workshop.toolchain.name,
+            version=workshop.executor.version(),
+            choices=tuple(choice.id for choice in choices),
+            titles=tuple(choice.title for choice in choices),
+            code=code,
+            reads=self._reads_in_words(choices),
+            trial=trial.model_copy(update={"seconds": round(seconds, 3)}),
         )
-        return trial
+        self._runs.append(_Run(choices, record, made))
+        return record.trial
 
-    def _measure(self, choices: tuple[Choice, ...], code: str) -> TrialRecord:
+    def _measure(self, choices: tuple[Choice, ...], code: str) -> tuple[TrialRecord, Edited | None]:
+        """What the text recovers, and the model that it gives; of one per fold the first."""
         key = f"{PRESCRIPTION}:{'+'.join(choice.id for choice in choices)}"
         run = self._workshop.executor.execute
         try:
@@ -194,9 +207,8 @@ class _Executions:
         except OutOfTimeError:
             raise
         except Exception as error:  # As in a trial: what was measured before must not be lost.
-            return TrialRecord(key=key, kind=PRESCRIPTION, failed=failure_in_words(error))
-        self._made[len(self._records)] = made[0]
-        return trial
+            return TrialRecord(key=key, kind=PRESCRIPTION, failed=failure_in_words(error)), None
+        return trial, made[0]
 
     def _calibrations(self, choices: Sequence[Choice]) -> Iterator[Iterable[Batch]]:
         """What the reader gives: one set for all samples, or the fitted samples of each fold."""
@@ -209,8 +221,7 @@ class _Executions:
 
     def _reads_fitted(self, choices: Iterable[Choice]) -> bool:
         """The reader gives fitted samples: where the judged set calibrates, or other data are prescribed."""
-        parts = [part for choice in choices for part in choice.snippets(self._workshop.toolchain)]
-        return self._trials.role == "representative" or any(part.snippet.reads == "application" for part in parts)
+        return self._trials.role == "representative" or reads_anew(self._parts(choices))
 
     def _reads_in_words(self, choices: Sequence[Choice]) -> str:
         if self._reads_fitted(choices):
@@ -227,26 +238,29 @@ class _Executions:
 
     def _is_trusted(self, choices: Iterable[Choice]) -> bool:
         """Only what the built-in rules print is run: rules may come from a stranger's pull request."""
-        workshop = self._workshop
-        known = {remedy.id: remedy.snippets for remedy in workshop.trusted.remedies.values()}
-        parts = [part for choice in choices for part in choice.snippets(workshop.toolchain)]
-        return workshop.toolchain in workshop.trusted.toolchains and all(
-            part.snippet in known.get(part.advice.id, ()) for part in parts
+        trusted = self._workshop.trusted
+        return self._workshop.toolchain in trusted.toolchains and all(
+            part.advice.id in trusted.remedies and part.snippet in trusted.remedies[part.advice.id].snippets
+            for part in self._parts(choices)
         )
 
     def _changes_anything(self, choices: Iterable[Choice], code: str) -> bool:
         """Some option that it asks for is not in force already; a remedy without options changes data or run."""
-        parts = [part for choice in choices for part in choice.snippets(self._workshop.toolchain)]
+        parts = self._parts(choices)
         marks = {form for part in parts for form in part.snippet.options} & self._workshop.toolchain.in_force.keys()
         asks = all(any(part.snippet.options.values()) and not part.snippet.code for part in parts)
         return not (asks and marks) or CHANGED in code
+
+    def _parts(self, choices: Iterable[Choice]) -> list[Part]:
+        """The snippets of all choices."""
+        return [part for choice in choices for part in choice.snippets(self._workshop.toolchain)]
 
     def _heals(self, trial: TrialRecord | None) -> bool:
         return trial is not None and trial.proven and leaves_nothing(trial, trial.share or 0.0, self._workshop.base)
 
     def _best(self) -> int | None:
         """The first that heals; else the first that recovers about as much as the most."""
-        trials = [record.trial for record in self._records]
+        trials = [run.trial for run in self._runs]
         healing = next((place for place, trial in enumerate(trials) if self._heals(trial)), None)
         if healing is not None:
             return healing

@@ -62,6 +62,11 @@ class Part(NamedTuple):
     origin: str
 
 
+def reads_anew(parts: Iterable[Part]) -> bool:
+    """Other data are prescribed than those that the quantized model was made with."""
+    return any(part.snippet.reads == "application" for part in parts)
+
+
 def chosen_remedies(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain | None) -> tuple[Choice, ...]:
     """What is prescribed where nothing was executed.
 

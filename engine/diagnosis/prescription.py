@@ -3,6 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, MetricFacts
 from quantmedic.engine.case.proof import REPAIRED_DATA, ExecutionRecord
@@ -10,7 +11,7 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
-from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies
+from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
 from quantmedic.engine.diagnosis.snippets import filled_options, lines_behind, render_snippet, stand_within
 from quantmedic.engine.rules.options import (
     WIDTH,
@@ -171,7 +172,9 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
         configurations=configurations,
         mark=min(marks, key=MARKS.index, default=None),
         checked=toolchain.checked if toolchain is not None and set(marks) - {"documentation"} else "",
-        given=_user_names(configurations, toolchain, _reads_anew(parts)) if toolchain is not None else {},
+        given=_user_names(configurations, toolchain, reads_anew(chain.from_iterable(parts)))
+        if toolchain is not None
+        else {},
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
 
@@ -275,11 +278,6 @@ def _only(forms: Mapping[str, Form], *languages: Language) -> bool:
 
 def _comment(text: str) -> list[str]:
     return textwrap.wrap(inert(text), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
-
-
-def _reads_anew(parts: Iterable[Iterable[Part]]) -> bool:
-    """Other data are prescribed than those that the quantized model was made with."""
-    return any(part.snippet.reads == "application" for found in parts for part in found)
 
 
 def _user_names(configurations: Iterable[Configuration], toolchain: Toolchain, reads_anew: bool) -> dict[str, str]:
