@@ -1,7 +1,6 @@
 """What the expert and the peer say of a case."""
 
 import hashlib
-import inspect
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,6 +12,7 @@ import quantmedic.collectors as collectors_
 import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
+from quantmedic.api.options import CollectArguments
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -113,11 +113,10 @@ def _case(built: Built, quick: bool, prove: float | None) -> Any:
 
 def _options(folder: Path) -> dict[str, Any]:
     """Further inputs that a case comes with, as far as this version of quantmedic takes them."""
-    known = inspect.signature(quantmedic.collect).parameters
     return {
         name: folder / f"{name}.npz"
         for name in ("reference_outputs", "device_outputs")
-        if name in known and (folder / f"{name}.npz").is_file()
+        if name in CollectArguments.__annotations__ and (folder / f"{name}.npz").is_file()
     }
 
 

@@ -5,29 +5,26 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from quantmedic.api.cases import case_path, load_case, save_case, with_notice
-from quantmedic.api.imports import read_sources, with_files
+from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.opening import open_metric, open_pair
 from quantmedic.api.options import (
     FIRST_SECONDS,
     CheckpointOptions,
+    CollectArguments,
     CollectOptions,
     DataOptions,
     DataSource,
-    MeasuringMode,
     MeasuringOptions,
     ModelSource,
-    OutputSource,
-    ProofOptions,
-    Prove,
     ReferenceOptions,
     Stages,
-    ToolchainOptions,
+    group_arguments,
 )
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.toolchain import toolchain_facts
 from quantmedic.collectors.data.datasets import Dataset
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
@@ -56,37 +53,7 @@ def collect(
     representative: DataSource | None = None,
     validation: DataSource | None = None,
     rules: RuleBase | None = None,
-    labels: str | Path | None = None,
-    metric: str | None = None,
-    metric_direction: str | None = None,
-    metric_output: str | None = None,
-    metric_options: Mapping[str, str] | None = None,
-    preprocessing: Mapping[Role, Preprocessing] | None = None,
-    samples: int | None = None,
-    batch_size: int | None = None,
-    mode: MeasuringMode = "exact",
-    threads: int | None = None,
-    operator_error: bool = False,
-    step_error: bool = False,
-    seed: int = 0,
-    checkpoint: str | Path | None = None,
-    resume: bool = False,
-    progress: Progress = no_progress,
-    reference_outputs: OutputSource | None = None,
-    device_outputs: OutputSource | None = None,
-    expected_float_metric: float | None = None,
-    stages: Stages = (),
-    toolchain_logs: Sequence[str | Path] = (),
-    prove: Prove = None,
-    write_fixed: str | Path | None = None,
-    toolchain: str | None = None,
-    mapping: Mapping[str, str] | None = None,
-    memory: int | None = None,
-    core_config: object | None = None,
-    mct_log: str | Path | None = None,
-    settings_files: Sequence[str | Path] = (),
-    thumbnails: bool = True,
-    profile: bool = False,
+    **options: Unpack[CollectArguments],
 ) -> Case:
     """Run both models over the data and measure every tensor, once.
 
@@ -151,45 +118,12 @@ def collect(
         DataError: A data set does not fit the model, or none was given.
         ModelError: A model cannot be read, or the two do not belong together.
         CaseError: The case to resume was measured with other models, data or options.
+        TypeError: An argument has no such name.
         collectors.measure.collect.Interrupted: Ctrl-C; a ``KeyboardInterrupt`` whose ``case`` is what was measured.
     """
-    options = CollectOptions(
-        data=DataOptions(
-            representative=representative,
-            validation=validation,
-            labels=labels,
-            samples=samples,
-            preprocessing=preprocessing or {},
-            metric=metric,
-            metric_direction=metric_direction,
-            metric_output=metric_output,
-            metric_options=metric_options or {},
-        ),
-        measuring=MeasuringOptions(
-            mode=mode,
-            batch_size=batch_size,
-            threads=threads,
-            seed=seed,
-            memory=memory,
-            operator_error=operator_error,
-            step_error=step_error,
-            thumbnails=thumbnails,
-            profile=profile,
-        ),
-        references=ReferenceOptions(
-            reference_outputs=reference_outputs,
-            device_outputs=device_outputs,
-            expected_float_metric=expected_float_metric,
-            stages=stages,
-        ),
-        toolchain=ToolchainOptions(
-            toolchain_logs=toolchain_logs, mct_log=mct_log, settings_files=settings_files, core_config=core_config
-        ),
-        proof=ProofOptions(prove=prove, write_fixed=write_fixed, toolchain=toolchain),
-        saving=CheckpointOptions(checkpoint=checkpoint, resume=resume),
-        mapping=mapping,
-    )
-    return collect_pair(float_model, quantized_model, options, rules=rules, progress=progress)
+    progress = options.get("progress", no_progress)
+    grouped = group_arguments(representative, validation, options)
+    return collect_pair(float_model, quantized_model, grouped, rules=rules, progress=progress)
 
 
 def collect_pair(

@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from quantmedic.api.imports import read_mct
 from quantmedic.api.opening import model_of
 from quantmedic.api.options import DataSource, ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.toolchain import read_mct
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.data.inputs import InputSpec

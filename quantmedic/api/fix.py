@@ -11,25 +11,22 @@ from quantmedic.api.collect import collect_pair, prove_pair
 from quantmedic.api.comparisons import compare, write_comparison
 from quantmedic.api.judging import check_toolchain, judge
 from quantmedic.api.options import (
-    CheckpointOptions,
     CollectArguments,
     CollectOptions,
-    DataOptions,
     DataSource,
     ModelSource,
-    ProofOptions,
     group_arguments,
 )
+from quantmedic.api.remedies import require_other_file
 from quantmedic.api.report import write_report
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.progress import Progress, no_progress
-from quantmedic.collectors.from_onnx.file import require_writable
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.models import Edited
 from quantmedic.engine.case.proof import Grade
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.engine.errors import DataError
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.versus.side_by_side import ComparisonReport
 
@@ -122,8 +119,7 @@ def fix_pair(
     grade: Grade = "executed" if before.proof is not None and before.proof.best is not None else "edited"
 
     def measure(repaired: ModelSource) -> Case:
-        own = replace(options, data=_judging_data(options), proof=ProofOptions(), saving=CheckpointOptions())
-        return collect_pair(float_model, repaired, own, rules=base, progress=progress)
+        return collect_pair(float_model, repaired, options.for_repaired(), rules=base, progress=progress)
 
     if before.verdict == "healthy":
         return _write_reports(Fixed(before), proven.case, None, base, report)
@@ -184,12 +180,6 @@ def _write_reports(found: Fixed, case: Case, after: Case | None, base: RuleBase,
     return found
 
 
-def _judging_data(options: CollectOptions) -> DataOptions:
-    """The data that judge both models: what calibrated the first one did not calibrate the other."""
-    data = options.data
-    return replace(data, representative=None) if data.validation is not None else data
-
-
 def _why_unproven(before: Diagnosis) -> str:
     """What is lacking."""
     if before.proof is None:
@@ -207,6 +197,4 @@ def _require_place(output: Path, models: tuple[ModelSource, ...]) -> None:
             where=str(output),
             help="call quantmedic.fix(float_module, quantized_module, …) in Python, and save what .model holds",
         )
-    if output.resolve() in [Path(str(model)).resolve() for model in models]:
-        raise OutputError("the repaired model would replace one of yours", where=str(output), help="name another file")
-    require_writable(output)
+    require_other_file(output, models)

@@ -1,12 +1,18 @@
-"""Files that toolchains leave behind, as a case of their own or as part of one that was measured."""
+"""Files, logs and settings of toolchains, as a case of their own or as part of one that was measured."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from quantmedic.api.cases import is_case, load_case
+from quantmedic.api.options import ToolchainOptions
+from quantmedic.collectors.from_settings.mct_settings import MctSettings, read_mct_settings
 from quantmedic.collectors.from_settings.merge import Source, imported_case, read_source, with_sources
+from quantmedic.collectors.from_settings.toolchain_log import read_logs
+from quantmedic.engine.case.facts import SearchFacts, SettingsFacts
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.errors import DataError
+from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
 
 
@@ -56,3 +62,41 @@ def read_sources(paths: Sequence[str | Path]) -> list[Source]:
 def with_files(case: Case, sources: Sequence[Source]) -> Case:
     """The case with what the files say; unchanged where there are none."""
     return with_sources(case, sources) if sources else case
+
+
+class ToolchainFacts(NamedTuple):
+    """Facts from logs and settings, None where there is no source; ``notice`` says why a source is not used."""
+
+    search: SearchFacts | None
+    settings: SettingsFacts | None
+    notice: str | None
+
+
+def read_mct(module: object, options: ToolchainOptions) -> MctSettings | None:
+    """Settings of Sony's toolkit, if its configuration or log was given.
+
+    Args:
+        module: The quantized torch module, if there is one.
+        options: What was given.
+
+    Raises:
+        DataError: The configuration is not a ``CoreConfig``, or the log cannot be read.
+    """
+    if options.core_config is None and options.mct_log is None:
+        return None
+    return read_mct_settings(module, options.core_config, options.mct_log)
+
+
+def toolchain_facts(module: object, base: RuleBase, options: ToolchainOptions) -> ToolchainFacts:
+    """Facts from the logs and from the settings of Sony's toolkit; see ``read_mct``.
+
+    Raises:
+        DataError: A log cannot be read, or the configuration is not a ``CoreConfig``.
+    """
+    mct = read_mct(module, options)
+    logs = [*options.toolchain_logs, *(mct.logs if mct is not None else ())]
+    search = read_logs(logs, base.logs) if logs else None
+    if mct is None:
+        return ToolchainFacts(search, None, None)
+    known = mct.search.model_dump(exclude_none=True)
+    return ToolchainFacts((search or SearchFacts()).model_copy(update=known), mct.settings, mct.notice)

@@ -5,7 +5,8 @@ Nothing here is slow to import, so that the command line can build the groups be
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
@@ -171,9 +172,17 @@ class CollectOptions:
     #: Of torch modules: float layers with their quantized counterparts by name.
     mapping: Mapping[str, str] | None = None
 
+    def for_repaired(self) -> "CollectOptions":
+        """The same for a model that was repaired: nothing is tried again, and no checkpoint is overwritten.
+
+        What calibrated the first model did not calibrate this one, so validation data judge alone where there are any.
+        """
+        data = replace(self.data, representative=None) if self.data.validation is not None else self.data
+        return replace(self, data=data, proof=ProofOptions(), saving=CheckpointOptions())
+
 
 class CollectArguments(TypedDict, total=False):
-    """The keyword arguments that ``diagnose`` passes to ``collect``."""
+    """The keyword arguments of ``collect``, which says what they mean; ``diagnose`` and ``fix`` pass them on."""
 
     labels: str | Path | None
     metric: str | None
@@ -211,7 +220,14 @@ class CollectArguments(TypedDict, total=False):
 def group_arguments(
     representative: "DataSource | None", validation: "DataSource | None", arguments: CollectArguments
 ) -> CollectOptions:
-    """The arguments of ``collect`` in groups; those that are missing or None have their defaults."""
+    """The arguments of ``collect`` in groups; those that are missing or None have their defaults.
+
+    Raises:
+        TypeError: An argument has no such name.
+    """
+    for name in arguments.keys() - CollectArguments.__annotations__.keys():
+        close = get_close_matches(name, CollectArguments.__annotations__, 1)
+        raise TypeError(f"there is no argument {name!r}{f'; is it {close[0]!r}?' if close else ''}")
     given = {"representative": representative, "validation": validation, **arguments}
     known = {name: value for name, value in given.items() if value is not None}
 

@@ -186,6 +186,15 @@ def require_writable_repair(path: Path, models: Sequence[ModelSource]) -> None:
             where=str(path),
             help="leave --write-fixed out: the report's prescription holds the configuration to quantize again with",
         )
+    require_other_file(path, models)
+
+
+def require_other_file(path: Path, models: Sequence[ModelSource]) -> None:
+    """Refuse a place for a repaired model that cannot be written, or where one of the user's models lies.
+
+    Raises:
+        OutputError: It is such a place.
+    """
     if path.resolve() in [Path(str(model)).resolve() for model in models]:
         raise OutputError("the repaired model would replace one of yours", where=str(path), help="name another file")
     require_writable(path)

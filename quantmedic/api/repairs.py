@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from quantmedic.api.options import DataSource
 from quantmedic.collectors.data.batches import Batch
@@ -22,6 +23,7 @@ from quantmedic.trials.from_onnx.smooth import Smoothing, smooth_model
 
 #: Samples that are run at a time.
 BATCH = 32
+_Repaired = TypeVar("_Repaired", Correction, Rounding)
 
 
 def equalize(float_model: str | Path, output: str | Path) -> Equalization:
@@ -123,13 +125,7 @@ def correct_biases(
         ModelError: A model cannot be read or fails on the data, or no bias can be corrected.
         OutputError: The file cannot be written, or is the float model.
     """
-    deadline = None if seconds is None else time.monotonic() + seconds
-    target = _target(output, float_model)
-    models = open_models(Path(float_model), Path(quantized_model))
-    read = _samples_of(data, models.input_specs, samples)
-    corrected = correct_model(models, read, threads=threads or available_threads(), deadline=deadline)
-    save_model(corrected.model, target)
-    return corrected
+    return _repair(correct_model, float_model, quantized_model, data, output, samples, seconds, threads)
 
 
 def learn_rounding(
@@ -165,13 +161,27 @@ def learn_rounding(
         ModelError: A model cannot be read or fails on the data, or no weights can be rounded anew.
         OutputError: The file cannot be written, or is the float model.
     """
+    return _repair(round_model, float_model, quantized_model, data, output, samples, seconds, threads)
+
+
+def _repair(
+    repair: Callable[..., _Repaired],
+    float_model: str | Path,
+    quantized_model: str | Path,
+    data: DataSource,
+    output: str | Path,
+    samples: int | None,
+    seconds: float | None,
+    threads: int | None,
+) -> _Repaired:
+    """Repair a quantized model on data, and write it."""
     deadline = None if seconds is None else time.monotonic() + seconds
     target = _target(output, float_model)
     models = open_models(Path(float_model), Path(quantized_model))
     read = _samples_of(data, models.input_specs, samples)
-    rounded = round_model(models, read, threads=threads or available_threads(), deadline=deadline)
-    save_model(rounded.model, target)
-    return rounded
+    repaired = repair(models, read, threads=threads or available_threads(), deadline=deadline)
+    save_model(repaired.model, target)
+    return repaired
 
 
 def rewindable(reader: object) -> RewindableReader:

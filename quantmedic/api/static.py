@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantmedic.api.cases import with_notice
-from quantmedic.api.imports import read_sources, with_files
+from quantmedic.api.imports import read_sources, toolchain_facts, with_files
 from quantmedic.api.opening import open_files
 from quantmedic.api.options import ModelSource, ToolchainOptions
 from quantmedic.api.rulebase import load_rulebase
-from quantmedic.api.toolchain import toolchain_facts
 from quantmedic.api.weights import collect_weights
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.measure.collect import Extras

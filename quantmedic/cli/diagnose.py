@@ -174,16 +174,7 @@ def _diagnose(
 
 def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: CollectOptions, base: RuleBase) -> None:
     """Diagnose the repaired model as the other one was, and print both."""
-    data = options.data
-    if data.validation is not None:
-        data = replace(data, representative=None)  # It did not calibrate this model.
-    own = replace(
-        options,
-        data=data,
-        measuring=replace(options.measuring, profile=False),
-        proof=ProofOptions(),
-        saving=CheckpointOptions(),
-    )
+    own = replace(options.for_repaired(), measuring=replace(options.measuring, profile=False))
     after = judge(collect_case(float_model, fixed, own, base), base)
     for line in (*fixed_lines(before, after, fixed.name), *calibration_lines(before)):
         click.echo(line)

@@ -9,7 +9,7 @@ import pytest
 
 import quantmedic
 from quantmedic import collect, diagnose, fallback, load_rulebase
-from quantmedic.api.options import DEFAULT_BUDGET, ProofOptions
+from quantmedic.api.options import DEFAULT_BUDGET, CollectArguments, ProofOptions
 from quantmedic.demo import patient
 from quantmedic.engine.errors import QuantmedicError, for_python
 from quantmedic.engine.parameters import FLAGS, NAMES, SAME, with_parameters
@@ -55,6 +55,7 @@ def test_an_error_says_in_python_what_python_takes() -> None:
 def test_the_parameters_exist() -> None:
     functions = (collect, diagnose, fallback, load_rulebase)
     known = {name for function in functions for name in inspect.signature(function).parameters}
+    known |= CollectArguments.__annotations__.keys()
     assert {name.replace("-", "_") for name in SAME | FLAGS} | set(NAMES.values()) <= known
 
 

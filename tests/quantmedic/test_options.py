@@ -3,6 +3,7 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import quantmedic
-from quantmedic.api.options import CollectArguments
+from quantmedic.api.options import CollectArguments, CollectOptions
 from quantmedic.cli.main import COMMANDS, cli
 from quantmedic.cli.options import (
     collect_options,
@@ -126,14 +127,25 @@ def test_an_option_has_one_meaning() -> None:
 
 
 def test_groups_of_a_measurement_are_the_arguments_of_collect() -> None:
-    parameters = set(inspect.signature(quantmedic.collect).parameters)
-    given = {"float_model", "quantized_model", "representative", "validation", "rules"}
-    assert set(CollectArguments.__annotations__) == parameters - given
+    grouped = {
+        each.name for group in fields(CollectOptions) if is_dataclass(group.default) for each in fields(group.default)
+    }
+    named = set(CollectArguments.__annotations__)
+    assert named == grouped - {"representative", "validation"} | {"mapping", "progress"}
+    assert quantmedic.collect.__doc__ is not None
+    assert {name for name in named if f"        {name}: " not in quantmedic.collect.__doc__} == set()
+    parameters = {*inspect.signature(quantmedic.collect).parameters, *named} - {"options"}
     # On the command line, one option per part of the preprocessing, and seconds from two options.
     parsed = set(collect_options) - {"mean", "std", "scale", "layout", "channel_order", "resize", "budget"}
     by_code = {"preprocessing", "checkpoint", "resume", "progress", "mapping", "core_config", "toolchain"}
     parsed = parsed - {"metric_option"} | {"metric_options"}
     assert parsed == parameters - {"float_model", "quantized_model", "rules"} - by_code
+
+
+def test_an_argument_with_a_wrong_name_is_refused_with_the_right_one() -> None:
+    for function in (quantmedic.collect, quantmedic.diagnose, quantmedic.fix):
+        with pytest.raises(TypeError, match="'metrik'; is it 'metric'"):
+            function("float.onnx", "int8.onnx", metrik="top1")
 
 
 def test_the_list_of_commands_needs_none_of_them() -> None:
