@@ -13,7 +13,9 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py --prove 20 --only '*'  # carry out remedies, and score what they bring back
     python benchmarks/fault_zoo.py --paste 10 --json a.json  # follow the prescriptions, and measure what comes out
     python benchmarks/fault_zoo.py --paste --old        # the same with prescriptions without any trial
+    python benchmarks/fault_zoo.py --fix --only single  # repair with quantmedic.fix, and measure on other samples
     python benchmarks/fault_zoo.py --paste --seed 101 --sample 100 --only single --part all
+    python benchmarks/fault_zoo.py --readme zoo.json real.json  # the README's table, from what --json wrote
     python benchmarks/fault_zoo.py --list
 
 With ``--seed N`` every case draws its place, its strength from harmless to fatal, its random numbers, the settings of
@@ -50,13 +52,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from zoo import paste_table
 from zoo.cases import Built, Spec, all_specs, build, real_specs
-from zoo.paste_table import render_pasted, rows
+from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
 from zoo.proof import render_proofs
+from zoo.readme_table import render_readme
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
 from zoo.verdict import Answer, ask
 
 #: Time for trials per case, unless it is given.
 PASTE_SECONDS = 10.0
+#: What ``quantmedic fix`` takes where nothing is said.
+FIX_SECONDS = 60.0
 PARTS = ("tuning", "reporting", "all", "real")
 
 
@@ -84,6 +89,7 @@ class Task:
     quick: bool = False
     prove: float | None = None
     follow: bool = False
+    fix: float | None = None
 
 
 def work(task: Task) -> tuple[Built, Answer | None]:
@@ -91,7 +97,8 @@ def work(task: Task) -> tuple[Built, Answer | None]:
     built = build(task.spec, task.root)
     if not built.usable:
         return built, None
-    return built, ask(built, _rules(), quick=task.quick, prove=task.prove, follow=task.follow)
+    asked = {"quick": task.quick, "prove": task.prove, "follow": task.follow, "fix": task.fix}
+    return built, ask(built, _rules(), **asked)
 
 
 _RULES: list[Any] = []
@@ -112,9 +119,10 @@ def results(
     quick: bool = False,
     prove: float | None = None,
     follow: bool = False,
+    fix: float | None = None,
 ) -> Iterator[tuple[Built, Answer | None]]:
     """All cases, built and answered; cases of one network stay in one process."""
-    tasks = [Task(spec, root, quick, prove, follow) for spec in specs]
+    tasks = [Task(spec, root, quick, prove, follow, fix) for spec in specs]
     if jobs == 1:
         yield from map(work, tasks)
         return
@@ -152,14 +160,33 @@ def main() -> int:
         metavar="SECONDS",
         help=f"follow the prescriptions, after so many seconds of trials per case ({PASTE_SECONDS:.0f})",
     )
+    parser.add_argument(
+        "--fix",
+        type=float,
+        nargs="?",
+        const=FIX_SECONDS,
+        metavar="SECONDS",
+        help=f"repair with quantmedic.fix, so many seconds of trials per case ({FIX_SECONDS:.0f}); half of the labels "
+        "are held back to measure what it writes",
+    )
     parser.add_argument("--old", action="store_true", help="with --paste: prescriptions without any trial")
     parser.add_argument(
         "--seed", type=int, help="draw places, strengths, settings and samples: 1-9 tuning, 100- reporting"
     )
     parser.add_argument("--sample", type=int, metavar="N", help="only N of the cases, drawn by chance")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument(
+        "--readme",
+        type=Path,
+        nargs="+",
+        metavar="JSON",
+        help="print the README's table from what --json wrote, and stop",
+    )
     parser.add_argument("--verbose", action="store_true", help="one line per case")
     arguments = parser.parse_args()
+    if arguments.readme:
+        print(render_readme(arguments.readme))
+        return 0
     specs = chosen(arguments.part, arguments.only, arguments.seed, arguments.sample)
     if arguments.list:
         for spec in specs:
@@ -175,7 +202,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
     left_out: list[Built] = []
     follow = arguments.paste is not None or arguments.old
     prove = None if arguments.old else arguments.prove if arguments.paste is None else arguments.paste
-    for built, answer in results(specs, root, arguments.jobs, arguments.quick, prove, follow):
+    for built, answer in results(specs, root, arguments.jobs, arguments.quick, prove, follow, arguments.fix):
         if arguments.verbose:
             print(_progress(built, answer), flush=True)
         if answer is None:
@@ -189,6 +216,8 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace) -> int:
         print(render_proofs(proofs))
     if pasted := rows(found):
         print(render_pasted(pasted))
+    if fixed := fixed_rows(found):
+        print(render_fixed(fixed))
     print_left_out(left_out)
     if arguments.json:
         arguments.json.write_text(json.dumps(summary(found, left_out), indent=1, default=str))
@@ -200,6 +229,8 @@ def _progress(built: Built, answer: Answer | None) -> str:
     said = f"  {', '.join(answer.names[:3])} {answer.error}" if answer else ""
     if answer and answer.pasted:
         said += f"; pasted: {paste_table.outcome(built, answer.pasted)}"
+    if answer and answer.fixed:
+        said += f"; fixed: {paste_table.outcome(built, answer.fixed)}"
     return f"{built.status:12s} {built.spec.name:40s} {built.reason}{said}"
 
 
@@ -223,6 +254,7 @@ def summary(found: list[tuple[Built, Answer]], left_out: list[Built]) -> dict[st
         "confidence": {"brier": score, "count": count, "stated": stated, "right": right},
         "gains": gain_errors(found),
         "pasted": paste_table.summary(rows(found)),
+        "fixed": paste_table.summary(fixed_rows(found)),
         "cases": [
             {
                 "name": built.spec.name,

@@ -34,7 +34,7 @@ from .proof import share_of_gain
 from .quantizing import Standing, compare, equal_batch, run, sign_test
 
 Array = NDArray[Any]
-Outcome = Literal["ran", "failed", "no prescription", "no configuration"]
+Outcome = Literal["ran", "failed", "refused", "no prescription", "no configuration"]
 TOOLCHAIN = "onnxruntime"
 #: A script that takes longer is stopped.
 TIMEOUT = 600
@@ -86,9 +86,10 @@ class Shown:
 
 @dataclass
 class Pasted:
-    """What became of one prescription.
+    """What became of one prescription, or of one repair.
 
     Attributes:
+        outcome: ``ran``: a model came out; ``refused``: none, though the prescription holds a configuration.
         remedies: Ids of what it holds.
         reason: Why there is no model: the last line of the script's errors.
         samples: Samples on which the model was judged: all of the validation set that the reader did not give.
@@ -142,10 +143,10 @@ def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
     scripts = [(name, content) for name, content in prescription_files(diagnosis) if name.endswith(".py")]
     if not scripts:
         return Pasted("no configuration", remedies, shown=said)
-    validation = _load(built.folder / "validation.npz")
-    fitted, judged = _halves(validation)
+    validation = load_arrays(built.folder / "validation.npz")
+    fitted, judged = halve(validation)
     as_application = reads_as_application(given, base)
-    calibration = _rows(validation, fitted) if as_application else _load(built.folder / "representative.npz")
+    calibration = take_rows(validation, fitted) if as_application else load_arrays(built.folder / "representative.npz")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "float.onnx").write_bytes((built.folder / "float.onnx").read_bytes())
@@ -153,13 +154,13 @@ def paste(built: Built, diagnosis: Diagnosis, base: RuleBase) -> Pasted:
         model = run_script(folder, _feeds(built, calibration))
         if isinstance(model, str):
             return Pasted("failed", remedies, model, shown=said)
-        others = _rows(validation, judged) if as_application else validation
+        others = take_rows(validation, judged) if as_application else validation
         try:
-            found = _measure(built, model, others, remedies, said)
+            found = measure(built, model, others, remedies, said)
         except Exception as error:
             return Pasted("failed", remedies, f"the model does not run: {error}"[:300], shown=said)
         if diagnosis.proof is not None and diagnosis.proof.judged == len(judged):
-            found.same_db = _gain(built, model, _rows(validation, judged))
+            found.same_db = _gain(built, model, take_rows(validation, judged))
         return found
 
 
@@ -212,16 +213,18 @@ def shown(diagnosis: Diagnosis) -> Shown:
     return Shown("untried" if given.basis == "untried" else "predicted")
 
 
-def _load(path: Path) -> dict[str, Array]:
+def load_arrays(path: Path) -> dict[str, Array]:
+    """All arrays of a file."""
     with np.load(path) as archive:
         return dict(archive)
 
 
-def _rows(arrays: dict[str, Array], rows: Array) -> dict[str, Array]:
+def take_rows(arrays: dict[str, Array], rows: Array) -> dict[str, Array]:
+    """The same arrays with these samples only."""
     return {name: array[rows] for name, array in arrays.items()}
 
 
-def _halves(validation: dict[str, Array]) -> tuple[Array, Array]:
+def halve(validation: dict[str, Array]) -> tuple[Array, Array]:
     """Numbers of the samples on which the proof fitted and judged, split as it does."""
     labels = validation["labels"]
     inputs = {name: array for name, array in validation.items() if name != "labels"}
@@ -243,13 +246,14 @@ def _halves(validation: dict[str, Array]) -> tuple[Array, Array]:
 def _feeds(built: Built, arrays: dict[str, Array]) -> list[dict[str, Array]]:
     """Equal batches for the reader."""
     network = built.spec.base
-    name = _input_name(built)
+    name = input_name(built)
     inputs = arrays[name]
     size = equal_batch(network, len(inputs))
     return [network.feed(name, inputs[i : i + size]) for i in range(0, len(inputs) - size + 1, size)]
 
 
-def _input_name(built: Built) -> str:
+def input_name(built: Built) -> str:
+    """Name of the network's first input."""
     return str(onnx.load(str(built.folder / "float.onnx")).graph.input[0].name)
 
 
@@ -259,14 +263,15 @@ def _task(built: Built) -> Task:
 
 def _three(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> list[list[Array]]:
     """Outputs of the float model, of the patient and of another model."""
-    network, inputs = built.spec.base, samples[_input_name(built)]
+    network, inputs = built.spec.base, samples[input_name(built)]
     patient = [onnx.load(str(built.folder / name)) for name in ("float.onnx", "quantized.onnx")]
     return [run(network, each, inputs) for each in (*patient, model)]
 
 
-def _measure(
+def measure(
     built: Built, model: onnx.ModelProto, samples: dict[str, Array], remedies: tuple[str, ...], said: Shown
 ) -> Pasted:
+    """The model that came out beside the patient, on some samples."""
     task, labels = _task(built), samples["labels"]
     reference, ill, healed = _three(built, model, samples)
     before, after = (compare(task, reference, outputs, labels) for outputs in (ill, healed))

@@ -1,4 +1,4 @@
-"""What pasted prescriptions bring back, as a table and as a list of misses with their reasons."""
+"""What pasted prescriptions and repairs bring back, as a table and as a list of misses with their reasons."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +23,11 @@ def rows(results: Iterable[tuple[Built, Answer]]) -> list[Row]:
     return [(built, answer, answer.pasted) for built, answer in results if answer.pasted is not None]
 
 
+def fixed_rows(results: Iterable[tuple[Built, Answer]]) -> list[Row]:
+    """The cases that ``quantmedic.fix`` was given."""
+    return [(built, answer, answer.fixed) for built, answer in results if answer.fixed is not None]
+
+
 def counts(built: Built) -> bool:
     """Whether the fault took something that a quantizer can bring back."""
     kinds = built.spec.kinds
@@ -38,8 +43,8 @@ def is_healed(built: Built, found: Pasted) -> bool:
 
 def reason(built: Built, found: Pasted) -> str:
     """Why a case is not healed, in short."""
-    if found.outcome == "failed":
-        return f"script failed: {found.reason}"
+    if found.outcome in ("failed", "refused"):
+        return f"{'script failed' if found.outcome == 'failed' else 'refused'}: {found.reason}"
     if found.outcome != "ran":
         return f"{found.outcome}{f' ({found.reason})' if found.reason else ''}"
     if found.worse:
@@ -57,18 +62,13 @@ def outcome(built: Built, found: Pasted) -> str:
 def render_pasted(found: Sequence[Row]) -> str:
     """The whole report."""
     judged = [row for row in found if counts(row[0])]
-    head = f"{'pasted prescriptions':26s}{'cases':>6s}{'config':>8s}{'healed':>8s}{'share':>8s}{'median':>8s}"
-    text = ["", head + f"{'failed':>8s}{'worse':>7s}{'proven':>8s}{'1 dB':>7s}{'inside':>8s}{'same':>6s}"]
-    text.append(_line("all faults", judged))
-    text += _groups("", judged, lambda b: b.spec.family)
-    text += _groups("on ", judged, lambda b: b.spec.network)
-    text += _groups("", [row for row in judged if row[0].spec.group == "single"], lambda b: b.spec.kinds[0])
+    text = ["", *_table("pasted prescriptions", judged)]
     text += [
         "  config: the prescription holds a configuration; share: healed of these; median: share of the added noise",
         "  that is gone; 1 dB: a proven prescription shows the gain that was measured; inside: so does its interval;",
         "  same: within 1 dB on the very samples on which the report judged",
     ]
-    text += _figures(judged)
+    text += _figures("the pasted prescription", judged)
     text += _misses(judged)
     text += _named("prescriptions of faults without a remedy in the toolchain", [r for r in judged if _bare(r)])
     text += _wrong_numbers(judged)
@@ -76,12 +76,40 @@ def render_pasted(found: Sequence[Row]) -> str:
     return "\n".join([*text, *_controls(found)])
 
 
+def render_fixed(found: Sequence[Row]) -> str:
+    """The same of what ``quantmedic.fix`` wrote."""
+    judged = [row for row in found if counts(row[0])]
+    text = ["", *_table("quantmedic.fix", judged)]
+    text += [
+        "  config: a model was written, or the report holds a configuration; failed: also refused; 1 dB: the gain",
+        "  that is printed is the one on samples held back; same: so it is on the samples given",
+    ]
+    text += _figures("fix", judged)
+    text += _misses(judged)
+    text += _named("faults that fix refuses, without a configuration", [r for r in judged if _bare(r)])
+    text += _wrong_numbers(judged)
+    text += _worse(found)
+    controls = [row for row in found if row[0].spec.control]
+    written = [row for row in controls if row[2].outcome == "ran"]
+    text.append(f"\n{len(written)} of {len(controls)} healthy controls get another model" if controls else "")
+    return "\n".join([*text, *(f"  {b.spec.name}: {outcome(b, p)}" for b, _, p in written)])
+
+
+def _table(title: str, judged: Sequence[Row]) -> list[str]:
+    head = f"{title:26s}{'cases':>6s}{'config':>8s}{'healed':>8s}{'share':>8s}{'median':>8s}"
+    text = [head + f"{'failed':>8s}{'worse':>7s}{'proven':>8s}{'1 dB':>7s}{'inside':>8s}{'same':>6s}"]
+    text.append(_line("all faults", judged))
+    text += _groups("", judged, lambda b: b.spec.family)
+    text += _groups("on ", judged, lambda b: b.spec.network)
+    return text + _groups("", [row for row in judged if row[0].spec.group == "single"], lambda b: b.spec.kinds[0])
+
+
 def _bare(row: Row) -> bool:
     return row[2].outcome == "no configuration"
 
 
 def _has(row: Row) -> bool:
-    return row[2].outcome in ("ran", "failed")
+    return row[2].outcome in ("ran", "failed", "refused")
 
 
 def _line(title: str, found: Sequence[Row]) -> str:
@@ -95,7 +123,7 @@ def _line(title: str, found: Sequence[Row]) -> str:
     median = f"{100 * float(np.median(shares)):.0f} %" if shares else "-"
     return (
         f"{title:26s}{len(found):6d}{len(with_text):8d}{sum(healed):8d}{share:>8s}{median:>8s}"
-        f"{sum(p.outcome == 'failed' for _, _, p in found):8d}{sum(bool(p.worse) for _, _, p in found):7d}"
+        f"{sum(p.outcome in ('failed', 'refused') for _, _, p in found):8d}{sum(bool(p.worse) for _, _, p in found):7d}"
         f"{len(proven):8d}{len(near):7d}{len(within):8d}{len(same):6d}"
     )
 
@@ -107,11 +135,11 @@ def _groups(prefix: str, found: Sequence[Row], key: Callable[[Built], str]) -> l
     return [_line(f"  {prefix}{name}", group) for name, group in sorted(groups.items())]
 
 
-def _figures(judged: Sequence[Row]) -> list[str]:
+def _figures(by: str, judged: Sequence[Row]) -> list[str]:
     with_text = [row for row in judged if _has(row)]
     healed = sum(is_healed(b, p) for b, _, p in with_text)
     text = [
-        f"\nhealed by the pasted prescription: {_of(healed, len(with_text))} of those with a configuration, "
+        f"\nhealed by {by}: {_of(healed, len(with_text))} of those with a configuration, "
         f"{_of(healed, len(judged))} of all faults"
     ]
     for title, share in (("noise", noise_share), ("noise of the worst column", worst_share), ("metric", metric_share)):
@@ -201,15 +229,21 @@ def summary(found: Sequence[Row]) -> dict[str, Any]:
     judged = [row for row in found if counts(row[0])]
     with_text = [row for row in judged if _has(row)]
     proven = [p for _, _, p in judged if p.shown is not None and p.shown.is_proven]
+    controls = [p for b, _, p in found if b.spec.control]
     return {
         "faults": len(judged),
         "with_configuration": len(with_text),
         "healed": sum(is_healed(b, p) for b, _, p in with_text),
-        "failed": sum(p.outcome == "failed" for _, _, p in judged),
+        "failed": sum(p.outcome in ("failed", "refused") for _, _, p in judged),
         "worse": [b.spec.name for b, _, p in found if p.worse],
         "proven": len(proven),
         "within_1_db": sum(bool(p.is_near(p.gain_db)) for p in proven),
         "inside": sum(bool(p.is_within) for p in proven),
+        "same": sum(bool(p.is_near(p.same_db)) for p in proven),
+        "known": sum(p.is_near(p.same_db) is not None for p in proven),
+        "controls": len(controls),
+        "controls_prescribed": sum(p.outcome != "no prescription" for p in controls),
+        "controls_ran": sum(p.outcome == "ran" for p in controls),
         "cases": {
             b.spec.name: {
                 "noise": noise_share(b, p),

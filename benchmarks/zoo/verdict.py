@@ -17,6 +17,7 @@ from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 
 from .cases import Built
+from .fixing import repair
 from .paste import Pasted, paste
 from .peer import peer_causes
 from .proof import Proved, proved
@@ -31,6 +32,8 @@ class Answer:
     Attributes:
         causes: (name, severity, confidence, predicted gain in dB, first subject) of each, best first.
         peer: What the peer's rules say, best first.
+        pasted: What became of the pasted prescription.
+        fixed: What ``quantmedic.fix`` made of the case.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Answer:
     error: str = ""
     proof: Proved | None = None
     pasted: Pasted | None = None
+    fixed: Pasted | None = None
 
     @property
     def names(self) -> list[str]:
@@ -53,15 +57,22 @@ class Answer:
 
 
 def ask(
-    built: Built, rules: RuleBase, *, quick: bool = False, prove: float | None = None, follow: bool = False
+    built: Built,
+    rules: RuleBase,
+    *,
+    quick: bool = False,
+    prove: float | None = None,
+    follow: bool = False,
+    fix: float | None = None,
 ) -> Answer:
     """Have one case diagnosed.
 
     Measurements are kept beside the case and used again while quantmedic stays the same. With ``quick`` only the
     collectors have to be the same: changed rules judge old measurements, and what remedies recover is as it was
     simulated for the causes suspected then. ``prove`` gives the seconds for trials of remedies. With ``follow`` the
-    prescription is pasted, run and measured.
+    prescription is pasted, run and measured. ``fix`` gives the seconds that ``quantmedic.fix`` has for its trials.
     """
+    fixed = repair(built, fix) if fix is not None else None
     started = time.perf_counter()
     try:
         case = _case(built, quick, prove)
@@ -70,7 +81,8 @@ def ask(
         pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
         words = f"{type(error).__name__}: {error}"[:300]
-        return Answer(built.spec.name, error=words, pasted=Pasted("no prescription", reason=words) if follow else None)
+        pasted = Pasted("no prescription", reason=words) if follow else None
+        return Answer(built.spec.name, error=words, pasted=pasted, fixed=fixed)
     return Answer(
         built.spec.name,
         [
@@ -83,6 +95,7 @@ def ask(
         seconds,
         proof=proved(diagnosis.proof) if diagnosis.proof is not None else None,
         pasted=pasted,
+        fixed=fixed,
     )
 
 

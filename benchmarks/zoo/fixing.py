@@ -1,0 +1,79 @@
+"""A case repaired by ``quantmedic.fix`` as a user would, and the model that it writes measured on samples held back.
+
+It is given both models, the representative set and half of the labelled samples. The other half judges what it writes.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import quantmedic
+from quantmedic.api.fix import Fixed
+from quantmedic.reports.sections.prescription import prescription_files
+
+from .cases import Built
+from .paste import Array, Pasted, Shown, halve, load_arrays, measure, take_rows
+
+
+def repair(built: Built, seconds: float) -> Pasted:
+    """Repair one case in so many seconds of trials."""
+    validation = load_arrays(built.folder / "validation.npz")
+    given, held_back = halve(validation)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        np.savez(folder / "validation.npz", **take_rows(validation, given))
+        try:
+            found = quantmedic.fix(
+                built.folder / "float.onnx",
+                built.folder / "quantized.onnx",
+                folder / "fixed.onnx",
+                representative=built.folder / "representative.npz",
+                validation=folder / "validation.npz",
+                threads=1,
+                prove=seconds,
+                **({"metric": built.metric} if built.metric else {}),
+                **_known_outputs(built.folder, given),
+            )
+            if found.model is None:
+                return _without_model(found)
+            made = onnx.load(str(folder / "fixed.onnx"))
+            measured = measure(built, made, take_rows(validation, held_back), _remedies(found), _shown(found))
+            measured.gain_db = _printed_gain(measured)
+            measured.same_db = _printed_gain(measure(built, made, take_rows(validation, given), (), _shown(found)))
+        except Exception as error:
+            return Pasted("failed", reason=f"{type(error).__name__}: {error}"[:300])
+    return measured
+
+
+def _known_outputs(folder: Path, rows: Array) -> dict[str, Any]:
+    """Outputs from elsewhere that a case comes with, for the samples given."""
+    paths = [folder / f"{name}.npz" for name in ("reference_outputs", "device_outputs")]
+    return {path.stem: take_rows(load_arrays(path), rows) for path in paths if path.is_file()}
+
+
+def _without_model(found: Fixed) -> Pasted:
+    """Nothing was written."""
+    if found.refused is None:
+        return Pasted("no prescription", reason=f"verdict {found.before.verdict}")
+    has_text = any(name.endswith(".py") for name, _ in prescription_files(found.before))
+    return Pasted("refused" if has_text else "no configuration", _remedies(found), found.refused, shown=_shown(found))
+
+
+def _remedies(found: Fixed) -> tuple[str, ...]:
+    given = found.before.prescription
+    return () if given is None else tuple(step.remedy for step in given.steps)
+
+
+def _shown(found: Fixed) -> Shown:
+    """The gain that is printed: of the output that was worst before."""
+    outputs = found.comparison.outputs if found.comparison is not None else ()
+    gain = min(outputs, key=lambda output: output.before or 0.0).gain_db if outputs else None
+    return Shown(found.grade or "untried", gain)
+
+
+def _printed_gain(measured: Pasted) -> float | None:
+    """The gain as ``fix`` prints it: of the whole output."""
+    return measured.pooled_db

@@ -1,0 +1,79 @@
+"""Cases that ``quantmedic.fix`` repairs: what is given, what is held back, and how it is counted."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import fault_zoo
+import numpy as np
+import pytest
+from zoo.cases import Built, Spec
+from zoo.fixing import repair
+from zoo.paste import Pasted, Shown
+from zoo.paste_table import fixed_rows, is_healed, reason, render_fixed
+from zoo.quantizing import Standing
+from zoo.readme_table import render_readme
+from zoo.verdict import Answer
+
+
+@pytest.mark.thorough
+def test_a_repair_is_measured_on_samples_held_back(tmp_path: Path) -> None:
+    specs = [Spec("demo", ("wide-ranges",)), Spec("demo", control="per-channel")]
+    found = fixed_rows(fault_zoo.results(specs, tmp_path, jobs=1, fix=20.0))
+    (ill, _, repaired), (_, _, healthy) = found
+    assert repaired.outcome == "ran" and is_healed(ill, repaired)
+    assert repaired.samples == 128
+    assert repaired.shown is not None and repaired.shown.grade == "executed"
+    assert repaired.shown.gain_db == pytest.approx(repaired.same_db, abs=0.01)
+    assert repaired.gain_db != repaired.same_db
+    assert healthy == Pasted("no prescription", reason="verdict healthy")
+    assert "healed by fix: 1 of 1 (100 %)" in render_fixed(found)
+
+
+def standing(sqnr: float, score: float) -> Standing:
+    return Standing(sqnr, sqnr - 3, 0.9, 0.9, score, True)
+
+
+def case(kind: str = "wide-ranges", control: str = "") -> Built:
+    if control:
+        return Built(Spec("demo", control=control), Path(), "control")
+    return Built(Spec("demo", (kind,)), Path(), "fault", before=standing(0, 0.5), healed=standing(20, 0.9))
+
+
+def written(sqnr: float, score: float, **values: object) -> Pasted:
+    return Pasted("ran", ("r",), "", 128, standing(0, 0.5), standing(sqnr, score), Shown("executed", sqnr), **values)
+
+
+def test_a_refusal_is_a_miss_where_the_report_holds_a_configuration() -> None:
+    answer = Answer("demo/wide-ranges")
+    found = [
+        (case(), answer, written(20.0, 0.9, gain_db=20.0)),
+        (case(), answer, Pasted("refused", ("r",), "the repaired model is unchanged")),
+        (case(), answer, Pasted("no configuration", reason="nothing was tried")),
+        (case(control="per-channel"), answer, Pasted("refused", reason="no remedy recovers anything for sure")),
+        (case(control="per-tensor"), answer, written(-1.0, 0.5, worse="noise -1.0 dB")),
+    ]
+    text = render_fixed(found)
+    assert "healed by fix: 1 of 2 (50 %) of those with a configuration, 1 of 3 (33 %) of all faults" in text
+    assert reason(*found[1][::2]) == "refused: the repaired model is unchanged"
+    assert "1 models are worse than before" in text
+    assert "1 of 2 healthy controls get another model" in text
+
+
+def test_a_case_that_cannot_be_repaired_is_a_miss(tmp_path: Path) -> None:
+    built = replace(case(), folder=tmp_path)
+    np.savez(tmp_path / "validation.npz", image=np.zeros((4, 1), np.float32), labels=np.zeros(4, np.int64))
+    found = repair(built, 1.0)
+    assert found.outcome == "failed" and found.reason
+    assert not is_healed(built, found)
+
+
+def test_the_readme_shows_what_was_counted(tmp_path: Path) -> None:
+    answer = Answer("demo/wide-ranges", [("stale-calibration", "high", 0.9, 19.0, "")])
+    found = [(case(), replace(answer, fixed=written(20.0, 0.9, gain_db=20.0))), (case(), answer)]
+    (tmp_path / "zoo.json").write_text(json.dumps(fault_zoo.summary(found, []), default=str))
+    lines = render_readme([tmp_path / "zoo.json"]).splitlines()
+    assert lines[:2] == ["|  | zoo |", "|---|--:|"]
+    assert "| right cause first | 100 % of 2 |" in lines
+    assert "| `fix` heals, of all faults | 100 % of 1 |" in lines
+    assert not any("pasted" in line for line in lines)
