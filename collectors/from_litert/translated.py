@@ -1,4 +1,4 @@
-"""The ONNX translations of two LiteRT files, on which remedies are carried out: LiteRT files are not edited."""
+"""The ONNX translations of two LiteRT files, on which remedies are tried."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class TranslatedModels(ModelPair):
         """How the translation differs from the file."""
         departs = f"differ from the interpreter's by {self.difference:.2g} of the largest" if self.difference else ""
         return [
-            "remedies were tried on an ONNX translation of the quantized model, for LiteRT files are not edited: its "
+            "remedies were tried on an ONNX translation of the quantized model: its "
             f"outputs before any change {departs or 'are those of the interpreter'}, on the first batch"
         ]
 

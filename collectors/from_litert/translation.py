@@ -7,6 +7,7 @@ its codes ``T:codes`` and what they stand for, ``T:values``.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -69,6 +70,7 @@ class Translation:
         untranslated: Operators without a counterpart, by the schema's or their own name.
         hybrid: Tensors that are rounded at run time, for they meet weights that are codes.
         grids: Grids of constants that ONNX has no types for, by the tensor that holds their values.
+        held: Which constant of the file each initializer holds, and in which order of axes.
     """
 
     model: onnx.ModelProto
@@ -76,6 +78,14 @@ class Translation:
     untranslated: tuple[str, ...]
     hybrid: tuple[str, ...] = ()
     grids: Mapping[str, "Stored"] = field(default_factory=dict)
+    held: Mapping[str, "Held"] = field(default_factory=dict)
+
+
+class Held(NamedTuple):
+    """Place of a constant in the file, and the order of its axes."""
+
+    place: int
+    order: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,7 @@ class _Translator:
         self._read: dict[int, str] = {}
         self._codes: dict[int, str] = {}
         self._constants: dict[tuple[int, tuple[int, ...]], str] = {}
+        self._held: dict[str, Held] = {}
         self._named: set[str] = set()
 
     def run(self) -> Translation:
@@ -131,7 +142,7 @@ class _Translator:
             producer_name="LiteRT",
             doc_string=self.file.description,
         )
-        return Translation(model, self.places, tuple(self.untranslated), tuple(self.hybrid), self.grids)
+        return Translation(model, self.places, tuple(self.untranslated), tuple(self.hybrid), self.grids, self._held)
 
     def _values(
         self, inputs: Iterable[onnx.ValueInfoProto], outputs: Iterable[onnx.ValueInfoProto]
@@ -258,6 +269,7 @@ class _Translator:
             assert tensor.data is not None
             first = not any(index == tensor.index for index, _ in self._constants)
             name = tensor.name if first else self.fresh(tensor.name)
+            self._held[name] = Held(*key)
             self._constants[key] = self._add_constant(tensor, name, tensor.data.transpose(order), order)
         return self._constants[key]
 

@@ -26,6 +26,10 @@ class OnnxGraph(Graph):
         """Opset of the default domain."""
         return opset_of(self.model)
 
+    def can_store(self, name: str) -> bool:
+        """Other values can be kept in the constant of this name; of an empty name: in a new constant."""
+        return True
+
     def append(self, node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
         """Add an operator of this type at the end; ``inputs`` are roots and constants."""
         outputs = [name for name in node.output if name]

@@ -1,1 +1,1 @@
-"""LiteRT models: changes carried out on the ONNX translation, and prescriptions on the float file."""
+"""LiteRT models: changes of the ONNX translation, what is learned in the file, and prescriptions on the float file."""

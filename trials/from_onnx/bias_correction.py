@@ -114,7 +114,7 @@ def correct_model(
             help="biases are corrected of Conv, ConvTranspose and Gemm, and of constants added behind a MatMul",
         )
     graph = models.float_graph
-    wanted = _moments(graph.model, graph, {site.twin: site.trailing for site in sites}, samples, threads)
+    wanted = _float_moments(graph, sites, samples, threads)
     draft, done, left = Draft(models.quantized.model), [], list(without)
     for level in sorted({site.level for site in sites}):
         own = [site for site in sites if site.level == level]
@@ -165,10 +165,14 @@ def _site_of(models: PairedOnnxGraphs, op: Operator, level: int) -> _Site | None
         if op.node.op_type not in (*_WITH_BIAS, *INTEGER_OPS) or _is_computed_bias(models, op):
             return None
         weight = weight_of(op, graph)
-        trailing = weight.values.ndim - 2 if weight is not None and weight.values is not None else 0
-        return _Site(op.name, op, _biased_twin(models, op, twin), trailing if op.op_type != "Gemm" else 0, level)
+        bias = bias_of(op, graph)
+        if not graph.can_store("" if bias is None else bias.name):
+            return None
+        rank = 2 if weight is None or weight.values is None else weight.values.ndim
+        trailing = 0 if op.channels_last or op.op_type == "Gemm" else rank - 2
+        return _Site(op.name, op, _biased_twin(models, op, twin), trailing, level)
     added = _addition(graph, op)
-    if added is None:
+    if added is None or not graph.can_store(""):
         return None
     other = models.match.operators.get(added.index)
     tensor = other.outputs[0] if other is not None else models.match.tensors.get(added.outputs[0])
@@ -197,6 +201,14 @@ def _addition(graph: OnnxGraph, op: Operator) -> Operator | None:
     return readers[0] if any(name in graph.constants for name in readers[0].inputs) else None
 
 
+def _float_moments(graph: OnnxGraph, sites: Sequence[_Site], samples: Samples, threads: int) -> dict[str, _Moments]:
+    """What the float model writes, by the names of its tensors."""
+    plain = Draft(graph.model)
+    shown = {site.twin: plain.before_activation(site.twin) for site in sites}
+    found = _moments_of_draft(plain, graph, {shown[site.twin]: site.trailing for site in sites}, samples, threads)
+    return {twin: found[tensor] for twin, tensor in shown.items()}
+
+
 def _deployed_moments(
     draft: Draft, models: PairedOnnxGraphs, sites: Sequence[_Site], samples: Samples, threads: int
 ) -> dict[str, _Moments]:
@@ -204,11 +216,17 @@ def _deployed_moments(
     graph = parse(models.quantized.path, draft.finish())
     plain = Draft(graph.model)
     to_qdq(plain, graph)
-    shown = {site.name: plain.computed[site.op.node.outputs[0]].output[0] for site in sites}
-    trailing = {shown[site.name]: site.trailing for site in sites}
-    plain.hand_out(trailing)
-    found = _moments(plain.finish(), graph, trailing, samples, threads)
+    written = {site.name: plain.computed[site.op.node.outputs[0]].output[0] for site in sites}
+    shown = {name: plain.before_activation(tensor) for name, tensor in written.items()}
+    found = _moments_of_draft(plain, graph, {shown[site.name]: site.trailing for site in sites}, samples, threads)
     return {name: found[tensor] for name, tensor in shown.items()}
+
+
+def _moments_of_draft(
+    draft: Draft, graph: OnnxGraph, tensors: dict[str, int], samples: Samples, threads: int
+) -> dict[str, _Moments]:
+    draft.hand_out(tensors)
+    return _moments(draft.finish(), graph, tensors, samples, threads)
 
 
 def _moments(
@@ -216,7 +234,8 @@ def _moments(
 ) -> dict[str, _Moments]:
     """Mean per channel, and deviation, of tensors with so many axes behind that of the channels."""
     names = list(tensors)
-    session = make_session(model, graph.path, threads, exposed=names)
+    # Where an operator is a function, onnxruntime's moving of transposes makes graphs that fail.
+    session = make_session(model, graph.path, threads, exposed=names, plain=bool(model.functions))
     fed = {value.name for value in session.get_inputs()}
     sums: dict[str, list[Floats]] = {}
     for batch in samples():
@@ -276,7 +295,9 @@ def _correct_bias(draft: Draft, node: onnx.NodeProto, place: int, shift: Floats)
         _set_input(node, place, draft.add_constant(f"{node.output[0]}_bias", shift.astype(np.float32)))
         return shift
     before = np.zeros(shift.size) if codes is None else codes.astype(np.float64).reshape(-1)
-    after = np.clip(np.rint(np.broadcast_to(before, shift.size) + shift / step), -_INT32_MAX - 1, _INT32_MAX)
+    after = np.rint(np.broadcast_to(before, shift.size) + shift / step)
+    if np.abs(after).max(initial=0.0) > _INT32_MAX:
+        return None
     _store_bias(draft, node, place, after, step)
     return np.asarray((after - before) * step, np.float64)
 

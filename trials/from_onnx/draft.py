@@ -75,6 +75,22 @@ class Draft:
             name = self.writers[name].input[0]
         return name
 
+    def before_activation(self, name: str) -> str:
+        """What a tensor is before the activation, of bounds ``low`` and ``high``, that its operator has built in.
+
+        Only LiteRT's operators have one; of other tensors the name comes back.
+        """
+        node = self.writers.get(name)
+        bounds = {"low", "high"}
+        if node is None or node.op_type == "FakeQuant" or not bounds & {a.name for a in node.attribute}:
+            return name
+        target = self.fresh(f"{name}:linear")
+        plain = helper.make_node(node.op_type, node.input, [target], name=target, domain=node.domain)
+        plain.attribute.extend(a for a in node.attribute if a.name not in bounds)
+        self.nodes.append(plain)
+        self.writers[target] = plain
+        return target
+
     def writes_codes(self, name: str) -> bool:
         """A tensor is quantized, at once or behind an activation, and its codes are read."""
         for reader in self._readers.get(name, []):

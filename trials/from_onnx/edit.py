@@ -36,6 +36,8 @@ from quantmedic.trials.from_onnx.rounding import round_model
 
 #: What is learned on samples can be carried out.
 LEARNS = True
+#: Reads the graph of a model that stands for the file of this path.
+Reader = Callable[[Path, onnx.ModelProto], OnnxGraph]
 #: Steps of the widest grid of 8-bit codes, with half a step of tolerance.
 CODES_8_BIT = 255.5
 
@@ -82,6 +84,7 @@ def edit(
     fitting: Fitting | None = None,
     *,
     runtime: str = "onnxruntime",
+    read: Reader = parse,
 ) -> Edited:
     """The deployed model as a remedy would leave it.
 
@@ -100,7 +103,8 @@ def edit(
 
     - What is learned on samples comes last: first how weights are rounded, then what biases make up for.
 
-    Remedies on top of each other are one change (``Change.join``). ``runtime`` is what messages call the runtime.
+    Remedies on top of each other are one change (``Change.join``). ``runtime`` is what messages call the runtime, and
+    ``read`` reads the graph of a changed copy.
 
     Raises:
         ModelError: Nothing of the change can be carried out, or the model fails on the samples.
@@ -110,10 +114,10 @@ def edit(
         edited = _edit_constants(models, case, fixed, runtime)
     else:
         edited = Edited(models, Draft(models.quantized.model).model)
-    return _learn(edited, change, fitting) if change.learned else edited
+    return _learn(edited, change, fitting, read) if change.learned else edited
 
 
-def _learn(edited: Edited, change: Change, fitting: Fitting | None) -> Edited:
+def _learn(edited: Edited, change: Change, fitting: Fitting | None, read: Reader) -> Edited:
     """The edited model with what is learned on samples."""
     if fitting is None:
         raise ValueError("nothing can be learned without samples")
@@ -121,7 +125,7 @@ def _learn(edited: Edited, change: Change, fitting: Fitting | None) -> Edited:
     for learned in LEARNERS:
         if learned not in change.learned:
             continue
-        graph = parse(models.quantized.path, model)
+        graph = read(models.quantized.path, model)
         pair = _Pair(models.float_graph, graph, match_files(models.float_graph, graph), models.shapes)
         model, undone = LEARNERS[learned](pair, fitting)
         left += undone

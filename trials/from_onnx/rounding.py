@@ -129,11 +129,13 @@ def _is_over(deadline: float | None) -> bool:
 
 
 def _tasks_of(plain: Draft, models: PairedOnnxGraphs) -> tuple[list[_Task], list[str]]:
-    tasks, refused = [], []
+    tasks, refused, graph = [], [], models.quantized
     for layer in layers_of(plain, models, {}).values():
         if layer.op.op_type not in LAYERS:
             continue
         reason = _reason_against(layer)
+        if reason is None and not graph.can_store(layer.stored.name):
+            reason = "its codes are shared or computed"
         if reason is not None:
             refused.append(f"{layer.name}: {reason}")
             continue
@@ -152,6 +154,8 @@ def _reason_against(layer: Layer) -> str | None:
         return "its float weights are not known"
     if not _is_initializer(layer):
         return "its codes are shared or computed"
+    if layer.op.channels_last and layer.op.op_type == "MatMul":
+        return "a product of two tensors whose codes are not searched"
     if layer.op.op_type != "Conv" and layer.weight.ndim != 2:
         return "its weights are no matrix"
     size = _rows(layer, layer.weight).shape[-1]
@@ -208,7 +212,9 @@ def _second_moments(
     names = [*dict.fromkeys(task.source for task in tasks)]
     read = [name for name in names if name not in graph.inputs]
     draft.hand_out(read)
-    session = make_session(draft.finish(), graph.path, threads) if read else None
+    handed = draft.finish()
+    # Where an operator is a function, onnxruntime's moving of transposes makes graphs that fail.
+    session = make_session(handed, graph.path, threads, plain=bool(handed.functions)) if read else None
     fed = {value.name for value in session.get_inputs()} if session is not None else set[str]()
     sums = [np.zeros((task.floats.shape[0], *2 * task.floats.shape[2:])) for task in tasks]
     counts = [0] * len(tasks)

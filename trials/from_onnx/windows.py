@@ -15,14 +15,16 @@ def windows_of(op: Operator, values: Float32, weights: Float32 | None, most: int
 
     Args:
         op: The operator.
-        values: What it reads, [samples, channels, ...] or [..., inputs].
+        values: What a Conv reads, [samples, channels, ...], or with its channels last; else [..., inputs].
         weights: Its weights as stored.
         most: Positions at most, drawn from all of them, the same each time; None: all.
     """
     if op.op_type != "Conv":
-        vectors = values.reshape(-1, values.shape[-1])
+        vectors = values.reshape(-1, _inputs_of(op, values, weights))
         return vectors[_drawn(len(vectors), most)][None]
     assert weights is not None
+    if op.channels_last:
+        values = np.moveaxis(values, -1, 1)
     kernel, groups = weights.shape[2:], op.attributes.integer("group", 1)
     ones = (1,) * len(kernel)
     strides, dilations = (op.attributes.integers(name) or ones for name in ("strides", "dilations"))
@@ -39,6 +41,13 @@ def windows_of(op: Operator, values: Float32, weights: Float32 | None, most: int
     drawn = _drawn(int(np.prod(sides)), most)
     rows = ordered[np.unravel_index(drawn, sides)].reshape(len(drawn), groups, -1)
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
+
+
+def _inputs_of(op: Operator, values: Float32, weights: Float32 | None) -> int:
+    """Inputs of a row: LiteRT's product takes all values of a sample for one row, where its weights are as long."""
+    if weights is None or op.op_type != "Gemm":
+        return int(values.shape[-1])
+    return int(weights.shape[1 if op.attributes.integer("transB") else 0])
 
 
 def _drawn(count: int, most: int | None) -> NDArray[np.intp]:

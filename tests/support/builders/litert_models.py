@@ -137,14 +137,24 @@ class Twins:
         return self._conv("CONV_2D", x, weight, stored, bias, options, 1, stride, act, out)
 
     def depthwise(
-        self, x: str, weight: Array, bias: Array | None = None, *, out: str, stride: int = 1, act: str = ""
+        self,
+        x: str,
+        weight: Array,
+        bias: Array | None = None,
+        *,
+        out: str,
+        stride: int = 1,
+        act: str = "",
+        multiplier: int = 1,
     ) -> str:
-        """The same with a filter ``[channels, 1, h, w]`` for each channel."""
+        """The same with so many filters ``[channels · multiplier, 1, h, w]`` for each channel."""
         from ai_edge_litert import schema_py_generated as schema
 
-        options = schema.DepthwiseConv2DOptionsT(padding=_SAME, strideH=stride, strideW=stride, depthMultiplier=1)
-        stored = weight.transpose(1, 2, 3, 0)
-        return self._conv("DEPTHWISE_CONV_2D", x, weight, stored, bias, options, len(weight), stride, act, out)
+        options = schema.DepthwiseConv2DOptionsT(
+            padding=_SAME, strideH=stride, strideW=stride, depthMultiplier=multiplier
+        )
+        stored, group = weight.transpose(1, 2, 3, 0), len(weight) // multiplier
+        return self._conv("DEPTHWISE_CONV_2D", x, weight, stored, bias, options, group, stride, act, out)
 
     def _conv(
         self,
@@ -311,7 +321,7 @@ def every_operator() -> Twins:
 # --- quantized models ------------------------------------------------------------------------------------------------
 
 #: Bits of activations and weights; activations of None stay float.
-_STATIC = {"int8": (8, 8), "int16": (16, 8)}
+_STATIC = {"int8": (8, 8), "int16": (16, 8), "int4": (8, 4)}
 
 
 def quantized(
@@ -321,8 +331,8 @@ def quantized(
 
     Args:
         content: The float model.
-        mode: ``int8``, ``int16`` (activations), ``dynamic``, ``weights`` or ``float16``.
-        samples: Inputs of the model to calibrate with, channels last; ``int8`` and ``int16`` need them.
+        mode: ``int8``, ``int16`` (activations), ``int4`` (weights), ``dynamic``, ``weights`` or ``float16``.
+        samples: Inputs of the model to calibrate with, channels last; the first three need them.
         per_tensor: One scale for all channels of a weight.
     """
     from ai_edge_quantizer import qtyping, quantizer
