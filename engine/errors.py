@@ -72,11 +72,11 @@ def for_python(function: Callable[P, R]) -> Callable[P, R]:
     """The function with errors that name its parameters, not options of the command line."""
 
     @wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except QuantmedicError as error:
             error.in_python = True
             raise
 
-    return called
+    return call

@@ -125,4 +125,4 @@ class Bench:
         for found, batch in zip(outputs, self._batches, strict=True):
             assert batch.labels is not None
             parts.append(self._metric.tally(dict(zip(self._float_names, found, strict=True)), batch.labels))
-        return Tally.joined(parts)
+        return Tally.join(parts)

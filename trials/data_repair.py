@@ -19,12 +19,12 @@ class DataRepair:
 def data_repair(cause: str, facts: CaseFacts) -> DataRepair | None:
     """The repair of the representative inputs for a cause; None where the facts do not show one."""
     found = input_repair(cause, {dataset.role: dataset for dataset in facts.datasets})
-    return DataRepair(found.words, lambda batch: _repaired(batch, found)) if found is not None else None
+    return DataRepair(found.words, lambda batch: _repair(batch, found)) if found is not None else None
 
 
-def _repaired(batch: Batch, found: InputRepair) -> Batch | None:
+def _repair(batch: Batch, found: InputRepair) -> Batch | None:
     """The batch without its mistake; None where no sample stays."""
-    rows = found.kept(batch.inputs[found.name])
+    rows = found.find_kept(batch.inputs[found.name])
     if not rows.size:
         return None
     kept = batch if rows.size == batch.samples else batch.take(rows)

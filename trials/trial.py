@@ -417,7 +417,7 @@ def _over_folds(found: Sequence[Measured]) -> Measured:
 
 def _together(tallies: Sequence[Tally | None]) -> Tally | None:
     known = [own for own in tallies if own is not None]
-    return Tally.joined(known) if len(known) == len(tallies) else None
+    return Tally.join(known) if len(known) == len(tallies) else None
 
 
 def _sqnr_db(power: float, measured: Measured) -> float:

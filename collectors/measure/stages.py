@@ -136,7 +136,7 @@ def compare_stages(
 
 def _runner(stage: Stage, names: Sequence[str], threads: int) -> Callable[[Batch], list[Array]]:
     try:
-        return stage.network.runner(_in_order(stage.network.outputs, names), threads)
+        return stage.network.runner(_pair_in_order(stage.network.outputs, names), threads)
     except QuantmedicError as error:
         raise ModelError(
             f"the model of stage {stage.name} cannot be run",
@@ -145,7 +145,7 @@ def _runner(stage: Stage, names: Sequence[str], threads: int) -> Callable[[Batch
         ) from error
 
 
-def _in_order(own: Sequence[str], names: Sequence[str]) -> list[str]:
+def _pair_in_order(own: Sequence[str], names: Sequence[str]) -> list[str]:
     """Outputs in the float model's order where they have its names, else in their own."""
     return [name for name in names if name in own] if set(names) <= set(own) else list(own)
 

@@ -115,14 +115,14 @@ def _truths(reading: Reading, labels: Array) -> list[list[int]] | list[str]:
 def _units(reading: Reading, sequences: Sequence[Sequence[int] | str]) -> list[Sequence[object]]:
     """What is counted: characters or tokens, or words."""
     alphabet = reading.text("alphabet", "")
-    spelled = [_spelled(own, alphabet) for own in sequences] if alphabet else list(sequences)
+    spelled = [_spell(own, alphabet) for own in sequences] if alphabet else list(sequences)
     if reading.metric == "cer":
         return [list(own) for own in spelled]
     space = reading.integer("space", None)
     return [own.split() if isinstance(own, str) else _words(own, space) for own in spelled]
 
 
-def _spelled(sequence: Sequence[int] | str, alphabet: str) -> str:
+def _spell(sequence: Sequence[int] | str, alphabet: str) -> str:
     """Text; a class without a character is one that no text has."""
     if isinstance(sequence, str):
         return sequence

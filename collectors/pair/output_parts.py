@@ -100,7 +100,7 @@ def joint_of(graph: Graph, shapes: Mapping[str, Shape], output: str) -> Joint:
     if found:
         size, joined, parts, names = min(found)
         return Joint(joined, size, parts, names)
-    moved = tuple(walker.moved(output))
+    moved = tuple(walker.follow_moves(output))
     length, shorter = _shorter_axis(shape)
     return Joint(shorter, length, (), moved, walker.is_score(moved[-1]))
 
@@ -123,14 +123,14 @@ class _Walker:
         if op is None:
             return None
         if op.op_type == "Concat":
-            return self._joined(op, name, axis, carriers)
+            return self._join(op, name, axis, carriers)
         source = self._source(op)
         if source is None:
             return None
         before = self._axis_before(op, source, name, axis)
         return self.parts(source, before, carriers) if before is not None else None
 
-    def _joined(self, op: Operator, name: str, axis: int, carriers: dict[str, None]) -> tuple[Part, ...] | None:
+    def _join(self, op: Operator, name: str, axis: int, carriers: dict[str, None]) -> tuple[Part, ...] | None:
         rank = len(self._shapes.get(name, ()))
         if not rank or (op.attributes.integer("axis") % rank) != axis:
             # Joined along another axis: every operand has these columns.
@@ -168,7 +168,7 @@ class _Walker:
             return reshaped_axis(axis, *map(_with_samples, (after, before)))
         return axis if len(before) == len(after) and before[axis] == after[axis] else None
 
-    def moved(self, name: str) -> list[str]:
+    def follow_moves(self, name: str) -> list[str]:
         """A tensor, and those before it that hold the same values in the same or another order."""
         found = [name]
         while (op := self._graph.producers.get(found[-1])) is not None and (source := self._source(op)) is not None:
@@ -179,7 +179,7 @@ class _Walker:
 
     def is_score(self, name: str) -> bool:
         """A tensor holds scores: of a Sigmoid or Softmax, a product of such, or several of them joined."""
-        op = self._graph.producers.get(self.moved(name)[-1])
+        op = self._graph.producers.get(self.follow_moves(name)[-1])
         if op is None:
             return False
         read = [source for source in op.inputs if source not in self._graph.constants]

@@ -182,7 +182,7 @@ class SetAccumulator:
         before = Tally.not_measured(len(statistics.samples))
         for key, parts in self._tallies.items():
             if parts:
-                statistics.tallies[key] = Tally.joined([statistics.tallies.get(key, before), *parts])
+                statistics.tallies[key] = Tally.join([statistics.tallies.get(key, before), *parts])
                 parts.clear()
         statistics.samples = np.concatenate([statistics.samples, *self._rows])
         self._rows = []

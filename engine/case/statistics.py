@@ -264,7 +264,7 @@ class SetStatistics:
             quantized_histograms=_add_histograms(self.quantized_histograms, other.quantized_histograms),
             thumbnails=self.thumbnails.merge(other.thumbnails),
             tallies={
-                key: Tally.joined([own.tallies.get(key, Tally.not_measured(len(own.samples))) for own in (self, other)])
+                key: Tally.join([own.tallies.get(key, Tally.not_measured(len(own.samples))) for own in (self, other)])
                 for key in sorted(self.tallies.keys() | other.tallies.keys())
             },
         )

@@ -45,7 +45,7 @@ class Tally:
         return cls(np.zeros((0, 1)), np.full(samples, _NOT_MEASURED, np.int64))
 
     @classmethod
-    def joined(cls, parts: Sequence["Tally"]) -> "Tally":
+    def join(cls, parts: Sequence["Tally"]) -> "Tally":
         """The samples of all parts, one part behind the other."""
         filled = [part.values for part in parts if len(part.values)]
         values = np.concatenate(filled) if filled else parts[0].values

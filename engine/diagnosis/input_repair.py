@@ -78,7 +78,7 @@ class InputRepair:
         mapped = ", ".join(dict.fromkeys(f"{slope:.4g}·x {offset:+.4g}" for slope, offset in self.lines))
         return f"representative inputs mapped to {mapped}"
 
-    def kept(self, x: Array) -> NDArray[np.intp]:
+    def find_kept(self, x: Array) -> NDArray[np.intp]:
         """Samples that stay, along the first axis."""
         if self.kind != "drop":
             return np.arange(len(x))

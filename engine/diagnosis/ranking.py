@@ -59,7 +59,7 @@ def rank(
             cause.rules,
         )
 
-    judged = [(_judged(suspect, outcomes[suspect.cause], base, facts, hurt), suspect) for suspect in suspects]
+    judged = [(_report_of(suspect, outcomes[suspect.cause], base, facts, hurt), suspect) for suspect in suspects]
     if widespread and any(cause.severity == "high" for cause, _ in judged):
         judged = [(_as_grave(cause, suspect, outcomes[cause.cause]), suspect) for cause, suspect in judged]
     return sorted(judged, key=key)
@@ -98,7 +98,7 @@ def absorb(
     return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
 
 
-def _judged(suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool) -> CauseReport:
+def _report_of(suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool) -> CauseReport:
     cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
     return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt)})
 

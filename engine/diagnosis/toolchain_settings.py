@@ -65,7 +65,7 @@ def _are_reduced(tensors: Iterable[TensorFacts]) -> bool:
     """
     shares = []
     for tensor in tensors:
-        q, values = tensor.quantizer, _calibrated(tensor)
+        q, values = tensor.quantizer, _calibrated_range(tensor)
         if q.bits != 8 or q.signed or not q.scale or q.zero_point is None or values is None:
             continue
         if q.zero_point > REDUCED_CODE:
@@ -100,7 +100,7 @@ def _covers_its_extremes(group: list[TensorFacts]) -> bool:
     return any(math.isclose(width / (q.scale or 1.0), level, rel_tol=SAME_WIDTH) for level in levels)
 
 
-def _calibrated(tensor: TensorFacts) -> tuple[float, float] | None:
+def _calibrated_range(tensor: TensorFacts) -> tuple[float, float] | None:
     """Least and largest value on the representative data, else on the validation data."""
     for values in (tensor.representative.values, tensor.data.values):
         if values.min is not None and values.max is not None:

@@ -84,11 +84,11 @@ def metric_pairs(statistics: SetStatistics) -> tuple[Tally, Tally]:
     In the order of the samples' content, so that what is resampled depends neither on the order of the data nor on its
     shards.
     """
-    return _in_order(*metric_tallies(statistics), statistics.samples["hash"].tobytes())
+    return _sort_samples(*metric_tallies(statistics), statistics.samples["hash"].tobytes())
 
 
 @lru_cache(maxsize=2)
-def _in_order(floats: Tally, quantized: Tally, hashes: bytes) -> tuple[Tally, Tally]:
+def _sort_samples(floats: Tally, quantized: Tally, hashes: bytes) -> tuple[Tally, Tally]:
     """Kept, as is the drop: what is simulated of a repair leaves the metric as it was measured."""
     usable = np.flatnonzero(floats.known & quantized.known)
     floats, quantized = floats.take(usable), quantized.take(usable)

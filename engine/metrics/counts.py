@@ -23,7 +23,7 @@ def ratio(tally: Tally) -> Estimate:
     part, whole = tally.sums().T
 
     def estimate(times: Floats) -> Floats:
-        return _divided(times @ part, times @ whole)
+        return _divide(times @ part, times @ whole)
 
     return estimate
 
@@ -51,14 +51,14 @@ def class_ratio(tally: Tally) -> Estimate:
             table = np.zeros((2, samples, min(step, len(names) - start)))
             for column in (0, 1):
                 np.add.at(table[column], (owners[inside], classes[inside] - start), tally.values[inside, column + 1])
-            shares = _divided(times @ table[0], times @ table[1])
+            shares = _divide(times @ table[0], times @ table[1])
             total += np.nansum(shares, axis=1)
             present += np.isfinite(shares).sum(axis=1)
-        return _divided(total, present)
+        return _divide(total, present)
 
     return estimate
 
 
-def _divided(part: Floats, whole: Floats) -> Floats:
+def _divide(part: Floats, whole: Floats) -> Floats:
     shares: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
     return shares

@@ -94,7 +94,7 @@ class MetricKind:
         if self.is_share and floats.equals(quantized):
             low, high = paired.score_interval(0, 0, len(floats), confidence)
             return 0.0, float(low), float(high)
-        found = self._resampled(np.subtract, (floats, quantized), confidence, seed)
+        found = self._resample(np.subtract, (floats, quantized), confidence, seed)
         return paired.worse_is_positive(found, higher_is_better)
 
     def relative_drop_interval(
@@ -111,17 +111,17 @@ class MetricKind:
             low, high = paired.score_interval(0, 0, len(floats), confidence)
             level = abs(self.value(floats))
             return 0.0, float(low) / level, float(high) / level
-        found = self._resampled(lambda a, b: (a - b) / np.abs(a), (floats, quantized), confidence, seed)
+        found = self._resample(lambda a, b: (a - b) / np.abs(a), (floats, quantized), confidence, seed)
         return paired.worse_is_positive(found, higher_is_better)
 
     def value_interval(self, tally: Tally, *, confidence: float = 0.95, seed: int = 0) -> tuple[float, float]:
         """Confidence interval of the metric itself."""
         if pair := self.defined_numbers(tally):
             return paired.mean_interval(pair[0], root=self.root, confidence=confidence, seed=seed)
-        _, low, high = self._resampled(lambda a: a, (tally,), confidence, seed)
+        _, low, high = self._resample(lambda a: a, (tally,), confidence, seed)
         return low, high
 
-    def _resampled(
+    def _resample(
         self, statistic: Callable[..., Floats], tallies: tuple[Tally, ...], confidence: float, seed: int
     ) -> Interval:
         assert self.estimate is not None

@@ -66,7 +66,7 @@ def fit_of_labels(labels: Integers, predicted: Integers, halves: NDArray[np.bool
     for shift in (-1, 1):
         if explains(labels + shift):
             return LabelFit("shifted", chance, float((labels + shift == predicted).mean()), shift)
-    renamed = _reordered(labels, predicted, halves)
+    renamed = _rename_classes(labels, predicted, halves)
     if renamed is not None and explains(renamed):
         return LabelFit("reordered", chance, float((renamed == predicted).mean()))
     if low > chance + margin:
@@ -87,7 +87,7 @@ def _interval(equal: NDArray[np.bool_]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _reordered(labels: Integers, predicted: Integers, halves: NDArray[np.bool_]) -> Integers | None:
+def _rename_classes(labels: Integers, predicted: Integers, halves: NDArray[np.bool_]) -> Integers | None:
     """Labels renamed so that they agree best with the predictions of the other half."""
     names, places = np.unique(np.concatenate([labels, predicted]), return_inverse=True)
     own, other = places[: len(labels)], places[len(labels) :]

@@ -68,7 +68,7 @@ def settle_dynamic(
         elif form == "float":
             _make_float(draft, product, weight)
         else:
-            _store(draft, product, op, weight, form)
+            _store_codes(draft, product, op, weight, form)
     return frozenset(seen), found
 
 
@@ -110,9 +110,9 @@ def _make_float(draft: Draft, product: _Product, weight: Float32) -> None:
     product.rescaled.CopyFrom(made)
 
 
-def _store(draft: Draft, product: _Product, op: Operator, weight: Float32, form: WeightForm) -> None:
+def _store_codes(draft: Draft, product: _Product, op: Operator, weight: Float32, form: WeightForm) -> None:
     node = product.node
-    codes = _spread(codes_in_form(op, weight, 8, form, per_tensor=form == "best-range"), node.op_type)
+    codes = _fit_axis(codes_in_form(op, weight, 8, form, per_tensor=form == "best-range"), node.op_type)
     kind = draft.type_of(node.input[1])
     middle = _MIDDLE.get(kind, 0)
     scale = codes.scale
@@ -131,7 +131,7 @@ def _store(draft: Draft, product: _Product, op: Operator, weight: Float32, form:
     product.rescaled.input[:] = [cast, factor]
 
 
-def _spread(codes: Codes, kind: str) -> Codes:
+def _fit_axis(codes: Codes, kind: str) -> Codes:
     """Steps per channel only where the sums can be multiplied with them: by output channel, or by column."""
     if codes.axis is None or kind == "ConvInteger" or codes.floats.ndim == 2:
         return codes

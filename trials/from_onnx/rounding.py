@@ -254,7 +254,9 @@ def _search(draft: Draft, task: _Task, moments: Floats) -> RoundedLayer:
         found, after = parts[0], before
     moved = float((found != parts[0]).mean())
     if moved:
-        _store(draft, layer, _as_stored(layer, found, stored.shape), _as_stored(layer, parts[2], stored.shape), step)
+        _put_codes(
+            draft, layer, _as_stored(layer, found, stored.shape), _as_stored(layer, parts[2], stored.shape), step
+        )
     scale = power or 1.0
     return RoundedLayer(layer.name, before / scale, after / scale, moved)
 
@@ -307,7 +309,7 @@ def _descend(codes: Floats, exact: Floats, step: Floats, bounds: tuple[Floats, F
     return codes
 
 
-def _store(draft: Draft, layer: Layer, codes: Floats, zero: Floats, step: Floats) -> None:
+def _put_codes(draft: Draft, layer: Layer, codes: Floats, zero: Floats, step: Floats) -> None:
     """Write codes where the model keeps them; real values where it keeps these and quantizes them when it is loaded."""
     name = layer.stored.name
     node = next(each for each in draft.nodes if name in each.input)

@@ -96,7 +96,7 @@ def smooth_model(
         if inserted:
             _insert(draft, name, group, factors)
         readers = tuple(slot.node.name or slot.node.output[0] for slot in group.readers)
-        smoothed.append(SmoothedInput(name, readers, _spread(wide), _spread(wide / factors), inserted))
+        smoothed.append(SmoothedInput(name, readers, _peak_to_median(wide), _peak_to_median(wide / factors), inserted))
     scales.store()
     return Smoothing(draft.finish(), tuple(smoothed))
 
@@ -168,7 +168,7 @@ def _factors(wide: Floats, read: Floats, written: Floats | None, alpha: float) -
     return factors
 
 
-def _spread(largest: Floats) -> float:
+def _peak_to_median(largest: Floats) -> float:
     middle = float(np.median(largest))
     return float(largest.max() / middle) if middle > 0 else float("inf")
 

@@ -21,7 +21,7 @@ def windows_of(op: Operator, values: Float32, weights: Float32 | None, most: int
     """
     if op.op_type != "Conv":
         vectors = values.reshape(-1, _inputs_of(op, values, weights))
-        return vectors[_drawn(len(vectors), most)][None]
+        return vectors[_draw(len(vectors), most)][None]
     assert weights is not None
     if op.channels_last:
         values = np.moveaxis(values, -1, 1)
@@ -38,7 +38,7 @@ def windows_of(op: Operator, values: Float32, weights: Float32 | None, most: int
     rank = len(kernel)
     ordered = np.moveaxis(windows, 1, 1 + rank)
     sides = ordered.shape[: 1 + rank]
-    drawn = _drawn(int(np.prod(sides)), most)
+    drawn = _draw(int(np.prod(sides)), most)
     rows = ordered[np.unravel_index(drawn, sides)].reshape(len(drawn), groups, -1)
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
 
@@ -50,7 +50,7 @@ def _inputs_of(op: Operator, values: Float32, weights: Float32 | None) -> int:
     return int(weights.shape[1 if op.attributes.integer("transB") else 0])
 
 
-def _drawn(count: int, most: int | None) -> NDArray[np.intp]:
+def _draw(count: int, most: int | None) -> NDArray[np.intp]:
     """Indexes of some of so many positions."""
     if most is None or count <= most:
         return np.arange(count)

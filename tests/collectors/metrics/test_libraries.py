@@ -17,7 +17,7 @@ def value(name, outputs, labels, cut=None, **options):
     metric = load_metric(name, **options)
     parts = [slice(None)] if cut is None else [slice(cut), slice(cut, None)]
     tallies = [metric.tally({key: array[part] for key, array in outputs.items()}, labels[part]) for part in parts]
-    return metric.aggregate(Tally.joined(tallies))
+    return metric.aggregate(Tally.join(tallies))
 
 
 @pytest.mark.parametrize("seed", range(4))

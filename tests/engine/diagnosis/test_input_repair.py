@@ -87,7 +87,7 @@ def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
     found = run_text(repair, feeds_of(x))
     assert [len(feed["image"]) for feed in found] == [29, 4], "a batch of blanks vanishes"
     assert found[0]["length"].tolist() == [*range(10), *range(11, 30)]
-    assert np.concatenate([feed["image"] for feed in found]).tobytes() == x[repair.kept(x)].tobytes()
+    assert np.concatenate([feed["image"] for feed in found]).tobytes() == x[repair.find_kept(x)].tobytes()
 
 
 def test_the_repair_follows_from_the_facts_of_both_sets() -> None:
