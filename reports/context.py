@@ -163,7 +163,7 @@ class ReportContext:
     gate: Annotated[GateBox | None, "verdict of the gate and what it rests on; None where none was asked for"]
     drop: Annotated[Drop | None, "task metric and drop; None where it was not measured"]
     strength_text: Annotated[str, "how sure the drop is, as a sentence"]
-    drop_text: Annotated[str, "what its size advises, as a sentence; empty where it was not measured"]
+    drop_text: Annotated[str, "what its size advises, and a metric that nobody named, as sentences; may be empty"]
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, warnings"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
@@ -219,7 +219,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         gate=gate_box(diagnosis),
         drop=_metric_drop(diagnosis.metrics),
         strength_text=_strength_text(diagnosis),
-        drop_text=_drop_text(diagnosis),
+        drop_text=" ".join(text for text in (_drop_text(diagnosis), _metric_text(diagnosis)) if text),
         first=first_step(diagnosis, causes, [page.title for page in advice]),
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
@@ -453,6 +453,14 @@ def _drop_text(diagnosis: Diagnosis) -> str:
     if diagnosis.drop_class == "none" and diagnosis.verdict == "healthy":
         return "No loss stands out from the noise of the measurement."
     return ""
+
+
+def _metric_text(diagnosis: Diagnosis) -> str:
+    """Which metric was taken where none was named, and why."""
+    if diagnosis.metrics.drop is None or not diagnosis.run.get("metric_by_default"):
+        return ""
+    label = capital(metric_label(diagnosis.metrics.name))
+    return f"{label} was taken because the labels are classes and no metric was named; --metric names another."
 
 
 def _count_texts(diagnosis: Diagnosis) -> tuple[str, ...]:

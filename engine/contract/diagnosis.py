@@ -19,6 +19,8 @@ from quantmedic.engine.rules.rulebase import Threshold
 from quantmedic.engine.rules.toolchain import Chosen
 
 SCHEMA_VERSION = "1.0"
+#: Causes that the short form of a diagnosis names.
+REPR_CAUSES = 3
 Verdict = Literal["healthy", "degraded", "not-comparable", "failed"]
 DropClass = Literal["large", "moderate", "small", "none"]
 
@@ -70,3 +72,11 @@ class Diagnosis(Contract):
     warnings: tuple[str, ...]
     imports: tuple[ImportRecord, ...] = Field(default=(), description="files of the toolchain that were read")
     run: Mapping[str, Any] = Field(description="versions, options, file names and hashes that gave these facts")
+
+    def __repr__(self) -> str:
+        """Verdict, model and causes; all of it is what a report shows."""
+        names = ", ".join(f"{cause.cause} ({cause.severity})" for cause in self.causes[:REPR_CAUSES])
+        more = f" and {len(self.causes) - REPR_CAUSES} more" if len(self.causes) > REPR_CAUSES else ""
+        return f"<Diagnosis of {self.model.name or 'a model'}: {self.verdict}; causes: {names or 'none'}{more}>"
+
+    __str__ = __repr__

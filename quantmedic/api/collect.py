@@ -26,7 +26,6 @@ from quantmedic.api.options import (
 from quantmedic.api.remedies import Measurement, Proof, prove_remedies, require_writable_repair, simulate_remedies
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.collectors.data.datasets import Dataset
-from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.collect import Extras, Interrupted
@@ -44,6 +43,12 @@ from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.version import VERSION
+
+#: Said where there are labels that no metric reads.
+UNUSED_LABELS = (
+    "the labels were not used: they are not the classes of samples, and no metric was named; name one with --metric "
+    "(map, miou, mae … or module:function; see: quantmedic explain metrics)"
+)
 
 
 def collect(
@@ -192,7 +197,7 @@ def prove_pair(
     started = time.monotonic()
     with models.as_deployed():
         case = _measure(measurement, extras, options.saving)
-        case = with_files(_with_preprocessing(case, data.preprocessing), sources)
+        case = with_files(_with_data_options(case, data), sources)
         if printed.notice is not None:
             case = with_notice(case, printed.notice)
         try:
@@ -303,8 +308,9 @@ def _expected_metric(value: float | None, metric: str | None, datasets: Iterable
     return share
 
 
-def _with_preprocessing(case: Case, preprocessing: Mapping[Role, Preprocessing]) -> Case:
-    """The case with what was declared for the data that were read."""
+def _with_data_options(case: Case, data: DataOptions) -> Case:
+    """The case with what was declared for the data that were read, and whether the metric was named."""
+    preprocessing = data.preprocessing
     declared = {
         # As a case file gives it back, which knows lists and no tuples.
         role: {k: list(v) if isinstance(v, tuple) else v for k, v in vars(preprocessing[role]).items() if v is not None}
@@ -312,7 +318,11 @@ def _with_preprocessing(case: Case, preprocessing: Mapping[Role, Preprocessing])
         if role in preprocessing
     }
     run = {**case.record.run, "preprocessing": {role: given for role, given in declared.items() if given}}
-    return replace(case, record=case.record.model_copy(update={"run": run}))
+    run["metric_by_default"] = case.record.metric is not None and data.metric is None
+    case = replace(case, record=case.record.model_copy(update={"run": run}))
+    if case.record.metric is None and any(found.labelled for found in case.record.datasets.values()):
+        return with_notice(case, UNUSED_LABELS)
+    return case
 
 
 def _with_latency(case: Case, measurement: Measurement) -> Case:

@@ -34,7 +34,7 @@ from quantmedic.engine.versus.side_by_side import ComparisonReport
 BETTER = ("healed", "better")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fixed:
     """What became of a repair.
 
@@ -44,7 +44,7 @@ class Fixed:
         comparison: Both side by side; None likewise.
         model: The written file, or the repaired module; None where nothing is given out.
         grade: ``executed``: the toolchain made the model; ``edited``: a copy of the quantized one was changed.
-        refused: Why nothing is given out, in words; None where something is, or where nothing was to be repaired.
+        refused: Why nothing is given out, in words; None where something is.
     """
 
     before: Diagnosis
@@ -53,6 +53,22 @@ class Fixed:
     model: object | None = None
     grade: Grade | None = None
     refused: str | None = None
+
+    def __repr__(self) -> str:
+        """What became of the model; the attributes hold the rest."""
+        verdicts = f"{self.before.verdict} -> {self.after.verdict}" if self.after is not None else self.before.verdict
+        given = f"refused: {self.refused}" if self.refused is not None else f"{self.grade}: {self._given}"
+        return f"<Fixed {self.before.model.name or 'model'}: {verdicts}; {given}>"
+
+    @property
+    def needless(self) -> bool:
+        """There was nothing to repair."""
+        return self.before.verdict == "healthy"
+
+    @property
+    def _given(self) -> str:
+        """The written file, or the kind of the repaired module."""
+        return str(self.model) if isinstance(self.model, Path) else type(self.model).__name__
 
 
 def fix(
@@ -122,7 +138,8 @@ def fix_pair(
         return collect_pair(float_model, repaired, options.for_repaired(), rules=base, progress=progress)
 
     if before.verdict == "healthy":
-        return _write_reports(Fixed(before), proven.case, None, base, report)
+        words = f"{before.model.name or 'the model'} is healthy: there is nothing to repair"
+        return _write_reports(Fixed(before, refused=words), proven.case, None, base, report)
     if proven.fixed is None:
         return _write_reports(Fixed(before, refused=_why_unproven(before)), proven.case, None, base, report)
     return _hand_out(proven.fixed, Fixed(before, grade=grade), proven.case, output, measure, base, report)

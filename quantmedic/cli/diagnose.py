@@ -36,6 +36,7 @@ from quantmedic.cli.options import (
 from quantmedic.cli.reporting import Judging, open_judging, report_case
 from quantmedic.cli.terminal import fail, progress_bars
 from quantmedic.demo import patient
+from quantmedic.demo.example import write_example
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.reports.terminal.fixed import calibration_lines, fixed_lines
@@ -73,8 +74,17 @@ def demo(
       quantmedic demo --healthy -o healthy-report
     """
     (float_model, quantized_model), embedded = patient(healthy=healthy, detection=detection)
-    options = CollectOptions(data=DataOptions(**embedded, samples=data.samples), measuring=measuring, proof=proof)
-    _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
+    options = CollectOptions(
+        data=DataOptions(**{"metric": "top1", **embedded}, samples=data.samples), measuring=measuring, proof=proof
+    )
+    diagnosis = _diagnose(float_model, quantized_model, options, open_judging(rules, judging), report)
+    given = diagnosis.prescription
+    if given is None or not given.configurations or diagnosis.toolchain is None:
+        return
+    if diagnosis.toolchain.name == "onnxruntime" and report.output is not None:
+        run, again = write_example(report.output, float_model, embedded)
+        click.echo(f"run the prescription on these data: {run}")
+        click.echo(f"  then diagnose what it made: {again}")
 
 
 @click.command(context_settings=CONTEXT)
@@ -152,24 +162,25 @@ def _diagnose_failed(float_model: Path, options: CollectOptions, judging: Judgin
 
 def _diagnose(
     float_model: Path, quantized_model: Path, options: CollectOptions, judging: Judging, report: ReportOptions
-) -> None:
+) -> Diagnosis:
     """Collect, judge, write; then the same of the repaired model, if one was asked for."""
     wanted = "first" if options.proof.prove is None else options.proof.prove
     options = replace(options, proof=replace(options.proof, toolchain=judging.toolchain, prove=wanted))
     case = collect_case(float_model, quantized_model, options, judging.base)
     diagnosis = report_case(case, judging, report)
     if options.proof.write_fixed is None:
-        return
+        return diagnosis
     fixed = Path(options.proof.write_fixed)
     if diagnosis.verdict == "healthy":
         click.echo(f"there is nothing to repair, so {fixed} was not written")
-        return
+        return diagnosis
     if diagnosis.proof is None or (diagnosis.proof.best is None and not diagnosis.proof.chain):
         fail(
             f"no remedy was proven, so {fixed} was not written\n"
             "help: the report lists what was tried; more samples or a larger --budget may decide"
         )
     _compare_fixed(diagnosis, float_model, fixed, options, judging.base)
+    return diagnosis
 
 
 def _compare_fixed(before: Diagnosis, float_model: Path, fixed: Path, options: CollectOptions, base: RuleBase) -> None:

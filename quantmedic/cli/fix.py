@@ -70,7 +70,7 @@ def fix(
         click.echo(line)
     if report is not None:
         click.echo(f"reports: {report}")
-    sys.exit(0 if found.refused is None else 1)
+    sys.exit(0 if found.refused is None or found.needless else 1)
 
 
 def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
@@ -79,9 +79,8 @@ def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
         yield from calibration_lines(found.before)
     if found.refused is not None:
         yield f"nothing was written: {visible(found.refused, 600)}"
-        yield "help: the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"
-    elif found.model is None:
-        yield f"nothing was written: {visible(found.before.model.name or 'the model')} is healthy"
+        if not found.needless:
+            yield "help: the report says what was tried (--report FOLDER); more samples or a larger --budget may decide"
     else:
         steps = found.before.prescription.steps if found.before.prescription is not None else ()
         done = ", ".join(visible(step.title) for step in steps)

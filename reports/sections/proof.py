@@ -107,8 +107,12 @@ def metric_text(trial: MetricTrial | None) -> str:
 
 
 def signed_gain(gain: float, metric: str | None) -> str:
-    """A gain of the task metric with its sign."""
-    return f"{'+' if gain >= 0 else ''}{metric_change(gain, metric)}"
+    """A gain of the task metric with its sign; ``±0`` where none of its digits is shown."""
+    text = metric_change(abs(gain), metric)
+    figure, _, unit = text.partition(" ")
+    if not figure.strip("0."):
+        return f"±0 {unit}".rstrip()
+    return f"{'-' if gain < 0 else '+'}{text}"
 
 
 def judged_text(cause: CauseReport, proof: Proof | None) -> str:
@@ -171,7 +175,7 @@ def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> Trial
         remedy=capital(name(remedy)),
         causes=tuple(name(cause) for cause in causes),
         gain=gain_text(trial.gain_db, trial.low_db, trial.high_db),
-        share=percent(trial.share, 0),
+        share="worse than at first" if trial.share is not None and trial.share < 0 else percent(trial.share, 0),
         metric=metric_text(trial.metric),
         verdict=verdict,
         grade=trial.grade,

@@ -11,7 +11,19 @@ Verbosity = Literal["quiet", "normal", "verbose"]
 #: Puts a text into the colour of a style.
 Paint = Callable[[str, str], str]
 WIDTH = 100
-ASCII = {"→": "->", "…": "..", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "≠": "!=", "∞": "inf", "σ": "sigma", "–": "-"}
+ASCII = {
+    "→": "->",
+    "…": "..",
+    "×": "x",
+    "·": "-",
+    "≥": ">=",
+    "≤": "<=",
+    "≠": "!=",
+    "∞": "inf",
+    "σ": "sigma",
+    "–": "-",
+    "±": "+-",
+}
 STYLES = {
     "bold": "1",
     "dim": "2",

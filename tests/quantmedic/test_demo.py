@@ -88,6 +88,20 @@ def test_writes_all_files_and_one_warning_per_cause(demo_folder):
         assert (folder / page).is_file()
 
 
+@pytest.mark.parametrize("name", ["demo_folder", "detection_folder"])
+def test_the_prescription_runs_with_the_printed_command_and_heals(name, request, tmp_path):
+    folder, done = request.getfixturevalue(name)
+    first, second = (line.split(": ", 1)[1] for line in done.stdout.splitlines()[-2:])
+    made = folder / "try" / "int8.onnx"
+    assert not made.exists()
+    command = first.replace("python ", f"{sys.executable} ")
+    subprocess.run(command, shell=True, check=True, capture_output=True)
+    assert made.is_file()
+    again = run(*second.split()[1:], "-o", str(tmp_path / "again"), cwd=folder / "try")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "again" / "report.json").read_text())["verdict"] == "healthy"
+
+
 def test_case_is_judged_again_without_models(demo_folder, tmp_path):
     folder, done = demo_folder
     again = run("report", str(folder / "quantmedic.case"), "-o", str(tmp_path / "again"))

@@ -40,7 +40,8 @@ def test_a_healthy_model_is_left_alone(tmp_path: Path) -> None:
     data += ("--mean", "representative=0.286", "--std", "representative=0.353")
     done = run(DEMO / "float.onnx", DEMO / "int8_healthy.onnx", *data, "-o", tmp_path / "fixed.onnx")
     assert done.returncode == 0, done.stderr
-    assert "nothing was written: int8_healthy.onnx is healthy" in done.stdout
+    assert "nothing was written: int8_healthy.onnx is healthy: there is nothing to repair" in done.stdout
+    assert "help:" not in done.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -57,6 +58,7 @@ def test_without_representative_data_a_copy_is_edited(tmp_path: Path) -> None:
     alone = {key: value for key, value in data.items() if key != "representative"}
     found = quantmedic.fix(source, quantized, tmp_path / "fixed.onnx", threads=1, **alone)
     assert found.grade == "edited" and found.model == tmp_path / "fixed.onnx"
+    assert repr(found) == f"<Fixed int8.onnx: degraded -> healthy; edited: {tmp_path / 'fixed.onnx'}>"
     assert found.after is not None and found.after.verdict == "healthy"
 
 
@@ -64,5 +66,6 @@ def test_what_cannot_be_proven_is_not_written_and_what_lacks_is_said(tmp_path: P
     (source, quantized), data = patient()
     found = quantmedic.fix(source, quantized, tmp_path / "fixed.onnx", prove=1e-3, threads=1, **data)
     assert found.model is None and found.refused is not None
+    assert repr(found) == f"<Fixed int8.onnx: degraded; refused: {found.refused}>"
     assert "budget" in found.refused
     assert not list(tmp_path.iterdir())

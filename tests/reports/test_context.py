@@ -196,3 +196,16 @@ def test_a_proven_remedy_for_no_cause_comes_first(proven: Diagnosis) -> None:
     assert first.detail == "no cause by itself explains the loss; the layers: a/Conv, <b>"
     assert (first.gain.kind, first.gain.look, first.code) == ("measured", "measured", "")
     assert "proven on" in first.gain.judged
+
+
+def test_a_metric_that_nobody_named_is_said_with_its_reason(diagnosis: Diagnosis) -> None:
+    assert "no metric was named" not in build_context(diagnosis, {}).drop_text
+    unnamed = diagnosis.model_copy(update={"run": {**diagnosis.run, "metric_by_default": True}})
+    said = "Top-1 was taken because the labels are classes and no metric was named; --metric names another."
+    assert build_context(unnamed, {}).drop_text.endswith(said)
+
+
+def test_a_diagnosis_is_shown_in_one_line(diagnosis: Diagnosis) -> None:
+    shown = repr(diagnosis)
+    assert shown == str(diagnosis) and len(shown) < 200
+    assert "degraded" in shown and diagnosis.causes[0].cause in shown

@@ -6,6 +6,7 @@ import pytest
 
 from quantmedic.engine.case.facts import SCOPES, fact_paths
 from quantmedic.reports import text
+from quantmedic.reports.sections.proof import signed_gain
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,17 @@ def test_links_to_files_beside_a_page_become_text_where_the_page_stands_alone() 
         "Stay: [paper](https://arxiv.org/abs/1), [mail](mailto:a@example.org), `[x](y)` and \\[f\\](z).\n"
         "```python\nrow[0](x)\n```\nafter f\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("gain", "metric", "shown"),
+    [
+        (-0.0, "rmse", "±0"),
+        (0.0, "top1", "±0 points"),
+        (-0.00001, "top1", "±0 points"),
+        (0.793, "top1", "+79.30 points"),
+        (-0.5, "rmse", "-0.5"),
+    ],
+)
+def test_a_gain_has_one_sign(gain: float, metric: str, shown: str) -> None:
+    assert signed_gain(gain, metric) == shown
