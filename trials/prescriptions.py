@@ -14,6 +14,7 @@ from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.candidates import (
     Choice,
     Part,
+    baseline,
     candidates,
     choice_of_trial,
     general_candidates,
@@ -21,7 +22,7 @@ from quantmedic.engine.diagnosis.candidates import (
 )
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
-from quantmedic.engine.rules.options import CHANGED
+from quantmedic.engine.rules.options import CHANGED, without_comments
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
@@ -42,12 +43,14 @@ class Executed:
     Attributes:
         records: Those that were run, in order.
         best: Place of the one to prescribe; None: none is proven.
+        baseline: Place of the one that changed nothing; None: it was not run.
         reason: Why none, or no further one, was run; None: one heals, or nothing was left to run.
         made: The model that the best one gave.
     """
 
     records: tuple[ExecutionRecord, ...] = ()
     best: int | None = None
+    baseline: int | None = None
     reason: str | None = None
     made: Edited | None = None
 
@@ -80,6 +83,7 @@ class Workshop:
         reason: str | None
         try:
             reason = search.run_leading(most) if most is not None else search.run()
+            search.run_baseline()
         except OutOfTimeError:
             reason = "the time budget was spent; --budget gives more"
         except KeyboardInterrupt:
@@ -105,11 +109,14 @@ class _Executions:
     def __init__(self, workshop: Workshop, trials: Trials, diagnosis: Diagnosis) -> None:
         self._workshop, self._trials, self._diagnosis = workshop, trials, diagnosis
         self._runs: list[_Run] = []
+        self._baseline: _Run | None = None
         self._longest, self._untrusted = 0.0, False
 
     def run(self) -> str | None:
         """All of them; gives why it ended early."""
         workshop = self._workshop
+        if self._heals(self.run_baseline(others=1)):
+            return None
         for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
             if self._heals(self._execute(choices)):
                 return None
@@ -119,8 +126,8 @@ class _Executions:
             if self._heals(self._execute(choices)):
                 return None
         best = self._best()
-        while best is not None and len(self._runs[best].choices) < MAX_STEPS:
-            added = self._add_to(self._runs[best])
+        while best is not None and len(best.choices) < MAX_STEPS:
+            added = self._add_to(best)
             if added is None or self._heals(added):
                 break
             best = self._best()
@@ -129,8 +136,11 @@ class _Executions:
         return None if self._runs else "the toolchain has no option for any remedy"
 
     def run_leading(self, most: int) -> str | None:
-        """Those that lead, at most so many."""
+        """Those that lead, at most so many beside the baseline."""
         workshop = self._workshop
+        if self._heals(self.run_baseline(others=1)):
+            return None
+        most += len(self._runs)
         for choices in candidates(self._diagnosis, workshop.base, workshop.toolchain):
             if self._heals(self._execute(choices)):
                 return None
@@ -138,17 +148,37 @@ class _Executions:
                 break
         return "only what leads was run; --prove goes on"
 
+    def run_baseline(self, others: int = 0) -> TrialRecord | None:
+        """Quantize again with nothing changed, once: what that recovers is no merit of a remedy.
+
+        None where there is no text for it, or no time for it and so many others.
+        """
+        workshop = self._workshop
+        choice = baseline(self._diagnosis, workshop.base, workshop.toolchain)
+        seconds = (1 + others) * max(self._longest, self._expected_seconds())
+        if self._baseline is not None or choice is None or time.monotonic() + seconds > self._trials.deadline:
+            return None
+        trial = self._execute((choice,))
+        if trial is not None and trial.failed is None:
+            self._baseline = self._runs[-1]
+        return trial
+
     def result(self, reason: str | None) -> Executed:
         best = self._best()
-        made = self._runs[best].made if best is not None else None
-        return Executed(tuple(run.record for run in self._runs), best, reason, made)
+        return Executed(
+            tuple(run.record.model_copy(update={"own": self._own_trial(run)}) for run in self._runs),
+            self._runs.index(best) if best is not None else None,
+            self._runs.index(self._baseline) if self._baseline is not None else None,
+            reason,
+            best.made if best is not None else None,
+        )
 
     def _add_to(self, run: _Run) -> TrialRecord | None:
         """The first other proven remedy that recovers more on top of these; None: there is none."""
         ids = {choice.id for choice in run.choices}
         enough = (run.trial.gain_db or 0.0) + self._workshop.base.threshold("negligible_gain_db")
         for other in tuple(self._runs):
-            if len(other.choices) > 1 or other.choices[0].id in ids or not other.trial.proven:
+            if len(other.choices) > 1 or other.choices[0].id in ids or not self._counts(other):
                 continue
             trial = self._execute((*run.choices, *other.choices))
             if trial is not None and trial.proven and (trial.gain_db or 0.0) >= enough:
@@ -170,7 +200,7 @@ class _Executions:
         workshop = self._workshop
         given = write_prescription(self._diagnosis, choices, workshop.toolchain)
         code = code_of(given)
-        if code is None or any(run.record.code == code for run in self._runs):
+        if code is None or self._ran(choices, code):
             return None
         if not self._is_trusted(choices):
             self._untrusted = True
@@ -194,6 +224,17 @@ class _Executions:
         )
         self._runs.append(_Run(choices, record, made))
         return record.trial
+
+    def _ran(self, choices: Sequence[Choice], code: str) -> bool:
+        """The same text ran already on the same data; comments make no difference."""
+        body, reads = without_comments(code), self._reads_in_words(choices)
+        return any(without_comments(run.record.code) == body and run.record.reads == reads for run in self._runs)
+
+    def _own_trial(self, run: _Run) -> TrialRecord | None:
+        """What an execution recovers beyond the baseline; None where that is not known, or is what it is."""
+        if self._baseline is None or run is self._baseline or run.trial.failed is not None:
+            return None
+        return self._trials.beyond(self._baseline.trial.key, run.trial.key)
 
     def _measure(self, choices: tuple[Choice, ...], code: str) -> tuple[TrialRecord, Edited | None]:
         """What the text recovers, and the model that it gives; of one per fold the first."""
@@ -258,15 +299,22 @@ class _Executions:
     def _heals(self, trial: TrialRecord | None) -> bool:
         return trial is not None and trial.proven and leaves_nothing(trial, trial.share or 0.0, self._workshop.base)
 
-    def _best(self) -> int | None:
-        """The first that heals; else the first that recovers about as much as the most."""
-        trials = [run.trial for run in self._runs]
-        healing = next((place for place, trial in enumerate(trials) if self._heals(trial)), None)
+    def _counts(self, run: _Run) -> bool:
+        """It recovers something for sure, and more than quantizing again with nothing changed does."""
+        own = self._own_trial(run)
+        least = self._workshop.base.threshold("negligible_gain_db")
+        return run.trial.proven and (own is None or (own.proven and (own.gain_db or 0.0) >= least))
+
+    def _best(self) -> _Run | None:
+        """The first that heals; else the first that recovers about as much as the most; else the baseline."""
+        again = [self._baseline] if self._baseline is not None else []
+        others = [run for run in self._runs if run is not self._baseline]
+        healing = next((run for run in (*again, *others) if self._heals(run.trial)), None)
         if healing is not None:
             return healing
-        gains = {place: trial.gain_db or 0.0 for place, trial in enumerate(trials) if trial.proven}
-        most = max(gains.values(), default=0.0)
-        return next((place for place, gain in gains.items() if gain >= most - PREFERENCE_DB), None)
+        counted = [run for run in others if self._counts(run)] or [run for run in again if self._counts(run)]
+        most = max((run.trial.gain_db or 0.0 for run in counted), default=0.0)
+        return next((run for run in counted if (run.trial.gain_db or 0.0) >= most - PREFERENCE_DB), None)
 
 
 @dataclass(frozen=True)

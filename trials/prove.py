@@ -90,7 +90,12 @@ def prove(
         return Proven(record, trials.edit_chain())
     trials.keep_back(0.0)
     executed = execute(trials, record)
-    changes = {"executions": executed.records, "best": executed.best, "unexecuted": executed.reason}
+    changes = {
+        "executions": executed.records,
+        "best": executed.best,
+        "baseline": executed.baseline,
+        "unexecuted": executed.reason,
+    }
     record = trials.record(stopped).model_copy(update=changes)
     return Proven(record, executed.made or trials.edit_chain())
 

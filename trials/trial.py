@@ -226,7 +226,12 @@ class Trials:
         self._tell()
         each = models if len(models) == len(self._halves) else [models[0]] * len(self._halves)
         found = [half.bench.measure(edited, self._deadline) for half, edited in zip(self._halves, each, strict=True)]
-        return self._trial(key, PRESCRIPTION, (), _over_folds(found))
+        self._known[(key,)] = _over_folds(found)
+        return self._trial(key, PRESCRIPTION, (), self._known[(key,)])
+
+    def beyond(self, baseline: str, key: str) -> TrialRecord:
+        """What an executed prescription recovers beyond another one."""
+        return self._trial(key, PRESCRIPTION, (baseline,), self._known[(key,)])
 
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""

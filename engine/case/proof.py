@@ -97,6 +97,17 @@ class ExecutionRecord(Record):
     code: str = Field(description="the text that ran, as it is printed")
     reads: str = Field(description="what the toolchain calibrated on, in words")
     trial: TrialRecord
+    own: TrialRecord | None = Field(
+        default=None,
+        description="what it recovers beyond quantizing again with nothing changed; None: that was not run, or is this",
+    )
+
+    @property
+    def credited(self) -> TrialRecord:
+        """What the remedies are to be credited with: not what quantizing again recovers alone."""
+        if self.own is None or (self.own.gain_db or 0.0) >= (self.trial.gain_db or 0.0):
+            return self.trial
+        return self.own
 
 
 #: ``first``: only what leads was tried, for nothing else was asked.
@@ -118,6 +129,9 @@ class ProofRecord(Record):
     chain: tuple[str, ...] = Field(default=(), description="keys of proven repairs, each on top of those before it")
     executions: tuple[ExecutionRecord, ...] = Field(default=(), description="prescriptions that were run, in order")
     best: int | None = Field(default=None, description="place of the execution that is prescribed; None: none healed")
+    baseline: int | None = Field(
+        default=None, description="place of the execution that changed nothing: the settings in force, the present data"
+    )
     unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
 
     def trial(self, key: str, after: Sequence[str] = ()) -> TrialRecord | None:

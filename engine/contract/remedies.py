@@ -98,6 +98,9 @@ class Proof(Contract):
         default=(), description="printed prescriptions that were run with their toolchain, in order"
     )
     best: int | None = Field(default=None, description="place of the execution that is prescribed; None: none healed")
+    baseline: int | None = Field(
+        default=None, description="place of the execution that changed nothing: the settings in force, the present data"
+    )
     unexecuted: str | None = Field(default=None, description="why no prescription, or no further one, was run")
 
 

@@ -16,6 +16,9 @@ from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, REMEDY_KINDS, 
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 
+#: Remedies that quantize once more with the settings in force and the representative data.
+NOTHING_CHANGED = ("requantize-this-model", "calibrate-again")
+
 
 class Choice(NamedTuple):
     """A remedy with the causes that advise it; None where it is for the whole network, whatever the cause.
@@ -80,6 +83,22 @@ def chosen_remedies(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain |
     return (_replace_unsupported(found, toolchain),) if found is not None else ()
 
 
+def baseline(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Choice | None:
+    """Quantizing again with nothing changed, as a cause advises it where one does; None without a text for it."""
+    general = (_general_choice(base.remedies[name], diagnosis) for name in NOTHING_CHANGED if name in base.remedies)
+    choices = chain((choice for choice in _of_causes(diagnosis) if _changes_nothing(choice, toolchain)), general)
+    return next((choice for choice in choices if choice.snippets(toolchain)), None)
+
+
+def _changes_nothing(choice: Choice, toolchain: Toolchain) -> bool:
+    """Its text is that of quantizing again: it sets no option, and the data are those of the quantized model."""
+    if choice.lead is not None and choice.lead.id in NOTHING_CHANGED:
+        return True
+    parts = choice.snippets(toolchain)
+    changed = any(part.snippet.code or any(part.snippet.options.values()) for part in parts)
+    return bool(parts) and not changed and not reads_anew(parts)
+
+
 def candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:
     """Prescriptions to execute, in their order: what the edits proved, then each cause's remedies."""
     yield from _executable(_all_candidates(diagnosis, base, toolchain), toolchain)
@@ -103,8 +122,9 @@ def _executable(found: Iterable[tuple[Choice, ...]], toolchain: Toolchain) -> It
 
 def choices_by_id(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> dict[str, Choice]:
     """All that can be prescribed, by the names that executions are kept under."""
+    again = baseline(diagnosis, base, toolchain)
     every = chain(candidates(diagnosis, base, toolchain), general_candidates(diagnosis, base, toolchain))
-    return {choice.id: choice for choices in every for choice in choices}
+    return {choice.id: choice for choices in ((again,) if again is not None else (), *every) for choice in choices}
 
 
 def _all_candidates(diagnosis: Diagnosis, base: RuleBase, toolchain: Toolchain) -> Iterator[tuple[Choice, ...]]:

@@ -12,6 +12,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Step
 from quantmedic.engine.diagnosis.candidates import Choice, Part, choices_by_id, chosen_remedies, reads_anew
+from quantmedic.engine.diagnosis.remedy_outcomes import gains_of, is_grave
 from quantmedic.engine.diagnosis.snippets import filled_options, lines_behind, render_snippet, stand_within
 from quantmedic.engine.rules.options import (
     WIDTH,
@@ -69,20 +70,16 @@ def prescribe(diagnosis: Diagnosis, base: RuleBase, asked: str | None = None) ->
 def _with_executed_gain(
     causes: tuple[CauseReport, ...], given: Prescription | None, base: RuleBase
 ) -> tuple[CauseReport, ...]:
-    """A cause that no copy of the model could be edited for is proven by the prescription that is for it alone."""
+    """A cause that no copy of the model could be edited for is proven by the prescription that is for it alone.
+
+    What quantizing again with nothing changed recovers is no merit of another remedy.
+    """
     repaired = {name for step in given.steps for name in step.causes} if given is not None else set()
     if given is None or given.executed is None or given.grade != "executed" or len(repaired) != 1:
         return causes
-    trial = given.executed.trial
-    grave = (trial.share or 0.0) > base.threshold("grave_share")
-    measured = {
-        "measured_gain_db": trial.gain_db,
-        "measured_low_db": trial.low_db,
-        "measured_high_db": trial.high_db,
-        "measured_gain_metric": trial.metric.gain if trial.metric is not None else None,
-        "proven": True,
-        "share_of_loss": trial.share,
-    }
+    trial = given.executed.credited
+    measured = {**gains_of(trial), "proven": trial.proven}
+    grave = is_grave(trial.gain_db or 0.0, base)
     found = [
         cause.model_copy(update={**measured, "severity": "high" if grave else cause.severity})
         if cause.cause in repaired and cause.measured_gain_db is None

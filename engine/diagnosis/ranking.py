@@ -8,7 +8,7 @@ from quantmedic.engine.contract.causes import CauseReport, Explained
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.diagnosis.cause_report import cause_report
 from quantmedic.engine.diagnosis.prediction import ENOUGH_DB, Prediction
-from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, with_recoveries
+from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes, is_grave, with_recoveries
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
@@ -116,8 +116,7 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
         return stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
         return "low"
-    grave = 1.0 - 10.0 ** (-outcome.gain_db / 10.0) > base.threshold("grave_share")
-    if not grave or outcome.proven is False:
+    if not is_grave(outcome.gain_db, base) or outcome.proven is False:
         return "medium"
     return "high" if hurt else stated
 

@@ -143,14 +143,23 @@ def _measured_gains(outcome: RemedyOutcomes) -> dict[str, float | bool | None]:
     trial = outcome.shown
     if trial is None or trial.failed is not None or trial.bound:
         return {}
+    return {**gains_of(trial), "proven": outcome.proven}
+
+
+def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
+    """What a cause says of the trial that speaks for its repair."""
     return {
         "measured_gain_db": trial.gain_db,
         "measured_low_db": trial.low_db,
         "measured_high_db": trial.high_db,
         "measured_gain_metric": trial.metric.gain if trial.metric is not None else None,
-        "proven": outcome.proven,
         "share_of_loss": trial.share,
     }
+
+
+def is_grave(gain_db: float, base: RuleBase) -> bool:
+    """A repair that recovers so much at the output is one of a grave cause."""
+    return 1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share")
 
 
 def _sort_remedies(

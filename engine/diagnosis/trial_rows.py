@@ -31,6 +31,7 @@ def proof_of(record: ProofRecord | None, suspects: Sequence[Suspect], causes: Se
         explained=_explained_share(links),
         executions=record.executions,
         best=record.best,
+        baseline=record.baseline,
         unexecuted=record.unexecuted,
     )
 

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
+from quantmedic.engine.case.proof import ExecutionRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.remedies import Basis, Configuration, Prescription, Proof, Step
 from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
-from quantmedic.reports.sections.proof import trial_text
+from quantmedic.reports.sections.proof import gain_text, trial_text
 from quantmedic.reports.text import capital, decibels, name, number, visible
 
 MARKS: dict[Mark, str] = {
@@ -123,8 +124,22 @@ def _execution_text(given: Prescription, proof: Proof | None) -> str:
         return f"Run with {by}, it failed: {visible(trial.failed, 600)}"
     return (
         f"Run with {by} on {visible(run.reads)}; the model that came out, on {number(trial.samples)} other samples: "
-        f"{trial_text(trial)}."
+        f"{trial_text(trial)}.{_baseline_text(run, proof)}"
     )
+
+
+def _baseline_text(run: ExecutionRecord, proof: Proof | None) -> str:
+    """What of a gain is no merit of the remedies; of quantizing again itself, what its gain means."""
+    if proof is None or proof.baseline is None:
+        return ""
+    alone = proof.executions[proof.baseline]
+    if run == alone:
+        words = "is not what its toolchain makes of the float model and the representative data today"
+        return f" Nothing was changed but that: the quantized model {words}." if alone.trial.proven else ""
+    if not alone.trial.proven:
+        return " Quantizing again with nothing changed recovers none of it."
+    gain = gain_text(alone.trial.gain_db, alone.trial.low_db, alone.trial.high_db)
+    return f" Of this, quantizing again with nothing changed recovers {gain} alone."
 
 
 def _toolchain_text(chosen: Chosen) -> str:

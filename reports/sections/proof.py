@@ -1,7 +1,7 @@
 """What was tried: remedies carried out on copies of the model, and what they recovered."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from quantmedic.engine.case.proof import ExecutionRecord, MetricTrial, Stopped, TrialRecord
@@ -158,7 +158,12 @@ def _trial_row(row: TrialRow) -> TrialLine:
 def _execution_line(run: ExecutionRecord, proof: Proof) -> TrialLine:
     """An executed prescription with the causes that its remedies are advised for."""
     causes = dict.fromkeys(known for each in run.choices if (known := each.partition(":")[0]) not in NO_CAUSE)
-    return _trial_line(run.trial, " and ".join(run.titles), tuple(causes))
+    line = _trial_line(run.trial, " and ".join(run.titles), tuple(causes))
+    own = run.own
+    if own is None or proof.baseline is None or not proof.executions[proof.baseline].trial.proven:
+        return line
+    beyond = f"beyond quantizing again alone: {gain_text(own.gain_db, own.low_db, own.high_db)}"
+    return replace(line, reason="; ".join(text for text in (line.reason, beyond) if text))
 
 
 def _trial_line(trial: TrialRecord, remedy: str, causes: Sequence[str]) -> TrialLine:

@@ -1,0 +1,151 @@
+"""Quantizing again with nothing changed: what that recovers alone is credited to no remedy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import images, random, residual_net, save_pair, static
+from onnx import numpy_helper
+
+import quantmedic
+from quantmedic.engine.case.proof import ExecutionRecord, ProofRecord
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.reports.sections.prescription import prescription_box
+from quantmedic.reports.sections.proof import proof_box
+
+pytestmark = pytest.mark.thorough
+
+AGAIN = "requantize-this-model"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A pair diagnosed with its proof."""
+
+    proof: ProofRecord
+    diagnosis: Diagnosis
+
+    @property
+    def baseline(self) -> ExecutionRecord:
+        assert self.proof.baseline is not None
+        return self.proof.executions[self.proof.baseline]
+
+    @property
+    def best(self) -> ExecutionRecord:
+        assert self.proof.best is not None
+        return self.proof.executions[self.proof.best]
+
+    @property
+    def remedies(self) -> list[str]:
+        assert self.diagnosis.prescription is not None
+        return [step.remedy for step in self.diagnosis.prescription.steps]
+
+
+def weights_of(model: onnx.ModelProto, change: Callable[[np.ndarray], np.ndarray]) -> onnx.ModelProto:
+    """The same network with other weights."""
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    for tensor in found.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.ndim == 4:
+            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array)), tensor.name))
+    return found
+
+
+def older(model: onnx.ModelProto) -> onnx.ModelProto:
+    """An earlier checkpoint: every weight is a little different."""
+    return weights_of(model, lambda w: w + random(w.size, *w.shape, scale=0.1 * float(w.std())))
+
+
+def outlying(w: np.ndarray) -> np.ndarray:
+    """One channel is much larger than the others: one scale for all of them is coarse."""
+    return w * np.array([30.0, *[1.0] * (len(w) - 1)], np.float32).reshape(-1, 1, 1, 1)
+
+
+def diagnosed(folder: Path, float_model: onnx.ModelProto, quantized: onnx.ModelProto, prove: float = 60.0) -> Found:
+    pair = save_pair(folder, float_model, quantized)
+    data = {"representative": {"image": images(64)}, "validation": {"image": images(96, 8)}}
+    case = quantmedic.collect(*pair, prove=prove, threads=1, **data)
+    assert case.record.proof is not None
+    return Found(case.record.proof, quantmedic.judge(case))
+
+
+@pytest.fixture(scope="module")
+def stale(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Quantized from an older checkpoint than the float model at hand."""
+    folder, model = tmp_path_factory.mktemp("stale"), residual_net()
+    return diagnosed(folder, model, static(older(model), {"image": images(64)}, folder))
+
+
+@pytest.fixture(scope="module")
+def coarse_and_stale(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """The same, and one scale for all channels of weights that differ much."""
+    folder, model = tmp_path_factory.mktemp("both"), weights_of(residual_net(), outlying)
+    return diagnosed(folder, model, static(older(model), {"image": images(64)}, folder))
+
+
+@pytest.fixture(scope="module")
+def coarse(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Only that: the model is what its toolchain makes of these data."""
+    folder, model = tmp_path_factory.mktemp("coarse"), weights_of(residual_net(), outlying)
+    return diagnosed(folder, model, static(model, {"image": images(64)}, folder))
+
+
+@pytest.fixture(scope="module")
+def old_ranges(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Calibrated on inputs a tenth as large as the representative ones are now."""
+    folder, model = tmp_path_factory.mktemp("ranges"), residual_net()
+    return diagnosed(folder, model, static(model, {"image": images(64) / 10}, folder))
+
+
+def test_of_a_stale_model_quantizing_again_leads(stale: Found) -> None:
+    assert stale.proof.best == stale.proof.baseline == 0
+    assert len(stale.proof.executions) == 1
+    assert stale.baseline.trial.proven and stale.baseline.own is None
+    assert stale.baseline.trial.gain_db > 10
+    assert stale.remedies == [AGAIN]
+    box = prescription_box(stale.diagnosis)
+    assert box is not None and box.grade == "executed"
+    assert "is not what its toolchain makes of the float model and the representative data today" in box.executed
+
+
+def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_stale: Found) -> None:
+    found = coarse_and_stale
+    assert found.proof.best != found.proof.baseline == 0
+    again, best = found.baseline.trial, found.best
+    assert again.proven and again.gain_db > 10
+    assert best.own is not None and best.own.proven and best.own.after == (again.key,)
+    assert best.trial.gain_db == pytest.approx(again.gain_db + best.own.gain_db, abs=1e-6)
+    assert best.own.sqnr_before == again.sqnr_after
+    assert best.credited == best.own
+    box, lines = prescription_box(found.diagnosis), proof_box(found.diagnosis)
+    assert box is not None and "Of this, quantizing again with nothing changed recovers" in box.executed
+    assert lines is not None and lines.executions[0].reason == ""
+    assert all("beyond quantizing again alone: " in line.reason for line in lines.executions[1:])
+
+
+def test_what_adds_next_to_nothing_to_it_is_not_prescribed(coarse_and_stale: Found) -> None:
+    """Each was proven, with about the gain of quantizing again; none leads."""
+    idle = [run for run in coarse_and_stale.proof.executions[1:] if run.own.gain_db < 0.5]
+    assert idle and all(run.trial.proven and run.trial.gain_db > 10 for run in idle)
+    assert coarse_and_stale.best not in idle
+
+
+def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: Found) -> None:
+    again, best = coarse.baseline.trial, coarse.best
+    assert again.gain_db == pytest.approx(0, abs=1e-9) and not again.proven
+    assert coarse.proof.best != coarse.proof.baseline
+    assert best.credited == best.trial
+    assert best.own is not None and best.own.gain_db == pytest.approx(best.trial.gain_db, abs=1e-9)
+    box = prescription_box(coarse.diagnosis)
+    assert box is not None and "Quantizing again with nothing changed recovers none of it." in box.executed
+
+
+def test_a_cause_that_advises_it_is_proven_by_it(old_ranges: Found) -> None:
+    assert old_ranges.proof.best == old_ranges.proof.baseline == 0
+    assert old_ranges.baseline.choices == ("stale-calibration:calibrate-again",)
+    first = old_ranges.diagnosis.causes[0]
+    assert first.cause == "stale-calibration" and first.proven
