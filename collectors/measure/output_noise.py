@@ -86,6 +86,23 @@ class OutputNoise:
         agreement = float(np.average(same, weights=self._weights)) if same else None
         return RunRecord(noise=tuple(np.concatenate(noise).tolist()), agreement=agreement)
 
+    @property
+    def parts(self) -> list[tuple[int, int | None, int | None]]:
+        """What is judged by itself: an output, and the first of its columns and the one behind the last; None: all."""
+        return [
+            (s.output, None, None) if s.columns is None else (s.output, int(s.columns[0]), int(s.columns[-1]) + 1)
+            for s in self._shares
+        ]
+
+    def by_part(self, outputs: Sequence[Sequence[Float32]]) -> Floats:
+        """Noise of other outputs over all samples for each of ``parts``, in shares of its signal."""
+        noise = [
+            [_difference(x, y) for x, y in zip(floats, found, strict=True)]
+            for floats, found in zip(self._floats, outputs, strict=True)
+        ]
+        shares = zip(self._shares, self._totals, strict=True)
+        return np.array([sum(float(self._energy(d, share).sum()) for d in noise) / total for share, total in shares])
+
     def _energy_of_outputs(self, outputs: Sequence[Float32]) -> Floats:
         """Energy per sample over all outputs, each in shares of its own signal."""
         pairs = zip(self._shares, self._totals, strict=True)

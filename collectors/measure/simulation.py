@@ -24,7 +24,13 @@ OUTPUT_BYTES = 64 << 20
 
 
 class Simulation:
-    """Samples, their float outputs and the network to compare with them."""
+    """Samples, their float outputs and the network to compare with them.
+
+    Attributes:
+        network: The float network with quantizers that can be changed.
+        batches: The samples.
+        record: What is kept in the case; it grows with the runs.
+    """
 
     def __init__(self, models: Models, dataset: Dataset, role: Role, case: Case, options: Options) -> None:
         """Run the float, the deployed and the simulated network once.
@@ -33,12 +39,12 @@ class Simulation:
             ModelError: The network cannot be simulated.
             DataError: The data cannot be read again.
         """
-        self._network = models.simulate(case, options.threads)
-        self._batches, floats = self._read_samples(dataset, case, role, options)
+        self.network = models.simulate(case, options.threads)
+        self.batches, floats = self._read_samples(dataset, case, role, options)
         run = models.quantized_runner(options.threads)
-        outputs = [run(batch) for batch in self._batches]
+        outputs = [run(batch) for batch in self.batches]
         classes = bool((case.statistics[role].samples["class_float"] >= 0).any())
-        self._noise = OutputNoise(self._batches, floats, outputs, classes=classes, joints=recorded_joints(case.record))
+        self._noise = OutputNoise(self.batches, floats, outputs, classes=classes, joints=recorded_joints(case.record))
         self.record = SimulationRecord(
             dataset=role,
             power=tuple(self._noise.power.tolist()),
@@ -53,7 +59,7 @@ class Simulation:
         Raises:
             ModelError: The network fails.
         """
-        return self._noise.compare([self._network.outputs(batch, change) for batch in self._batches])
+        return self._noise.compare([self.network.outputs(batch, change) for batch in self.batches])
 
     def _read_samples(
         self, dataset: Dataset, case: Case, role: Role, options: Options
@@ -67,7 +73,7 @@ class Simulation:
         wanted, samples, size = MAX_SAMPLES, 0, 0
         for batch in dataset.batches(min(options.batch_size or MIN_SAMPLES, MIN_SAMPLES), options.samples, part=part):
             start = time.perf_counter()
-            outputs = self._network.outputs(batch, None)
+            outputs = self.network.outputs(batch, None)
             seconds = (time.perf_counter() - start) / batch.samples
             batches.append(batch)
             floats.append(outputs)

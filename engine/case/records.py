@@ -19,6 +19,7 @@ from quantmedic.engine.case.facts import (
     Role,
     WeightFacts,
 )
+from quantmedic.engine.case.loss_budget import LossBudget
 from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.statistics import SetStatistics
 from quantmedic.engine.errors import CaseError
@@ -217,6 +218,7 @@ class CaseRecord(Record):
     run: dict[str, Any]
     datasets: dict[Role, DatasetRecord] = Field(default_factory=dict)
     simulation: SimulationRecord | None = None
+    loss_budget: LossBudget | None = None
     stages: tuple[StageRecord, ...] = ()
     compared: dict[str, str] = Field(default_factory=dict)
     expected_float_metric: float | None = None

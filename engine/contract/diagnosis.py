@@ -11,6 +11,7 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.check import CheckReport
 from quantmedic.engine.contract.layers import LayerRow
+from quantmedic.engine.contract.loss_budget import LossBudgetReport
 from quantmedic.engine.contract.previous import Previous
 from quantmedic.engine.contract.remedies import Prescription, Proof
 from quantmedic.engine.formulas.tensor_histogram import Histogram
@@ -57,6 +58,9 @@ class Diagnosis(Contract):
     outputs: tuple[OutputFacts, ...]
     datasets: tuple[DatasetFacts, ...]
     histograms: tuple[Histogram, ...] = ()
+    loss_budget: LossBudgetReport | None = Field(
+        default=None, description="where the noise at the outputs comes from; None where it was not measured"
+    )
     proof: Proof | None = Field(default=None, description="what was tried on the model itself, if that was asked for")
     toolchain: Chosen | None = Field(default=None, description="toolchain that the prescription is written for")
     prescription: Prescription | None = Field(

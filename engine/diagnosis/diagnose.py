@@ -1,6 +1,6 @@
 """From findings to a diagnosis: causes grouped, ranked, and freed of what they explain."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from quantmedic.engine.case.facts import FLOAT_ALONE, CaseFacts, MetricFacts, ModelFacts, TensorFacts
@@ -8,13 +8,14 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
+from quantmedic.engine.contract.loss_budget import LossBudgetReport
 from quantmedic.engine.diagnosis.layer_rows import layer_rows
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
 from quantmedic.engine.diagnosis.ranking import absorb, rank
 from quantmedic.engine.diagnosis.remedy_outcomes import remedy_outcomes
 from quantmedic.engine.diagnosis.settings_in_force import settings_in_force
-from quantmedic.engine.diagnosis.suspects import Repairs, suspects_of
+from quantmedic.engine.diagnosis.suspects import Repairs, Suspect, suspects_of
 from quantmedic.engine.diagnosis.trial_rows import proof_of
 from quantmedic.engine.formulas.change import Change
 from quantmedic.engine.formulas.tensor_histogram import Histogram
@@ -53,6 +54,7 @@ def make_diagnosis(
     *,
     simulation: SimulationRecord | None = None,
     proof: ProofRecord | None = None,
+    loss_budget: Callable[[Sequence[Suspect]], LossBudgetReport | None] = lambda suspects: None,
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
     previous: PreviousCase | None = None,
@@ -66,6 +68,7 @@ def make_diagnosis(
         repair: Gives the facts that would be measured after a change, whose simulated outcome it gets where known.
         simulation: What simulated runs of these changes gave.
         proof: What these changes gave on copies of the quantized model.
+        loss_budget: Gives where the noise comes from, named by the suspects, in the order of their causes.
         provenance: Where the facts come from, for the report.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
@@ -97,6 +100,7 @@ def make_diagnosis(
         outputs=facts.outputs,
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
+        loss_budget=loss_budget(_in_order_of(causes, suspects)),
         proof=proof_of(proof, suspects, causes),
         settings_in_force=settings_in_force(facts) if facts.model.framework != FLOAT_ALONE else None,
         previous=past,
@@ -105,6 +109,12 @@ def make_diagnosis(
         imports=provenance.imports,
         run=provenance.run,
     )
+
+
+def _in_order_of(causes: Sequence[CauseReport], suspects: Sequence[Suspect]) -> list[Suspect]:
+    """The suspects of these causes in their order, and then those that others explain."""
+    place = {cause.cause: k for k, cause in enumerate(causes)}
+    return sorted(suspects, key=lambda suspect: place.get(suspect.cause, len(place)))
 
 
 def drop_class(metric: MetricFacts, base: RuleBase) -> DropClass | None:

@@ -29,6 +29,7 @@ from quantmedic.engine.rules.evaluate import evaluate
 from quantmedic.engine.rules.remedy_kinds import HALVES
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.trials.execute import find_executor
+from quantmedic.trials.loss_budget import measure_loss_budget
 from quantmedic.trials.prescriptions import Executed, Workshop
 from quantmedic.trials.prove import Execute, prove
 from quantmedic.trials.trial import Trials
@@ -57,8 +58,14 @@ class Proof:
     fixed: Edited | None = None
 
 
-def simulate_remedies(case: Case, measurement: Measurement) -> Case:
-    """The case with simulated runs of the remedies of what is suspected; a healthy model needs none."""
+def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> Case:
+    """The case with its loss budget, and simulated remedies of what is suspected; a healthy model needs none.
+
+    Args:
+        case: What was measured.
+        measurement: The models and their data.
+        seconds: Time that the loss budget may take, about.
+    """
     facts = derive(case, measurement.base)
     if not facts.model.harmed:
         return case
@@ -68,16 +75,29 @@ def simulate_remedies(case: Case, measurement: Measurement) -> Case:
     try:
         simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
 
-        def run(change: Change) -> RunRecord:
+        def count_run() -> None:
             nonlocal done
             done += 1
             measurement.progress("remedies", done, None)
+
+        def run(change: Change) -> RunRecord:
+            count_run()
             return simulation.run(change)
 
+        budget = measure_loss_budget(
+            measurement.models,
+            case,
+            facts,
+            simulation,
+            metric=measurement.metric,
+            threads=measurement.options.threads,
+            seconds=seconds,
+            progress=count_run,
+        )
         runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
-    return replace(case, record=case.record.model_copy(update={"simulation": runs}))
+    return replace(case, record=case.record.model_copy(update={"simulation": runs, "loss_budget": budget}))
 
 
 def prove_remedies(

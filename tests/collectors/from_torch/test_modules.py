@@ -393,7 +393,7 @@ class Ward:
 
     def edited(self, case: Case, change: Change) -> float:
         run = edit(self.models, case, change).runner(1)
-        outputs = [run(batch) for batch in self.simulation._batches]
+        outputs = [run(batch) for batch in self.simulation.batches]
         return db(self.simulation.record.power, self.simulation._noise.compare(outputs).noise)
 
 
@@ -477,7 +477,7 @@ def test_an_edited_quantizer_equals_one_that_was_set_so(name, log_scale, zero):
     run_edited = edit(ward.models, found.case, Change({found.index(name): grid})).runner(1)
     other = copy.deepcopy(found.quantized)
     other.get_submodule(name).activation_post_process = Rounding(scale, zero)
-    for batch in ward.simulation._batches[:1]:
+    for batch in ward.simulation.batches[:1]:
         with ward.models.as_deployed():
             (mine,) = run_edited(batch)
         with torch.no_grad():

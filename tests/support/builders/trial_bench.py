@@ -95,7 +95,7 @@ class Bench:
             [np.asarray(x, np.float32) for x in found] for found in self.outputs(self.edit(change).model, plain=plain)
         ]
         power = np.array(self.simulation.record.power)
-        return output_sqnr_db(power, self.simulation._noise.compare(outputs[: len(self.simulation._batches)]))
+        return output_sqnr_db(power, self.simulation._noise.compare(outputs[: len(self.simulation.batches)]))
 
     def simulated_db(self, change: Change) -> float:
         return output_sqnr_db(np.array(self.simulation.record.power), self.simulation.run(change))

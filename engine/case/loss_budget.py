@@ -1,0 +1,68 @@
+"""The loss budget: which quantizers the noise at the output comes from, found by experiment before any rule speaks."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.fact_base import Role
+from quantmedic.engine.record import Record
+
+#: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants.
+SourceKind = Literal["input", "activation", "weight", "bias"]
+
+
+class SourceRecord(Record):
+    """Quantizers of one kind at one place, by index into the tables of the case."""
+
+    kind: SourceKind
+    tensors: tuple[int, ...] = ()
+    operators: tuple[int, ...] = ()
+
+
+class PieceRecord(Record):
+    """A part of the noise, and the sources that make it: one, or neighbours that no run took apart.
+
+    Shares are of the noise of the simulated network, one per judged output; the ``shares`` of all pieces sum up to 1.
+    A negative one makes up for errors of others.
+    """
+
+    sources: tuple[SourceRecord, ...]
+    shares: tuple[float, ...]
+    alone: tuple[float, ...] = Field(description="noise where everything else is in float")
+    last: tuple[float, ...] = Field(description="what goes where only these sources are put in float")
+    clipped_low: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped below")
+    clipped_high: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped above")
+    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
+    metric: float | None = Field(default=None, description="what the task metric regains with these in float")
+
+
+class FamilyRecord(Record):
+    """All sources of one family, weights or values, changed together: sources that hide each other heal only so."""
+
+    kind: SourceKind
+    sources: int
+    last: tuple[float, ...] = Field(description="what goes where all of them are put in float")
+    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
+
+
+class OutputPart(Record):
+    """What is judged by itself: an output, or the columns of an operand that it is joined of."""
+
+    output: int
+    start: int | None = None
+    stop: int | None = None
+
+
+class LossBudget(Record):
+    """The noise at every judged output, divided among its sources; the largest piece first."""
+
+    dataset: Role
+    samples: int
+    runs: int = Field(description="passes of the simulated network over the samples")
+    outputs: tuple[OutputPart, ...]
+    simulated: tuple[float, ...] = Field(description="noise of the simulated network per output, of its signal")
+    deployed: tuple[float, ...] = Field(description="noise of the quantized model per output, of its signal")
+    metric_lost: float | None = Field(default=None, description="what the simulated network loses of the task metric")
+    pieces: tuple[PieceRecord, ...]
+    families: tuple[FamilyRecord, ...] = ()
+    complete: bool = Field(description="the pieces were taken apart as far as they matter")

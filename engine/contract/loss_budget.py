@@ -1,0 +1,72 @@
+"""The loss budget in report.json: where the noise at the outputs comes from, whatever rules have a name for."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from quantmedic.engine.case.fact_base import Role
+from quantmedic.engine.case.loss_budget import SourceKind
+from quantmedic.engine.record import Contract
+
+#: How a quantizer of values makes noise: it cuts off values below, above or on both sides; its steps are coarse because
+#: its range is wider than the values, or its grid does not fit their sign; or it has too few steps for them.
+Mechanism = Literal["clipped-low", "clipped-high", "clipped", "range-too-wide", "grid", "step"]
+
+
+class BudgetOutput(Contract):
+    """What is judged by itself: an output, or what of it comes from one operand."""
+
+    name: str
+    sqnr_db: float = Field(description="SQNR of the quantized model on the samples of the budget")
+    unsimulated: float = Field(description="share of the noise that no quantizer makes: kernels, or what was not found")
+
+
+class BudgetLine(Contract):
+    """A part of the noise and where it comes from. Shares are of the noise of the quantized model."""
+
+    source: SourceKind = Field(description="what makes the noise")
+    places: tuple[str, ...] = Field(description="layers or tensors by name, the loudest first")
+    op_type: str | None = Field(description="operator type, where all places share one")
+    words: str = Field(description="what and where, to be read")
+    share: float = Field(description="share of the noise of the noisiest output; negative: it makes up for others")
+    shares: tuple[float, ...] = Field(description="the same for every output, in their order")
+    alone: float | None = Field(default=None, description="noise where everything else is in float, as a share")
+    last: float | None = Field(default=None, description="what goes where only this is put in float, as a share")
+    mechanism: Mechanism | None = Field(default=None, description="how it makes noise, where experiments show it")
+    healed_by: str | None = Field(default=None, description="the first kind of change that takes most of it away")
+    healed: float | None = Field(default=None, description="the share that this takes away")
+    metric: float | None = Field(default=None, description="what the task metric regains with this in float")
+    causes: tuple[str, ...] = Field(default=(), description="causes that name it, in their order")
+
+
+class BudgetFamily(Contract):
+    """All sources of one family, changed together: those that hide each other heal only so."""
+
+    source: SourceKind = Field(description="weight, or activation with the inputs")
+    places: int
+    share: float = Field(description="share of the noise of the noisiest output")
+    last: float = Field(description="what goes where all of them are put in float, as a share")
+    healed_by: str | None = Field(description="the first kind of change that takes most of it away")
+    healed: float | None = Field(description="the share that this takes away")
+
+
+class LossBudgetReport(Contract):
+    """The noise at the outputs, divided among what makes it, by experiment."""
+
+    dataset: Role
+    samples: int
+    runs: int = Field(description="passes of the simulated network over these samples")
+    outputs: tuple[BudgetOutput, ...] = Field(description="the noisiest first is what ``share`` of a line is about")
+    by_source: dict[SourceKind, float] = Field(description="share of the noise of the noisiest output by kind")
+    metric_lost: float | None = Field(description="what the simulated network loses of the task metric")
+    lines: tuple[BudgetLine, ...] = Field(description="the loudest first")
+    families: tuple[BudgetFamily, ...] = Field(
+        default=(), description="weights, and values, each as a whole where it matters"
+    )
+    rest: float = Field(description="what is left for sources too small for a line")
+    complete: bool = Field(description="False: time ended before all that matters was taken apart")
+
+    @property
+    def unsimulated(self) -> float:
+        """Share of the noisiest output's noise that no quantizer makes."""
+        return self.outputs[0].unsimulated

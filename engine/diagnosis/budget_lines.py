@@ -1,0 +1,263 @@
+"""The loss budget in words: pieces of the noise by place, how each makes noise, what heals it, and what names it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantmedic.engine.case.loss_budget import (
+    FamilyRecord,
+    LossBudget,
+    OutputPart,
+    PieceRecord,
+    SourceKind,
+    SourceRecord,
+)
+from quantmedic.engine.case.records import CaseRecord
+from quantmedic.engine.contract.loss_budget import (
+    BudgetFamily,
+    BudgetLine,
+    BudgetOutput,
+    LossBudgetReport,
+    Mechanism,
+)
+from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.formulas.change import Targets
+from quantmedic.engine.rules.evaluate import Finding
+from quantmedic.engine.rules.rule import GLOBAL_SCOPES
+
+Floats = NDArray[np.float64]
+#: A single source with this share has a line of its own; smaller ones of one kind and operator type share a line.
+OWN_LINE = 0.2
+#: Lines below this share are left to the rest.
+SMALLEST = 0.02
+#: A change heals a piece where it takes away this share of what putting it in float takes away ...
+MOST = 0.5
+#: ... and the first change that heals about as well as the best one is named.
+ABOUT = 0.9
+NAMED = 3
+#: What the rules of a family are about.
+_SOURCES: Mapping[str, tuple[SourceKind, ...]] = {
+    "weights": ("weight", "bias"),
+    "activations": ("input", "activation"),
+    "graph": ("input", "activation"),
+    "data": ("input", "activation"),
+    "precision": ("input", "activation", "weight", "bias"),
+}
+_WORDS: Mapping[SourceKind, str] = {
+    "input": "quantizing the input",
+    "activation": "quantizing activations",
+    "weight": "weights",
+    "bias": "biases and constants",
+}
+_MECHANISMS: Mapping[Mechanism, str] = {
+    "clipped-low": "values below its range are cut off",
+    "clipped-high": "values above its range are cut off",
+    "clipped": "values outside its range are cut off",
+    "range-too-wide": "its range is wider than the values",
+    "grid": "its grid does not fit the sign of the values",
+    "step": "its steps are too coarse for the values",
+}
+_CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
+
+
+@dataclass(frozen=True)
+class NamedBy:
+    """A cause and what its findings are about."""
+
+    cause: str
+    findings: Sequence[Finding]
+    targets: Targets
+
+
+def budget_report(budget: LossBudget | None, record: CaseRecord, causes: Iterable[NamedBy]) -> LossBudgetReport | None:
+    """The budget by place; None where none was measured.
+
+    Args:
+        budget: What was measured.
+        record: Has the names.
+        causes: The causes found, in their order.
+    """
+    if budget is None:
+        return None
+    deployed, simulated = np.array(budget.deployed), np.array(budget.simulated)
+    # Of a simulated network that is noisier than the real one, the parts still make up all of it.
+    scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
+    order = np.argsort(-deployed, kind="stable")
+    causes = list(causes)
+    view = _View(record, scale[order], order, causes)
+    own = [piece for piece in budget.pieces if view.share(piece) >= OWN_LINE and len(piece.sources) == 1]
+    lines = [view.line([piece]) for piece in own]
+    lines += [view.line(pieces) for pieces in _alike([p for p in budget.pieces if p not in own], record)]
+    kept = sorted((line for line in lines if abs(line.share) >= SMALLEST), key=lambda line: -line.share)
+    kinds: dict[SourceKind, float] = {}
+    for piece in budget.pieces:
+        kind = _kind(piece.sources)
+        kinds[kind] = kinds.get(kind, 0.0) + view.share(piece)
+    return LossBudgetReport(
+        dataset=budget.dataset,
+        samples=budget.samples,
+        runs=budget.runs,
+        outputs=tuple(
+            BudgetOutput(
+                name=_output_name(budget.outputs[k], record),
+                sqnr_db=sqnr_db(1.0, float(deployed[k])),
+                unsimulated=float(1.0 - scale[k]),
+            )
+            for k in order.tolist()
+        ),
+        by_source=kinds,
+        metric_lost=budget.metric_lost,
+        lines=tuple(kept),
+        families=tuple(view.family(family, kinds) for family in budget.families),
+        rest=float(scale[order][0]) - sum(line.share for line in kept),
+        complete=budget.complete,
+    )
+
+
+@dataclass(frozen=True)
+class _View:
+    """How pieces are shown: names, the noisiest output first, shares of the quantized model's noise."""
+
+    record: CaseRecord
+    scale: Floats
+    order: NDArray[np.intp]
+    causes: Sequence[NamedBy]
+
+    def shares(self, values: Sequence[float]) -> Floats:
+        found: Floats = np.array(values)[self.order] * self.scale
+        return found
+
+    def share(self, piece: PieceRecord) -> float:
+        return float(self.shares(piece.shares)[0])
+
+    def first(self, values: Sequence[float]) -> float:
+        return float(self.shares(values)[0])
+
+    def healing(self, found: PieceRecord | FamilyRecord) -> tuple[str | None, float | None]:
+        """The first kind of change that takes away about as much as the best one, and most of what there is."""
+        gone = {kind: self.first(values) for kind, values in found.heals.items()}
+        enough = max(ABOUT * max(gone.values(), default=0.0), MOST * self.first(found.last), SMALLEST)
+        return next(((kind, share) for kind, share in gone.items() if share >= enough), (None, None))
+
+    def family(self, family: FamilyRecord, by_kind: Mapping[SourceKind, float]) -> BudgetFamily:
+        """All sources of a family together."""
+        kinds: tuple[SourceKind, ...] = ("weight",) if family.kind == "weight" else ("activation", "input")
+        healed_by, healed = self.healing(family)
+        return BudgetFamily(
+            source=family.kind,
+            places=family.sources,
+            share=sum(by_kind.get(kind, 0.0) for kind in kinds),
+            last=self.first(family.last),
+            healed_by=healed_by,
+            healed=healed,
+        )
+
+    def line(self, pieces: Sequence[PieceRecord]) -> BudgetLine:
+        """One line for pieces of one kind."""
+        pieces = sorted(pieces, key=self.share, reverse=True)
+        sources = [source for piece in pieces for source in piece.sources]
+        kind = _kind(sources)
+        names = list(dict.fromkeys(name for source in sources for name in _names(source, self.record)))
+        types = {kind for source in sources for kind in _op_types(source, self.record)}
+        shares = np.sum([self.shares(piece.shares) for piece in pieces], axis=0)
+        single = pieces[0] if len(sources) == 1 else None
+        mechanism = _mechanism(single, self.first) if single is not None else None
+        healed_by, healed = self.healing(single) if single is not None else (None, None)
+        return BudgetLine(
+            source=kind,
+            places=tuple(names),
+            op_type=types.pop() if len(types) == 1 else None,
+            words=_words(kind, names, len(sources), mechanism),
+            share=float(shares[0]),
+            shares=tuple(shares.tolist()),
+            alone=self.first(single.alone) if single is not None else None,
+            last=self.first(single.last) if single is not None else None,
+            mechanism=mechanism,
+            healed_by=healed_by,
+            healed=healed,
+            metric=single.metric if single is not None else None,
+            causes=tuple(dict.fromkeys(c.cause for c in self.causes if any(_names_it(c, s) for s in sources))),
+        )
+
+
+def _kind(sources: Sequence[SourceRecord]) -> SourceKind:
+    """What neighbours are that were not taken apart: what most of them are."""
+    kinds = [source.kind for source in sources]
+    return max(dict.fromkeys(kinds), key=kinds.count)
+
+
+def _alike(pieces: Iterable[PieceRecord], record: CaseRecord) -> list[list[PieceRecord]]:
+    """Pieces of one kind and operator type together."""
+    found: dict[tuple[object, ...], list[PieceRecord]] = {}
+    for piece in pieces:
+        types = {kind for source in piece.sources for kind in _op_types(source, record)}
+        key = (_kind(piece.sources), types.pop() if len(types) == 1 else None)
+        found.setdefault(key, []).append(piece)
+    return list(found.values())
+
+
+def _mechanism(piece: PieceRecord, of_first: Callable[[Sequence[float]], float]) -> Mechanism | None:
+    """How a quantizer of values makes noise: by what takes most of it away."""
+    last = of_first(piece.last)
+    if piece.clipped_low is None or piece.clipped_high is None or last <= 0:
+        return None
+    ends = {name: of_first(getattr(piece, field)) for name, field in _CLIPPED}
+    cut = [name for name, gone in ends.items() if gone >= MOST * last]
+    if len(cut) == 1:
+        return cut[0]
+    if cut or sum(max(gone, 0.0) for gone in ends.values()) >= MOST * last:
+        return "clipped"
+    gone = {kind: of_first(values) for kind, values in piece.heals.items()}
+    by_kind: tuple[tuple[Mechanism, str], ...] = (
+        ("range-too-wide", "full-range"),
+        ("range-too-wide", "percentile-range"),
+        ("range-too-wide", "best-range"),
+        ("grid", "asymmetric-range"),
+        ("step", "sixteen-bit"),
+    )
+    return next((name for name, kind in by_kind if gone.get(kind, 0.0) >= MOST * last), None)
+
+
+def _names_it(named: NamedBy, source: SourceRecord) -> bool:
+    """A finding of the cause is about this source, and its rule about sources of this kind."""
+    for finding in named.findings:
+        if source.kind not in _SOURCES.get(finding.rule.family, ()):
+            continue
+        if finding.rule.scope in GLOBAL_SCOPES:
+            return True
+        if set(source.tensors) & set(named.targets.tensors) or set(source.operators) & set(named.targets.operators):
+            return True
+    return False
+
+
+def _names(source: SourceRecord, record: CaseRecord) -> list[str]:
+    if source.operators:
+        return [record.operators[k].name for k in source.operators]
+    return [record.tensors[source.tensors[0]].float_name]
+
+
+def _op_types(source: SourceRecord, record: CaseRecord) -> set[str]:
+    if source.operators:
+        return {record.operators[k].op_type for k in source.operators}
+    return {record.tensors[source.tensors[0]].producer}
+
+
+def _output_name(part: OutputPart, record: CaseRecord) -> str:
+    output = record.outputs[part.output]
+    name = output.name if output.tensor is None else record.tensors[output.tensor].float_name
+    if part.start is None:
+        return name
+    joined = next((own.tensor for own in output.parts if own.start == part.start), None)
+    return f"{name}, {joined}" if joined is not None else f"{name}, columns {part.start} to {(part.stop or 0) - 1}"
+
+
+def _words(kind: SourceKind, names: Sequence[str], sources: int, mechanism: Mechanism | None) -> str:
+    how = f": {_MECHANISMS[mechanism]}" if mechanism is not None else ""
+    if sources == 1:
+        what = {"activation": "quantizing", "weight": "weights of", "bias": "bias of"}.get(kind, _WORDS[kind])
+        return f"{what} {names[0]}{how}"
+    listed = ", ".join(names[:NAMED])
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{_WORDS[kind]} of {len(names)} places ({listed}{more})"

@@ -1,0 +1,108 @@
+"""The division of the noise among its sources: what must hold of any network, and what is exact of simple ones."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from quantmedic.engine.diagnosis.loss_budget import Division, divide
+
+Floats = NDArray[np.float64]
+Noise = Callable[[frozenset[int]], Floats]
+
+
+def divided(noise: Noise, parts: Sequence[Sequence[int]], runs: int = 1000) -> Division:
+    """The division of what a function of the quantized sources gives."""
+    every = frozenset(i for part in parts for i in part)
+    return divide(
+        parts,
+        lambda members: noise(frozenset(members)),
+        lambda members: noise(every - frozenset(members)),
+        whole=noise(every),
+        runs=runs,
+    )
+
+
+def powers_add(powers: Sequence[float]) -> Noise:
+    """Sources that know nothing of each other."""
+    return lambda members: np.array([sum(powers[i] for i in members)])
+
+
+def amplitudes_add(amplitudes: Sequence[float]) -> Noise:
+    """Sources whose errors all point in one direction."""
+    return lambda members: np.array([sum(amplitudes[i] for i in members) ** 2])
+
+
+def shares(found: Division, sources: int) -> Floats:
+    """The share of each source; those of a group that was not taken apart get as much each."""
+    each = np.zeros(sources)
+    for group in found.groups:
+        each[list(group.members)] = group.share[0] / len(group.members)
+    return each
+
+
+@given(st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20))
+def test_powers_that_add_up_are_found_as_they_are(powers: list[float]) -> None:
+    found = divided(powers_add(powers), [list(range(len(powers)))])
+    exact = np.array(powers) / sum(powers)
+    for group in found.groups:
+        assert group.share[0] == pytest.approx(exact[list(group.members)].sum(), abs=1e-9)
+
+
+@given(st.lists(st.floats(0.01, 10.0), min_size=2, max_size=12))
+def test_of_errors_in_one_direction_each_gets_its_amplitude(amplitudes: list[float]) -> None:
+    found = divided(amplitudes_add(amplitudes), [list(range(len(amplitudes)))])
+    exact = np.array(amplitudes) / sum(amplitudes)
+    for group in found.groups:
+        assert group.share[0] == pytest.approx(exact[list(group.members)].sum(), abs=1e-9)
+
+
+@given(st.integers(2, 16), st.integers(0, 2**31), st.integers(4, 60))
+def test_shares_sum_up_to_the_whole_whatever_sources_do_to_each_other(sources: int, seed: int, runs: int) -> None:
+    table: dict[frozenset[int], Floats] = {frozenset(): np.zeros(2)}
+    rng = np.random.default_rng(seed)
+
+    def noise(members: frozenset[int]) -> Floats:
+        return table.setdefault(members, rng.random(2) + 0.1)
+
+    middle = sources // 2
+    found = divided(noise, [list(range(middle)), list(range(middle, sources))], runs)
+    assert sorted(i for group in found.groups for i in group.members) == list(range(sources))
+    np.testing.assert_allclose(np.sum([group.share for group in found.groups], axis=0), 1.0)
+    assert found.runs <= runs
+
+
+def test_one_loud_source_among_many_is_found_in_few_runs() -> None:
+    powers = [0.001] * 400
+    powers[277] = 10.0
+    found = divided(powers_add(powers), [list(range(100)), list(range(100, 400))])
+    assert found.complete
+    assert found.groups[0].members == (277,)
+    assert found.groups[0].share[0] == pytest.approx(10.0 / sum(powers))
+    assert found.runs <= 4 * 11
+
+
+def test_two_sources_that_spoil_everything_each_share_the_noise() -> None:
+    """Put in float alone, neither takes anything away."""
+    found = divided(lambda members: np.array([float(bool({2, 5} & members))]), [list(range(8))])
+    assert shares(found, 8)[[2, 5]] == pytest.approx([0.5, 0.5])
+
+
+def test_an_output_that_is_almost_clean_does_not_decide_what_is_taken_apart() -> None:
+    def noise(members: frozenset[int]) -> Floats:
+        return np.array([1.0 * (0 in members), 1e-6 * len(members)])
+
+    found = divided(noise, [list(range(64))])
+    assert found.complete
+    assert found.groups[0].members == (0,)
+    assert found.runs <= 4 * 7
+
+
+def test_without_time_what_was_not_taken_apart_is_left_together() -> None:
+    found = divided(powers_add([1.0] * 16), [list(range(16))], runs=8)
+    assert not found.complete
+    assert found.runs == 8
+    assert max(len(group.members) for group in found.groups) > 1

@@ -1,0 +1,140 @@
+"""The loss budget of real models: a fault that was put in is found at its place, with how it makes noise."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from builders.onnx_models import conv_net, images, save_pair, static
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+import quantmedic
+from quantmedic.engine.case.records import Case
+from quantmedic.engine.contract.loss_budget import LossBudgetReport
+
+Array = NDArray[Any]
+ZOO = Path(__file__).parents[2] / "benchmarks" / "zoo" / "networks"
+
+
+def sick(folder: Path, harm: Callable[[onnx.ModelProto], None]) -> tuple[Case, LossBudgetReport]:
+    """A mobile network with one fault, measured and judged."""
+    float_model = onnx.load(ZOO / "mobile.onnx")
+    name = float_model.graph.input[0].name
+    sides = [d.dim_value for d in float_model.graph.input[0].type.tensor_type.shape.dim[1:]]
+    data = np.random.default_rng(5).normal(size=(48, *sides)).astype(np.float32)
+    model = static(float_model, {name: data}, folder)
+    harm(model)
+    case = quantmedic.collect(*save_pair(folder, float_model, model), validation=data, representative=data)
+    report = quantmedic.judge(case).loss_budget
+    assert report is not None
+    return case, report
+
+
+def scale_parameter(model: onnx.ModelProto, name: str, factor: float) -> None:
+    """Change the step of every quantizer of a tensor."""
+    constant = next(t for t in model.graph.initializer if t.name == f"{name}_scale")
+    constant.CopyFrom(
+        numpy_helper.from_array((numpy_helper.to_array(constant) * factor).astype(np.float32), constant.name)
+    )
+
+
+def activation_in_the_middle(model: onnx.ModelProto) -> str:
+    """A tensor that is quantized by itself."""
+    names = [n.input[0] for n in model.graph.node if n.op_type == "QuantizeLinear" and "Clip" in n.input[0]]
+    return names[len(names) // 2]
+
+
+def test_a_range_that_cuts_values_off_is_found_with_the_side(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def harm(model: onnx.ModelProto) -> None:
+        found.append(activation_in_the_middle(model))
+        scale_parameter(model, found[0], 0.1)
+
+    _, report = sick(tmp_path, harm)
+    first = report.lines[0]
+    assert (first.source, first.places, first.mechanism) == ("activation", (found[0],), "clipped-high")
+    assert first.share > 0.8
+    assert first.healed_by == "full-range"
+    assert first.healed is not None and first.last is not None and first.healed > 0.9 * first.last
+    assert "above its range" in first.words
+
+
+def test_a_range_that_is_too_wide_is_told_from_one_that_cuts_off(tmp_path: Path) -> None:
+    found: list[str] = []
+
+    def harm(model: onnx.ModelProto) -> None:
+        found.append(activation_in_the_middle(model))
+        scale_parameter(model, found[0], 40.0)
+
+    _, report = sick(tmp_path, harm)
+    assert report.lines[0].places == (found[0],)
+    assert report.lines[0].mechanism == "range-too-wide"
+
+
+def test_weights_with_few_values_are_found_and_healed_by_rounding_them_anew(tmp_path: Path) -> None:
+    """They lie in a container of eight bits, so that no further bits are needed."""
+    found: list[str] = []
+
+    def harm(model: onnx.ModelProto) -> None:
+        conv = [n for n in model.graph.node if n.op_type == "Conv"][4]
+        found.append(conv.name)
+        codes = next(
+            t
+            for t in model.graph.initializer
+            if t.name == conv.input[1].replace("_DequantizeLinear_Output", "_quantized")
+        )
+        values = numpy_helper.to_array(codes).astype(int)
+        codes.CopyFrom(
+            numpy_helper.from_array((np.round(values / 64) * 64).clip(-128, 127).astype(np.int8), codes.name)
+        )
+
+    _, report = sick(tmp_path, harm)
+    first = report.lines[0]
+    assert first.source == "weight"
+    assert first.places == (found[0],)
+    assert first.healed_by == "best-weight-range"
+    assert report.by_source["weight"] > 0.8
+
+
+def test_shares_make_up_the_noise_and_what_is_left_is_said(tmp_path: Path) -> None:
+    case, report = sick(tmp_path, lambda model: scale_parameter(model, activation_in_the_middle(model), 0.2))
+    budget = case.record.loss_budget
+    assert budget is not None
+    np.testing.assert_allclose(np.sum([piece.shares for piece in budget.pieces], axis=0), 1.0, atol=1e-9)
+    assert sum(line.share for line in report.lines) + report.rest + report.unsimulated == pytest.approx(1.0)
+    assert budget.runs >= 10
+    assert report.outputs[0].unsimulated < 0.05
+
+
+def test_what_no_quantizer_makes_is_not_blamed_on_one(tmp_path: Path) -> None:
+    """The deployed model adds a constant at its end, which no simulated quantizer does."""
+
+    def harm(model: onnx.ModelProto) -> None:
+        output = model.graph.output[0].name
+        writer = next(n for n in model.graph.node if output in n.output)
+        writer.output[0] = "before_the_end"
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(5.0), "offset"))
+        model.graph.node.append(onnx.helper.make_node("Add", ["before_the_end", "offset"], [output], name="shift"))
+
+    _, report = sick(tmp_path, harm)
+    assert report.outputs[0].unsimulated > 0.9
+    assert all(line.share < 0.1 for line in report.lines)
+
+
+def test_a_healthy_model_has_none(tmp_path: Path) -> None:
+    data = images(48)
+    model = conv_net()
+    paths = save_pair(tmp_path, model, static(model, {model.graph.input[0].name: data}, tmp_path))
+    case = quantmedic.collect(*paths, validation=data)
+    assert case.record.loss_budget is None
+    assert quantmedic.judge(case).loss_budget is None
+
+
+def test_it_is_kept_in_the_case_file(tmp_path: Path) -> None:
+    case, report = sick(tmp_path, lambda model: scale_parameter(model, activation_in_the_middle(model), 0.2))
+    quantmedic.save_case(case, tmp_path / "kept.case")
+    assert quantmedic.judge(quantmedic.load_case(tmp_path / "kept.case")).loss_budget == report
