@@ -1,7 +1,7 @@
-"""Remedies that quantmedic carries out itself on ONNX models: for toolchains that have no option for them."""
+"""Remedies that quantmedic carries out itself on model files: for toolchains that have no option for them."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,9 +10,12 @@ from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import open_dataset
 from quantmedic.collectors.data.inputs import InputSpec
 from quantmedic.collectors.data.readers import RewindableReader, is_reader
-from quantmedic.collectors.from_onnx.file import load_model, require_writable, save_model
+from quantmedic.collectors.from_litert import models as litert
+from quantmedic.collectors.from_litert.signatures import feeds_by_tensor
+from quantmedic.collectors.from_onnx.file import load_model, require_writable, save_content, save_model
 from quantmedic.collectors.from_onnx.models import open_models
 from quantmedic.collectors.from_onnx.parse import parse
+from quantmedic.collectors.front_ends import front_end_of
 from quantmedic.collectors.measure.host import available_threads
 from quantmedic.collectors.pair.feed import input_specs
 from quantmedic.engine.errors import DataError, OutputError
@@ -103,15 +106,16 @@ def correct_biases(
     seconds: float | None = None,
     threads: int | None = None,
 ) -> Correction:
-    """Fold the mean error of every channel into the biases of a quantized ONNX model, and write it (Nagel et al. 2019).
+    """Fold the mean error of every channel into the biases of a quantized model, and write it (Nagel et al. 2019).
 
-    QDQ and operator form stay as they are. The samples are read once for each layer on the longest way through the
-    network; a few hundred of them are enough.
+    ONNX models keep their form, QDQ or operators; of a LiteRT file only the bytes of its biases change. The samples are
+    read once for each layer on the longest way through the network; a few hundred of them are enough.
 
     Args:
         float_model: Path of the float model that was quantized, after equalization or smoothing if there was any.
         quantized_model: Path of the quantized model.
-        data: Representative data: a calibration data reader, or whatever ``diagnose`` takes.
+        data: Representative data: a calibration data reader, whatever ``diagnose`` takes, or what ai-edge-quantizer
+            calibrates with.
         output: Where to write the corrected model; may be the quantized one.
         samples: Samples to read at most; all by default.
         seconds: Time after which no further layer is begun.
@@ -138,7 +142,9 @@ def learn_rounding(
     seconds: float | None = None,
     threads: int | None = None,
 ) -> Rounding:
-    """Round the weights of a quantized ONNX model anew, for the least error on these data, and write it.
+    """Round the weights of a quantized model anew, for the least error on these data, and write it.
+
+    Of a LiteRT file only the bytes of its weights change.
 
     Every code becomes one of the two beside its float weight (Nagel et al. 2020), found by coordinate descent on the
     second moments of what the layer reads; no layer's error on the data grows. Ranges stay as they are. Memory does
@@ -147,7 +153,8 @@ def learn_rounding(
     Args:
         float_model: Path of the float model that was quantized, after equalization or smoothing if there was any.
         quantized_model: Path of the quantized model.
-        data: Representative data: a calibration data reader, or whatever ``diagnose`` takes.
+        data: Representative data: a calibration data reader, whatever ``diagnose`` takes, or what ai-edge-quantizer
+            calibrates with.
         output: Where to write the model; may be the quantized one.
         samples: Samples to read at most; all by default.
         seconds: Time after which no further layer is begun.
@@ -177,10 +184,32 @@ def _repair(
     """Repair a quantized model on data, and write it."""
     deadline = None if seconds is None else time.monotonic() + seconds
     target = _target(output, float_model)
-    models = open_models(Path(float_model), Path(quantized_model))
+    settings: dict[str, object] = {"threads": threads or available_threads(), "deadline": deadline}
+    paths = Path(float_model), Path(quantized_model)
+    if front_end_of(str(quantized_model)).name == "litert":
+        return _repair_litert(repair, paths, data, target, samples, settings)
+    models = open_models(*paths)
     read = _samples_of(data, models.input_specs, samples)
-    repaired = repair(models, read, threads=threads or available_threads(), deadline=deadline)
+    repaired = repair(models, read, **settings)
     save_model(repaired.model, target)
+    return repaired
+
+
+def _repair_litert(
+    repair: Callable[..., _Repaired],
+    paths: tuple[Path, Path],
+    data: DataSource,
+    target: Path,
+    samples: int | None,
+    settings: Mapping[str, object],
+) -> _Repaired:
+    """The same of LiteRT files: what is learned on the translation is written over the codes of the file."""
+    models = litert.open_models(*paths)
+    models.probe()
+    read = _samples_of(feeds_by_tensor(models.float_graph, data), models.input_specs, samples)
+    models.first = next(iter(read()), None)
+    repaired = repair(models.editable(), read, **settings)
+    save_content(models.quantized.content_with(repaired.model), target)
     return repaired
 
 

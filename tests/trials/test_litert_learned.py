@@ -12,6 +12,7 @@ from builders.onnx_models import Array, random
 from builders.recordings import RECORDINGS
 from onnx import TensorProto, helper, numpy_helper
 
+import quantmedic
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.from_litert.file import LiteModel, read_litert
 from quantmedic.collectors.from_litert.models import LiteRTModels, open_models
@@ -20,14 +21,21 @@ from quantmedic.collectors.measure.models import Fitting, Runner
 from quantmedic.collectors.pair.quantizer import Quantizer
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.diagnosis.advice import general_advice
+from quantmedic.engine.diagnosis.candidates import Choice
+from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
+from quantmedic.engine.errors import DataError, ModelError
 from quantmedic.engine.formulas.change import Change
+from quantmedic.engine.rules.toolchain import find_toolchain
 from quantmedic.trials.from_litert.edit import Edited, edit
+from quantmedic.trials.from_litert.execute import AiEdgeQuantizer
 from quantmedic.trials.from_onnx.bias_correction import correct_model
 from quantmedic.trials.from_onnx.rounding import round_model
 
 pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed")
 pytest.importorskip("ai_edge_quantizer", reason="ai-edge-quantizer is not installed")
 
+BASE = quantmedic.load_rulebase()
 BIASES, ROUNDING = (Change(learned=frozenset({what})) for what in ("biases", "rounding"))
 #: Orders of axes of LiteRT's weights that make them those of ONNX.
 TO_ONNX = {"CONV_2D": (0, 3, 1, 2), "DEPTHWISE_CONV_2D": (3, 0, 1, 2), "FULLY_CONNECTED": (0, 1)}
@@ -198,12 +206,10 @@ def photographs(count: int) -> Array:
 )
 def test_real_networks_are_better_on_other_samples(tmp_path: Path, name: str, samples: Callable[[int], Array]) -> None:
     """Weights of four bits of networks that TensorFlow Lite wrote; what the interpreter makes of the file counts."""
-    path = RECORDINGS / "litert" / f"{name}.float32.tflite"
-    key = opened_names(path)
-    (tmp_path / "int4.tflite").write_bytes(quantized(path.read_bytes(), "int4", {key: samples(64)}))
+    path, small, calibrated = in_four_bits(name, samples, tmp_path)
     tensor = read_litert(path).tensors[read_litert(path).inputs[0]].name
-    fitted, judged = ([Batch({tensor: samples(count)})] for count in (64, 48))
-    models = opened(path, tmp_path / "int4.tflite", fitted[0])
+    fitted, judged = ([Batch({tensor: array})] for array in (calibrated, samples(48)))
+    models = opened(path, small, fitted[0])
     before = noise_db(models, judged, models.quantized_runner(1))
     gains = {}
     for what, change in {"rounding": ROUNDING, "both": ROUNDING.join(BIASES)}.items():
@@ -222,3 +228,54 @@ def opened_names(path: Path) -> str:
     (signature,) = Interpreter(str(path)).get_signature_list().values()
     (name,) = signature["inputs"]
     return str(name)
+
+
+def in_four_bits(network: str, samples: Callable[[int], Array], folder: Path) -> tuple[Path, Path, Array]:
+    """Both files, and the samples that the small one was calibrated with."""
+    path, fitted = RECORDINGS / "litert" / f"{network}.float32.tflite", samples(64)
+    name = opened_names(path)
+    small = folder / "int4.tflite"
+    small.write_bytes(quantized(path.read_bytes(), "int4", {name: fitted}))
+    return path, small, fitted
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("remedies", [("learned-rounding",), ("learned-rounding", "bias-correction-on")])
+def test_the_printed_script_heals(tmp_path: Path, remedies: tuple[str, ...]) -> None:
+    """Run by a process of its own, and judged on samples that it did not read."""
+    path, small, fitted = in_four_bits("autoencoder_example", signals, tmp_path)
+    diagnosis = quantmedic.judge(quantmedic.collect(path, small, representative=fitted, validation=signals(48)))
+    advised = [
+        general_advice(BASE.remedies[remedy], [layer.op_type for layer in diagnosis.layers]) for remedy in remedies
+    ]
+    choices = [Choice(advice.id, ((None, advice),), advice.title, None) for advice in advised]
+    given = write_prescription(diagnosis, choices, find_toolchain("litert", BASE.toolchains))
+    code = code_of(given)
+    assert code is not None and given.conflicts == () and given.mark == "run"
+    tensor = read_litert(path).tensors[read_litert(path).inputs[0]].name
+    models = opened(path, small, Batch({tensor: fitted}))
+    healed = AiEdgeQuantizer().execute(models, code, [Batch({tensor: fitted})], None)
+    judged = [Batch({tensor: signals(48)})]
+    before = noise_db(models, judged, models.quantized_runner(1))
+    assert noise_db(models, judged, healed.runner(1)) > before + 0.5
+
+
+def test_files_are_repaired_with_the_samples_of_the_quantizer(tmp_path: Path) -> None:
+    twins = dense("relu")
+    x = random(3, 48, 24)
+    models = files(twins, tmp_path, "int4", x)
+    paths = models.float_graph.path, models.quantized.path
+    samples = {"serving_default": [{"x": row[None]} for row in x]}
+    rounded = [
+        quantmedic.learn_rounding(*paths, data, tmp_path / f"{k}.tflite").layers
+        for k, data in enumerate((samples, x, {"x": x}))
+    ]
+    assert rounded[0][0].error_after < rounded[0][0].error_before and rounded[1] == rounded[2]
+    assert rounded[0][0].error_after == pytest.approx(rounded[1][0].error_after, rel=1e-3)
+    quantmedic.correct_biases(*paths, samples, paths[1])
+    assert read_litert(paths[1]).content != models.quantized.file.content
+    with pytest.raises(DataError, match="serving_default has no input z"):
+        quantmedic.learn_rounding(*paths, {"serving_default": [{"z": x[:1]}]}, tmp_path / "none.tflite")
+    with pytest.raises(ModelError, match="no weights of the quantized model can be rounded anew"):
+        quantmedic.learn_rounding(*paths[:1] * 2, x, tmp_path / "none.tflite")
+    assert not (tmp_path / "none.tflite").exists()

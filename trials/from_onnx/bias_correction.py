@@ -53,7 +53,7 @@ class Correction:
     """A model with corrected biases.
 
     Attributes:
-        model: The model.
+        model: The model; of a LiteRT file its translation to ONNX.
         layers: What was corrected, in order.
         uncorrected: Layers without a bias that could be corrected, and those that time did not suffice for.
     """

@@ -62,7 +62,7 @@ class Rounding:
     """A model with weights rounded anew.
 
     Attributes:
-        model: The model.
+        model: The model; of a LiteRT file its translation to ONNX.
         layers: What was rounded, in order.
         unrounded: Layers whose codes could not be searched, in words.
     """
