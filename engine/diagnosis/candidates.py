@@ -95,7 +95,8 @@ def _changes_nothing(choice: Choice, toolchain: Toolchain) -> bool:
     if choice.lead is not None and choice.lead.id in NOTHING_CHANGED:
         return True
     parts = choice.snippets(toolchain)
-    changed = any(part.snippet.code or any(part.snippet.options.values()) for part in parts)
+    snippets = [part.snippet for part in parts]
+    changed = any(each.code or each.after or any(each.options.values()) for each in snippets)
     return bool(parts) and not changed and not reads_anew(parts)
 
 

@@ -87,8 +87,10 @@ HEALED: Mapping[str | tuple[str, int], Fault] = {
     "balance-addition": COARSE,
     "dynamic-quantization": NARROW,
 }
-#: The bias of a narrow channel overflows in no network as small as these; data are repaired below.
+#: The bias of a narrow channel overflows in no network as small as these; data are repaired below; what is learned on
+#: samples heals in tests/trials/test_litert_learned.py.
 ELSEWHERE = {"per-tensor-for-named-weights", "one-preprocessing", "recalibrate-on-proper-data", "calibrate-again"}
+ELSEWHERE |= {"learned-rounding", "bias-correction-on"}
 SNIPPETS = [
     (remedy.id, place, number)
     for remedy in BASE.remedies.values()
