@@ -443,9 +443,9 @@ def _drop_text(diagnosis: Diagnosis) -> str:
     large, moderate = (f"{100 * limits.get(key, 0):.3g}" for key in ("drop_large", "drop_moderate"))
     unit = "points" if is_share(diagnosis.metrics.name) else "percent"
     sizes = {
-        "large": (f"More than {large} {unit} are lost", "suspect settings and data before any single layer"),
-        "moderate": (f"Between {moderate} and {large} {unit} are lost", "tune the calibration first"),
-        "small": (f"At most {moderate} {unit} are lost", "repair the few worst layers, or accept it"),
+        "large": (f"The drop is large, more than {large} {unit}", "suspect settings and data before any single layer"),
+        "moderate": (f"The drop is moderate, between {moderate} and {large} {unit}", "tune the calibration first"),
+        "small": (f"The drop is small, at most {moderate} {unit}", "repair the few worst layers, or accept it"),
     }
     if diagnosis.drop_class in sizes and diagnosis.verdict != "not-comparable":
         size, what = sizes[diagnosis.drop_class]

@@ -63,7 +63,7 @@ table_options = OptionGroup(
 @click.command(context_settings=CONTEXT)
 @click.argument("case", type=click.Path(path_type=Path), metavar="CASE")
 @table_options
-@option("--layer", metavar="NAME", help="All facts of one layer instead.")
+@option("--layer", metavar="NAME|#", help="All facts of one layer instead, by name or by its number in the tables.")
 @option("--data-sets", "--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
 @option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
 @rule_options

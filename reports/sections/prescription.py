@@ -182,10 +182,11 @@ def _option_text(step: Step, chosen: Chosen) -> str:
 
 
 def _remarks(given: Prescription, chosen: Chosen) -> Iterator[str]:
-    if given.checked:
+    if given.checked and given.grade != "executed":
         yield f"Options were checked with {visible(given.checked)}."
     if given.given:
-        yield f"In the code: {'; '.join(f'{name(own)}: {visible(what)}' for own, what in given.given.items())}."
+        names = "; ".join(f"{name(own)}, {visible(what)}" for own, what in given.given.items())
+        yield f"Define before you run it: {names}."
     for conflict in given.conflicts:
         yield f"Two remedies set the same option, and the first stands: {visible(conflict, 200)}."
     if not given.configurations and chosen.name:

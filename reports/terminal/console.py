@@ -1,6 +1,7 @@
 """The terminal report: the same story in a hundred columns of plain text."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
@@ -13,6 +14,7 @@ from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_sty
 from quantmedic.reports.text import NOT_MEASURED, count, visible
 
 NAME_LIMIT = 48
+LAYER_LIMIT = 40
 SNIPPET_LIMIT = 400
 VALUE_LIMIT = 28
 NOT_JUDGED_SHOWN = 4
@@ -20,6 +22,7 @@ NOTICES_SHOWN = 3
 REPORTED_SHOWN = 5
 CHANGES_SHOWN = 4
 TRIALS_SHOWN = 6
+TRIAL_NAME = 32
 TRIAL_GAIN = 24
 SNIPPET_LINES = 24
 
@@ -75,7 +78,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
         yield from _previous_lines(context.previous, verbosity, paint)
     for card in context.causes:
         yield ""
-        yield from _cause_block(card, verbosity, paint)
+        yield from _cause_block(card, verbosity, paint, _file_with(card, context.prescription))
     if context.proof is not None:
         yield ""
         yield from _proof_lines(context.proof, verbosity, paint)
@@ -96,7 +99,10 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
     yield from _rule_lines(context, verbosity, paint)
     if verbosity == "verbose" and context.failure is None:
         yield ""
-        yield from _layer_rows(layer_table(diagnosis, None))
+        table = layer_table(diagnosis, None)
+        yield from _layer_rows(table)
+        if any(len(visible(row.name)) > LAYER_LIMIT for row in table.rows):
+            yield "  whole names, and all facts of a layer: quantmedic show CASE --layer #"
 
 
 def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
@@ -149,9 +155,12 @@ def _trial_table(lines: Sequence[TrialLine], most: int | None, paint: Paint) -> 
 def _trial_lines(line: TrialLine, paint: Paint) -> Iterator[str]:
     styles = {"proven": "healthy", "failed": "high"}
     verdict = paint(f"{line.verdict:<10}", styles.get(line.verdict, "medium"))
+    fits = len(visible(line.remedy)) <= TRIAL_NAME
+    if not fits:
+        yield from wrap_line(visible(line.remedy), indent=2)
     gain = "" if line.verdict == "failed" else line.gain
     beside = line.metric if len(gain) <= TRIAL_GAIN else ""
-    yield f"  {visible(line.remedy, 32):<32} {verdict}  {gain:<{TRIAL_GAIN}}  {beside}".rstrip()
+    yield f"  {visible(line.remedy) if fits else '':<{TRIAL_NAME}} {verdict}  {gain:<{TRIAL_GAIN}}  {beside}".rstrip()
     left = f"took integer kernels from {line.left_integer}" if line.left_integer else ""
     for text in ("" if beside else line.metric, line.reason, left):
         yield from wrap_line(text, indent=4)
@@ -164,7 +173,8 @@ def _prescription_lines(box: PrescriptionBox, paint: Paint) -> Iterator[str]:
     yield paint(f"{title}{f': {files}' if files else ''}", "bold")
     yield from wrap_line(box.how, indent=2, hang=0)
     for place, line in enumerate(box.steps, 1):
-        facts = ", ".join(part for part in (line.gain, line.option) if part)
+        alone = box.executed and len(box.steps) == 1  # What it brings is said by the sentence on its run.
+        facts = ", ".join(part for part in ("" if alone else line.gain, line.option) if part)
         yield from wrap_line(f"{place}. {line.title}: {facts}", indent=2, hang=3)
     yield from wrap_line(box.executed, indent=2, hang=0)
     for remark in box.remarks:
@@ -181,7 +191,14 @@ def _previous_lines(box: PreviousBox, verbosity: Verbosity, paint: Paint) -> Ite
         yield from wrap_line(f"tried: {line}", indent=2)
 
 
-def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+def _file_with(card: CauseCard, box: PrescriptionBox | None) -> str:
+    """The file that holds the first remedy of a cause with all other settings; empty where none does."""
+    titles = [step.title for step in box.steps if step.supported] if box is not None else []
+    held = box is not None and any(remedy.title in titles for remedy in card.remedies[:1])
+    return box.configurations[0].file if box is not None and held and box.configurations else ""
+
+
+def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint, file: str) -> Iterator[str]:
     parts = [f"{card.rank}  {card.code} {visible(card.cause, NAME_LIMIT)}", card.severity, card.scope]
     parts += [_gain_text(gain) for gain in card.gains]
     fits = len("   ".join(parts)) <= WIDTH
@@ -203,7 +220,7 @@ def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint) -> Iterato
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
     for remedy in card.remedies if verbose else card.remedies[:1]:
         stands_above = any(gain.kind == "measured" for gain in card.gains) and remedy is card.remedies[0]
-        yield from _remedy_lines(remedy, paint, stands_above)
+        yield from _remedy_lines(remedy, paint, stands_above, file if remedy is card.remedies[0] else "")
     if not card.remedies and card.withheld:
         yield "   help: none; every remedy is withheld"
     for held in card.withheld if verbose or not card.remedies else ():
@@ -220,17 +237,34 @@ def _worst_evidence(card: CauseCard) -> tuple[list[EvidenceLine], list[EvidenceL
 
 
 def _evidence_lines(lines: Sequence[EvidenceLine]) -> Iterator[str]:
-    for line in lines:
-        if not line.comparison:
-            yield from wrap_line(f"{line.fact}: {line.value}", indent=5)
-            continue
-        threshold = visible(line.threshold, VALUE_LIMIT)
-        compared = f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} {threshold:<10}  "
-        yield compared + visible(line.subject, max(WIDTH - len(compared), VALUE_LIMIT))
+    """Facts against their thresholds; a subject that has no room beside any of them stands whole on a line above."""
+    for subject, group in groupby(lines, key=lambda line: line.subject):
+        texts = [(line, _compared_text(line)) for line in group]
+        if not any(line.comparison and len(text) + len(subject) <= WIDTH for line, text in texts):
+            yield f"     {subject}:"
+        for line, text in texts:
+            if not line.comparison:
+                yield from wrap_line(text, indent=5)
+            else:
+                yield (text + subject if len(text) + len(subject) <= WIDTH else text).rstrip()
 
 
-def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool) -> Iterator[str]:
-    """A remedy, and what to copy; ``stands_above``: its measured gain is printed already."""
+def _compared_text(line: EvidenceLine) -> str:
+    if not line.comparison:
+        return f"{line.fact}: {line.value}"
+    start = f"     {line.fact:<36} {line.value:>12}  {line.comparison:<2} "
+    return f"{start}{visible(line.threshold, max(WIDTH - len(start), VALUE_LIMIT)):<10}  "
+
+
+def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool, file: str) -> Iterator[str]:
+    """A remedy, and what to copy.
+
+    Args:
+        remedy: The remedy.
+        paint: Colours.
+        stands_above: Its measured gain is printed already.
+        file: The file of the prescription that holds it; empty where none does.
+    """
     said = [f"help: {remedy.title}: {remedy.changes}"]
     said += [f"for {remedy.concerns}"] if remedy.concerns else []
     said += [f"now {', '.join(remedy.now)}"] if remedy.now else []
@@ -247,18 +281,22 @@ def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool) -> Itera
         if block.preferred and not remedy.no_option:
             if not block.own:
                 yield f"         with {block.toolchain}:"
-            yield from _snippet_lines(block.examples[0].code)
+            yield from _snippet_lines(block.examples[0].code, file)
 
 
-def _snippet_lines(code: str) -> Iterator[str]:
+def _snippet_lines(code: str, file: str) -> Iterator[str]:
     """A snippet whole or not at all: one that was cut would be copied and fail."""
     lines = code.splitlines()
+    place = f"{file} has it, with all other settings" if file else "copy it from report.md or index.html"
     if max(map(len, lines), default=0) > SNIPPET_LIMIT:
-        yield f"         the snippet names {code.count(', ') + 1} layers: copy it from the report"
+        longest = max(lines, key=len)
+        yield f"         the change lists {count(longest.count(', ') + 1, 'name')}: {place}"
         return
     if len(lines) > SNIPPET_LINES:
-        yield f"         the snippet has {len(lines)} lines: copy it from the report"
+        yield f"         the change has {len(lines)} lines: {place}"
         return
+    if file:
+        yield f"         the change alone; {file} keeps all other settings:"
     yield from (f"         {visible(line)}" for line in lines)
 
 
@@ -325,7 +363,7 @@ def _layer_rows(table: LayerTable) -> Iterator[str]:
     for row in table.rows:
         flags = " ".join([*(["degraded"] if row.degraded else []), *row.findings])
         accumulated = getattr(row, table.judged_on)
-        where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
+        where = f"{row.index:>5}  {visible(row.name, LAYER_LIMIT):<{LAYER_LIMIT}} {visible(row.op_type, 18):<18}"
         yield f"{where} {row.rounding:>12} {accumulated:>14}  {flags}".rstrip()
 
 
@@ -333,7 +371,7 @@ def _parameter_rows(table: LayerTable) -> Iterator[str]:
     yield f"{'#':>5}  {'layer':<40} {'operator':<18} {'bits':>5} {'weights':<20} {'SQNR':>9}  findings (SQNR in dB)"
     for row in table.rows:
         bits, weight, sqnr = ("-" if cell == NOT_MEASURED else cell for cell in (row.bits, row.weight, row.weight_sqnr))
-        where = f"{row.index:>5}  {visible(row.name, 40):<40} {visible(row.op_type, 18):<18}"
+        where = f"{row.index:>5}  {visible(row.name, LAYER_LIMIT):<{LAYER_LIMIT}} {visible(row.op_type, 18):<18}"
         yield f"{where} {bits:>5} {weight:<20} {sqnr:>9}  {' '.join(row.findings)}".rstrip()
 
 

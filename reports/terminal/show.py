@@ -44,7 +44,7 @@ def table_lines(table: Selection, *, limit: int = ROWS, width: int = WIDTH) -> I
 
 
 def layer_lines(inspection: Inspection, name: str) -> Iterator[str]:
-    """All facts of the layers of one name, with unit; those of both data sets side by side.
+    """All facts of the layers of one name or number, with unit; those of both data sets side by side.
 
     Raises:
         QuantmedicError: No layer has that name.
@@ -82,6 +82,8 @@ def _layers_called(layers: Sequence[LayerFacts], name: str) -> list[LayerFacts]:
         return tuple(one for one in (layer.name, layer.float_name, layer.quantized_name) if one)
 
     if found := [layer for layer in layers if name in names(layer)]:
+        return found
+    if found := [layer for layer in layers if name.isdecimal() and layer.index == int(name)]:
         return found
     known = list(dict.fromkeys(one for layer in layers for one in names(layer)))
     near = [one for one in known if name.lower() in one.lower()] or get_close_matches(name, known, n=3)

@@ -9,7 +9,7 @@ import pytest
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
-from quantmedic.reports.terminal.console import render_console, warning_lines
+from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
 from quantmedic.reports.terminal.lines import WIDTH
 
 Golden = Callable[[str, str], None]
@@ -95,3 +95,23 @@ def test_golden_files_are_all_in_use() -> None:
     trend = {"trend.md", "trend.txt", "trend-ascii.txt"}
     report = {"report.md", "report-proven.md", "report-healthy.json"}
     assert names == console | sensitivity | compare | check | trend | report
+
+
+def renamed(found: Diagnosis, name: str) -> Diagnosis:
+    """The diagnosis with another subject of the first evidence."""
+    first = found.causes[0]
+    evidence = tuple(row.model_copy(update={"subject": name}) for row in first.evidence)
+    return found.model_copy(update={"causes": (first.model_copy(update={"evidence": evidence}), *found.causes[1:])})
+
+
+def test_a_long_name_stands_whole_on_a_line_of_its_own(diagnosis: Diagnosis) -> None:
+    name = "backbone/stage_3/block_12/" + "expanded_" * 6 + "convolution"
+    assert name in [line.strip(" :") for line in render_console(renamed(diagnosis, name)).splitlines()]
+
+
+def test_a_change_of_many_names_says_where_it_is_to_be_copied_from() -> None:
+    code = f"quantize_static(nodes_to_exclude={[f'layer_{k}' for k in range(78)]})"
+    (line,) = _snippet_lines(code, "prescription.py")
+    assert line.strip() == "the change lists 78 names: prescription.py has it, with all other settings"
+    (line,) = _snippet_lines(code, "")
+    assert "copy it from report.md or index.html" in line

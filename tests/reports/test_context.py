@@ -64,7 +64,7 @@ def test_headline_equals_the_diagnosis(diagnosis: Diagnosis, manuals: Mapping[st
     assert context.verdict == "degraded"
     assert (context.drop.float_value, context.drop.quantized_value) == ("71.88 %", "64.12 %")
     assert (context.drop.change, context.drop.interval) == ("7.76 points", "6.91 … 8.60 points")
-    assert context.drop_text.startswith("More than 4 points are lost")
+    assert context.drop_text.startswith("The drop is large, more than 4 points")
     assert context.first.title == "Per-channel weights" and context.first.code == "W001"
     assert context.first.gain.text == "+6.90 of 7.76 points"
     assert context.counts[:3] == ("53 layers", "4 degraded", "2 causes")

@@ -106,6 +106,8 @@ def test_csv_has_every_row_in_full_and_no_formula(inspection: Inspection) -> Non
 
 def test_a_layer_tells_all_its_facts(inspection: Inspection) -> None:
     lines = list(layer_lines(inspection, "/stem/conv/Conv"))
+    number = next(layer.index for layer in inspection.facts.layers if layer.name == "/stem/conv/Conv")
+    assert list(layer_lines(inspection, str(number))) == lines
     text = "\n".join(lines)
     assert lines[0].startswith("/stem/conv/Conv   Conv   degraded")
     assert [line.split() for line in lines if line.startswith("weight.rounding.sqnr_db")] == [
