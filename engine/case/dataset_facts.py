@@ -51,6 +51,7 @@ class RelationFacts(Facts):
         "lattice per channel",
         "ratio",
     )
+    flipped_fit_ratio: float | None = fact("the larger of flipped_distance_ratio and flipped_pixel_ratio", "ratio")
     flipped_feature_ratio: float | None = fact(
         "distance of the float network's mean features to the validation set's as stored / with the channels reversed",
         "ratio",
@@ -79,12 +80,23 @@ class DatasetFacts(Facts):
     labelled: bool | None = fact("labels were given")
     unique_share: float | None = fact("distinct samples / samples, by content hash", "share")
     blank_share: float | None = fact(
-        "share of samples whose deviation is under 5e-3 of the set's, or of the validation set's where that is larger",
+        "share of samples whose deviation is under 5e-3 of the set's, or of the validation set's where that is larger; "
+        "of a set in other units for certain, of what the validation set's would be in these; strays left out",
         "share",
     )
     kept_deviation_ratio: float | None = fact(
         "root mean square deviation of the samples that are not blank / that of the validation samples", "ratio"
     )
+    stray_samples: tuple[int, ...] | None = fact(
+        "samples far above all others, by their place in the set from 0 on: a twentieth of the set at most; root mean "
+        "square at least 3 times that of any other, and ln(n) + 3 spreads above the middle one of n, in logarithms; "
+        "the other set shows none of that size. None for fewer than 16 samples"
+    )
+    stray_factor: float | None = fact(
+        "root mean square of the smallest of them / of the middle sample; 1 where there are none", "ratio"
+    )
+    stray_limit: float | None = fact("root mean square between theirs and those of all other samples", "value")
+    stray_reading: str | None = fact("which samples they are, and their factor, in words")
     saturated_share: float | None = fact("mean share of elements of a sample that equal its largest value", "share")
     nonfinite_samples: int | None = fact("samples with a NaN or infinite element")
     min: float | None = fact("smallest input value", "value")
@@ -202,3 +214,4 @@ class DatasetFacts(Facts):
         "pixel's 256 values",
         "levels",
     )
+    settings_reading: str | None = fact("what of both differs, in words; None where neither does")

@@ -1,5 +1,6 @@
 """A mistake in the representative inputs that can be undone: what is done to them, for trials and as Python text."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantmedic.engine.case.facts import DatasetFacts, Role
+from quantmedic.engine.formulas.strays import words_of
 from quantmedic.engine.rules.options import Code
 from quantmedic.engine.text import quote
 
@@ -17,6 +19,8 @@ Moments = tuple[tuple[float, ...], tuple[float, ...]]
 BLANK = 5e-3
 #: Where the samples that are not blank vary less than this share of the validation samples, they are no better.
 VARIED = 0.5
+#: The cause that leaves out samples by their size.
+STRAYS = "stray-samples"
 #: Steps of two grids that differ by less than this share are those of one grid.
 SAME_GRID = 1e-3
 
@@ -36,11 +40,11 @@ def repaired(feeds):
     return [{{**feed, {name}: {change}}} for feed, x in zip(feeds, given)]'''
 _DROP = '''\
 def repaired(feeds):
-    """The feeds without samples in which {name} is blank: it varies less than {least}."""
+    """{words}"""
     found = []
     for feed in feeds:
         x = feed[{name}]
-        kept = x.reshape(len(x), -1).std(axis=1) >= {least}
+        kept = {kept}
         if kept.any():
             found.append({{key: y[kept] if np.shape(y)[:1] == kept.shape else y for key, y in feed.items()}})
     return found'''
@@ -56,6 +60,8 @@ class InputRepair:
         axis: Axis of its channels; None where it has none.
         lines: Factor and offset of each channel, or one pair for all of them; of turned channels where they stand then.
         least: Standard deviation that a sample has to have.
+        most: Root mean square that it may have.
+        left_out: The samples that have more, in words.
         wrong: Mean and standard deviation per channel of the representative inputs.
         right: Those of the validation inputs.
     """
@@ -65,6 +71,8 @@ class InputRepair:
     axis: int | None = None
     lines: tuple[tuple[float, float], ...] = ()
     least: float = 0.0
+    most: float = math.inf
+    left_out: str = "blank samples"
     wrong: Moments = ((), ())
     right: Moments = ((), ())
 
@@ -74,7 +82,7 @@ class InputRepair:
         if self.kind == "turn":
             return "representative inputs with their channels reversed"
         if self.kind == "drop":
-            return "representative inputs without their blank samples"
+            return f"representative inputs without {self.left_out}"
         mapped = ", ".join(dict.fromkeys(f"{slope:.4g}·x {offset:+.4g}" for slope, offset in self.lines))
         return f"representative inputs mapped to {mapped}"
 
@@ -82,7 +90,10 @@ class InputRepair:
         """Samples that stay, along the first axis."""
         if self.kind != "drop":
             return np.arange(len(x))
-        return np.flatnonzero(x.reshape(len(x), -1).std(axis=1) >= self.least)
+        rows = x.reshape(len(x), -1).astype(np.float64)
+        if self.most < math.inf:
+            return np.flatnonzero(np.sqrt((rows**2).mean(axis=1)) <= self.most)
+        return np.flatnonzero(rows.std(axis=1) >= self.least)
 
     def change(self, x: Array) -> Array:
         """Samples that have the mistake, without it."""
@@ -103,13 +114,24 @@ class InputRepair:
         """Python function ``repaired`` of a list of feeds, which hold arrays by the names of inputs."""
         name = quote(self.name)
         if self.kind == "drop":
-            return Code(_DROP.format(name=name, least=_number(self.least)))
+            return Code(_DROP.format(name=name, words=self._drop_in_words(name), kept=self._kept_in_words()))
         words, change = self._change_in_words()
         rows = "x.reshape(-1, 1)"
         if self.axis is not None:
             rows = f"np.moveaxis(x, {self.axis}, -1).reshape(-1, {len(self.right[0])})"
         wrong, right = ([_numbers(row) for row in moments] for moments in (self.wrong, self.right))
         return Code(_CHANGE.format(name=name, words=words, change=change, rows=rows, wrong=wrong, right=right))
+
+    def _drop_in_words(self, name: str) -> str:
+        if self.most < math.inf:
+            return f"The feeds without {self.left_out}: the root mean square of {name} is above {_number(self.most)}."
+        return f"The feeds without samples in which {name} is blank: it varies less than {_number(self.least)}."
+
+    def _kept_in_words(self) -> str:
+        rows = "x.reshape(len(x), -1)"
+        if self.most < math.inf:
+            return f"np.sqrt(({rows}.astype(np.float64) ** 2).mean(axis=1)) <= {_number(self.most)}"
+        return f"{rows}.astype(np.float64).std(axis=1) >= {_number(self.least)}"
 
     def _change_in_words(self) -> tuple[str, str]:
         turned = self.kind == "turn"
@@ -134,7 +156,11 @@ def input_repair(cause: str, sets: Mapping[Role | None, DatasetFacts]) -> InputR
         sets: Facts of the data sets by their role.
     """
     made, mine, other = _REPAIRS.get(cause), sets.get("representative"), sets.get("validation")
-    if made is None or mine is None or other is None or mine.input is None:
+    if mine is None or mine.input is None:
+        return None
+    if cause == STRAYS:
+        return _drop_strays(mine, mine.input)
+    if made is None or other is None:
         return None
     if not mine.mean or not mine.std or not other.mean or not other.std:
         return None
@@ -192,6 +218,13 @@ def _drop_blanks(
     if mine.kept_deviation_ratio is None or mine.kept_deviation_ratio < VARIED:
         return None
     return InputRepair("drop", name, least=BLANK * float(np.sqrt(np.mean(np.square(right[1])))))
+
+
+def _drop_strays(mine: DatasetFacts, name: str) -> InputRepair | None:
+    """What is too large by far is left out; which samples these are does not depend on their order."""
+    if not mine.stray_samples or mine.stray_limit is None:
+        return None
+    return InputRepair("drop", name, most=mine.stray_limit, left_out=words_of(mine.stray_samples))
 
 
 def _number(value: float) -> str:

@@ -20,10 +20,13 @@ from quantmedic.engine.formulas.columns import ratio
 from quantmedic.engine.formulas.images import image_facts
 from quantmedic.engine.formulas.input_relation import KNOWN_RANGE, input_range_facts, relation_facts
 from quantmedic.engine.formulas.inputs import feature_covariance, input_std, lattices_of, trace_of
+from quantmedic.engine.formulas.strays import Strays, strays_by_role, words_of
 from quantmedic.engine.special_functions import entropy
 
 #: Samples whose deviation is under this share of the set's are blank.
 BLANK = 5e-3
+#: R² from which a line through quantiles is the relation of two sets.
+CERTAIN = 0.98
 #: A range that ends this close to the largest magnitude was set by it.
 EXACT = 0.01
 
@@ -43,6 +46,9 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
     rank, reference_rank = _effective_rank(covariance), _effective_rank(reference)
     classes, reference_classes = _classes(statistics), _classes(validation)
     index = case.record.input_tensor
+    relation = relation_facts(case) if role == "representative" else RelationFacts()
+    strays = _strays(case, role)
+    whole = _usual_deviation(case, role, relation)
     return DatasetFacts(
         role=role,
         input=case.record.tensors[index].float_name if index is not None else None,
@@ -50,8 +56,8 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         samples=len(samples),
         labelled=case.record.datasets[role].labelled,
         unique_share=len(np.unique(samples["hash"])) / len(samples) if len(samples) else None,
-        blank_share=_blank_share(samples, validation) if std is not None else None,
-        kept_deviation_ratio=_kept_deviation_ratio(samples, validation) if std is not None else None,
+        blank_share=_blank_share(samples, whole) if std is not None else None,
+        kept_deviation_ratio=_kept_deviation_ratio(samples, validation, whole) if std is not None else None,
         saturated_share=float(samples["saturated"].mean()) if std is not None and len(samples) else None,
         nonfinite_samples=int((samples["nonfinite"] > 0).sum()),
         min=low,
@@ -78,7 +84,8 @@ def dataset_facts(case: Case, role: Role, tensors: tuple[TensorFacts, ...]) -> D
         unseen_channel_share=_unseen_channels(case, statistics, validation),
         **_range_facts(case, tensors, role),
         **image_facts(case, statistics),
-        relation=relation_facts(case) if role == "representative" else RelationFacts(),
+        **_stray_facts(strays if std is not None else None),
+        relation=relation,
     )
 
 
@@ -178,19 +185,57 @@ def _saturation(samples: SampleTable) -> float | None:
     return float(saturated.mean()) if saturated.size else None
 
 
-def _blank_share(samples: SampleTable, validation: SetStatistics | None) -> float | None:
-    """Share of blank samples; a set of little else is held against the validation set."""
-    if not len(samples):
-        return None
-    whole = max(_whole_deviation(s) for s in (samples, *([validation.samples] if validation is not None else [])))
-    return float(_blank(samples, whole).mean())
+def _strays(case: Case, role: Role) -> Strays | None:
+    return strays_by_role({name: statistics.samples for name, statistics in case.statistics.items()}).get(role)
 
 
-def _kept_deviation_ratio(samples: SampleTable, validation: SetStatistics | None) -> float | None:
+def _stray_facts(strays: Strays | None) -> dict[str, Any]:
+    """Samples far above all others; all None where the set is too small to tell."""
+    if strays is None:
+        return {}
+    found: dict[str, Any] = {"stray_samples": strays.places, "stray_factor": strays.factor}
+    if not strays.places:
+        return found
+    times = "are at least" if len(strays.places) > 1 else "is"
+    factor = f"{strays.factor:.0f}" if strays.factor > 100 else f"{strays.factor:.3g}"
+    reading = f"{words_of(strays.places)} {times} {factor} times as large as the middle one"
+    return {**found, "stray_limit": strays.limit, "stray_reading": reading}
+
+
+def _usual_deviation(case: Case, role: Role, relation: RelationFacts) -> float:
+    """Deviation of a whole set, or what the validation set's would be in its units where that is larger."""
+    own = _deviation_without_strays(case, role)
+    if role == "validation" or "validation" not in case.statistics:
+        return own
+    return max(own, min(_certain_slope(relation), 1.0) * _deviation_without_strays(case, "validation"))
+
+
+def _certain_slope(relation: RelationFacts) -> float:
+    """Factor between both sets where it is beyond doubt, else 1."""
+    if relation.slope is None or relation.method == "lattice":
+        return relation.slope or 1.0
+    if relation.certainty is None or relation.slope_low is None or relation.slope_high is None:
+        return 1.0
+    sure = relation.certainty > CERTAIN and not relation.slope_low <= 1 <= relation.slope_high
+    return relation.slope if sure else 1.0
+
+
+def _deviation_without_strays(case: Case, role: Role) -> float:
+    """What a whole set deviates: one sample of huge values would make all others look blank."""
+    samples = case.statistics[role].samples
+    strays = _strays(case, role)
+    return _whole_deviation(np.delete(samples, strays.places) if strays is not None and strays.places else samples)
+
+
+def _blank_share(samples: SampleTable, whole: float) -> float | None:
+    """Share of blank samples."""
+    return float(_blank(samples, whole).mean()) if len(samples) else None
+
+
+def _kept_deviation_ratio(samples: SampleTable, validation: SetStatistics | None, whole: float) -> float | None:
     """How far the samples that are not blank vary within themselves, against those of the validation set."""
     if validation is None or not len(samples) or not len(validation.samples):
         return None
-    whole = max(_whole_deviation(s) for s in (samples, validation.samples))
     kept = samples["deviation"][~_blank(samples, whole)]
     reference = math.sqrt(np.square(validation.samples["deviation"]).mean())
     return math.sqrt(np.square(kept).mean()) / reference if len(kept) and reference > 0 else None
@@ -198,8 +243,8 @@ def _kept_deviation_ratio(samples: SampleTable, validation: SetStatistics | None
 
 def blank_limit(case: Case, role: Role) -> float:
     """Deviation under which a sample of this set counts as blank; infinite where all samples do."""
-    found = {role: case.statistics[role], "validation": case.statistics.get("validation")}
-    whole = max(_whole_deviation(statistics.samples) for statistics in found.values() if statistics is not None)
+    relation = relation_facts(case) if role == "representative" else RelationFacts()
+    whole = _usual_deviation(case, role, relation)
     return BLANK * whole if whole > 0 else math.inf
 
 

@@ -241,9 +241,11 @@ def _flip_facts(case: Case, mine: SetStatistics, other: SetStatistics) -> dict[s
     ]
     straight = _feature_distance(mine.feature_sum, mine.feature_count, other)
     flipped = _feature_distance(mine.flipped_sum, mine.flipped_count, other)
+    distance, in_pixels = _flip_ratio(*moments), _flip_ratio(*pixels) if len(pixels) == 2 else None
     return {
-        "flipped_distance_ratio": _flip_ratio(*moments),
-        "flipped_pixel_ratio": _flip_ratio(*pixels) if len(pixels) == 2 else None,
+        "flipped_distance_ratio": distance,
+        "flipped_pixel_ratio": in_pixels,
+        "flipped_fit_ratio": max((found for found in (distance, in_pixels) if found is not None), default=None),
         "flipped_feature_ratio": ratio(straight, flipped),
     }
 

@@ -1,6 +1,6 @@
 """Settings of a toolchain and errors that it reported, beside what was measured: formulas only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from statistics import median
 from typing import Literal
@@ -43,7 +43,15 @@ def input_facts(view: DatasetFacts, settings: SettingsFacts) -> dict[str, object
         zeros = [-low / step for step, low in zip(steps, lows, strict=True)]
         away = [abs(zero - mean) for zero, (_, mean) in zip(zeros, factors, strict=True)]
         found["settings_mean_difference"] = max(away)
+    found["settings_reading"] = _describe_differences(found)
     return found
+
+
+def _describe_differences(found: Mapping[str, object]) -> str | None:
+    scale, levels = f"{found['settings_scale_mismatch']:.3g}", f"{found.get('settings_mean_difference', 0.0):.3g}"
+    said = [] if scale == "1" else [f"scales differ {scale}x"]
+    said += [] if levels == "0" else [f"means by {levels} levels" if said else f"means differ by {levels} levels"]
+    return ", ".join(said) or None
 
 
 def _reading_of(lattices: Sequence[Lattice]) -> Literal["pixels", "unit", "other"]:

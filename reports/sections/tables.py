@@ -42,6 +42,7 @@ FIRST_FACTS = (
     "labelled",
     "unique_share",
     "blank_share",
+    "stray_samples",
     "saturated_share",
     "nonfinite_samples",
     "min",

@@ -419,6 +419,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                     "samples": 500,
                     "unique_share": 1.0,
                     "blank_share": 0.0,
+                    "stray_factor": 1.0,
                     "nonfinite_samples": 0,
                     "range_growth": 0.022,
                     "halves_disagreement": 0.03,
@@ -448,6 +449,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                 {
                     "role": "validation",
                     "samples": 512,
+                    "stray_factor": 1.0,
                     "nonfinite_samples": 0,
                     "clipped_share": 1e-5,
                     "clipped_share_ratio": 11.0,

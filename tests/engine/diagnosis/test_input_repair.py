@@ -90,6 +90,20 @@ def test_blank_samples_are_left_out_with_all_that_belongs_to_them() -> None:
     assert np.concatenate([feed["image"] for feed in found]).tobytes() == x[repair.find_kept(x)].tobytes()
 
 
+def test_strays_are_left_out_by_their_size_with_or_without_a_validation_set() -> None:
+    x = RIGHT.copy()
+    x[17] = 40.0
+    mine = facts(role="representative", stray_samples=(17,), stray_limit=15.0)
+    repair = input_repair("stray-samples", {"representative": mine})
+    assert repair is not None and repair.words == "representative inputs without sample 17"
+    assert repair.find_kept(x).tolist() == [*range(17), *range(18, len(x))]
+    found = run_text(repair, feeds_of(x))
+    assert np.concatenate([feed["image"] for feed in found]).tobytes() == x[repair.find_kept(x)].tobytes()
+    assert run_text(repair, feeds_of(RIGHT))[0]["image"].tobytes() == feeds_of(RIGHT)[0]["image"].tobytes()
+    none = facts(role="representative", stray_samples=(), stray_limit=None)
+    assert input_repair("stray-samples", {"representative": none}) is None
+
+
 def test_the_repair_follows_from_the_facts_of_both_sets() -> None:
     quantiles = RelationFacts(method="quantiles", slope=0.5, offset=1.0)
     lattice = RelationFacts(method="lattice", slope=0.5, offset=1.0)
