@@ -189,7 +189,7 @@ class _Runs:
             for found, batch in zip(outputs, self.batches, strict=True)
             if batch.labels is not None
         ]
-        return self._metric.aggregate(Tally.joined(parts))
+        return self._metric.aggregate(Tally.join(parts))
 
     def _better(self, metric: float) -> float:
         """How much better than with all quantizers."""
