@@ -6,6 +6,7 @@ import onnxruntime as ort
 from quantmedic.collectors.data.hashes import sha256_of
 from quantmedic.collectors.from_onnx.file import external_files
 from quantmedic.collectors.from_onnx.graph import OnnxGraph, PairedOnnxGraphs
+from quantmedic.collectors.from_onnx.quantized_types import quantized_nodes
 from quantmedic.collectors.from_onnx.session import executed_types
 from quantmedic.collectors.from_onnx.traits import half_tensors, required_opset, toolchain_marks, training_nodes
 from quantmedic.collectors.measure.models import Description, Kernel
@@ -33,12 +34,15 @@ def describe_models(models: PairedOnnxGraphs) -> Description:
     hashes = [sha256_of(own) for own in files]
     training = training_nodes(models.float_graph)
     opset = required_opset(graph.model)
+    quantized = quantized_nodes(models.float_graph.model, graph.model, graph.format)
     facts = ModelFacts(
         name=graph.path.name,
         framework="onnx",
         format=graph.format,
         toolchain=" ".join(filter(None, (graph.model.producer_name, graph.model.producer_version))) or None,
         toolchain_marks=toolchain_marks(graph.model),
+        float_nodes=quantized.in_float if quantized is not None else None,
+        quantized_types=quantized.types if quantized is not None else None,
         opset=graph.opset,
         bytes_float=sizes[0],
         bytes_quantized=sizes[1],

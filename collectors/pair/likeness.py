@@ -54,7 +54,10 @@ def refuse_other_weights(float_graph: Graph, quantized: Graph, twins: Mapping[in
 
 
 def weight_likeness(op: Operator, graph: Graph, twin: Operator, float_graph: Graph) -> float | None:
-    """Similarity of an operator's weights to its twin's, blind to a gain per channel; None where not comparable."""
+    """Similarity of an operator's weights to its twin's, blind to a gain per channel; None where not comparable.
+
+    Of two bits with one scale little is left of most weights: what the twin's become on the same grid counts too.
+    """
     stored, original = weight_of(op, graph), weight_of(twin, float_graph)
     axis = output_axis(op)
     if axis is None or stored is None or stored.values is None or original is None or original.values is None:
@@ -68,6 +71,9 @@ def weight_likeness(op: Operator, graph: Graph, twin: Operator, float_graph: Gra
     cosines = [_cosines(*(a.reshape(1, -1) for a in rows))]
     if rows[0].shape[1] >= MIN_ROW:
         cosines.append(_cosines(*rows))
+    if stored.quantizer is not None and not stored.quantizer.dynamic:
+        rounded = stored.quantizer.dequantize(stored.quantizer.encode(source))
+        cosines.append(_cosines(*(a.astype(np.float64).reshape(1, -1) for a in (stored.values, rounded))))
     known = [float(np.median(c)) for c in cosines if c.size]
     return max(known) if known else None
 

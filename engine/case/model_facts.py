@@ -1,5 +1,6 @@
 """Facts of the pair of models as a whole."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -31,6 +32,12 @@ class ModelFacts(Facts):
     half_share: float | None = fact("share of the measured tensors that the quantized model holds as float16", "share")
     float_ends: tuple[str, ...] | None = fact(
         "INPUT, OUTPUT: which of them are floats in the quantized file, of files that could hold codes there"
+    )
+    float_nodes: Mapping[str, tuple[str, ...]] | None = fact(
+        "nodes that onnxruntime's static quantization left in float, by operator type; None for models of other tools"
+    )
+    quantized_types: tuple[str, ...] | None = fact(
+        "operator types that it must have been told to quantize; None: the usual ones, except for float_nodes"
     )
     quantized_share: float | None = fact("share of compute operators with quantized inputs or weights", "share")
     integer_share: float | None = fact("share of compute operators that the runtime executes with integers", "share")

@@ -54,6 +54,9 @@ class SettingsInForce(Contract):
     float_layers: Mapping[str, tuple[str, ...]] = Field(
         default={}, description="float nodes of layers that compute without a grid of their own, by operator type"
     )
+    quantized_types: tuple[str, ...] = Field(
+        default=(), description="operator types that the toolchain was told to quantize, where it was"
+    )
     calibration_method: str | None = Field(default=None, description="as the toolchain's settings name it")
     percentile: float | None = Field(default=None, description="share of the values that it covers, in percent")
     reduced_activations: Literal[True] | None = Field(

@@ -9,6 +9,8 @@ from quantmedic.engine.diagnosis.toolchain_settings import toolchain_settings
 
 #: Layers whose weights get a scale per channel where a toolchain is asked for it.
 CHANNEL_TYPES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+#: Operators whose constants are operands like any other, no weights.
+OPERAND_TYPES = frozenset({"Add", "Sub", "Mul", "Div"})
 #: Largest code of a symmetric 8-bit weight that is kept to 7 bits.
 REDUCED_CODE = 64
 #: Operators whose results have a range by definition, which no calibration sets.
@@ -30,7 +32,7 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
     weights = {layer.weight.name: layer.weight.quantizer for layer in stored if layer.weight.name is not None}
     activation_type, weight_type = _most_common(activations.values()), _most_common(weights.values())
     per_channel = [layer for layer in stored if layer.weight.quantizer.granularity == "per_channel"]
-    symmetric_weights, marks = _all_symmetric(weights.values()), facts.model.toolchain_marks or ()
+    symmetric_weights, marks = _are_weights_symmetric(stored), facts.model.toolchain_marks or ()
     calibrated = facts.model.format == "QDQ" and _is_calibrated_symmetrically(facts)
     symmetric = _all_symmetric(q for q in activations.values() if code_type(q) == activation_type)
     shown = SettingsInForce(
@@ -54,9 +56,21 @@ def settings_in_force(facts: CaseFacts) -> SettingsInForce:
         float_biases=_keeps_biases(stored) or None,
         # Where nothing is quantized, that is the fault and no setting to keep.
         float_layers=_float_layers(facts) if activations or stored else {},
+        quantized_types=facts.model.quantized_types or (),
         percentile=facts.model.settings.percentile,
     )
     return shown.model_copy(update=toolchain_settings(facts))
+
+
+def _are_weights_symmetric(stored: list[LayerFacts]) -> bool | None:
+    """Most weights have 0.0 in the middle: one that never is negative, or one that is computed, is no counterproof.
+
+    Constant operands are quantized as activations are, and unsigned weights per channel are symmetric without being
+    asked for: these tell it only together, and where there are no others.
+    """
+    known = [(layer.op_type, layer.weight.quantizer) for layer in stored if not _is_fixed(layer.weight.quantizer)]
+    own = [q for op, q in known if op not in OPERAND_TYPES and (q.signed or q.granularity != "per_channel")]
+    return 2 * sum(map(_is_symmetric, own)) > len(own) if own else _all_symmetric(q for _, q in known)
 
 
 def code_type(quantizer: QuantizerFacts) -> str | None:
@@ -88,7 +102,7 @@ def _other_weights(
     for layer in stored:
         name, kind = layer.weight.name, code_type(layer.weight.quantizer)
         axis = scale_axis(layer)
-        one_scale = per_channel and axis is None and layer.op_type in CHANNEL_TYPES
+        one_scale = per_channel and axis is None and layer.op_type in CHANNEL_TYPES and layer.weight.channels != 1
         if name is not None and kind is not None and (kind != common or one_scale):
             found.setdefault(kind, {})[name] = (axis,)
     return found
@@ -115,8 +129,12 @@ def _layers_with_one_scale(stored: Iterable[LayerFacts]) -> Iterator[str]:
             yield layer.float_name
 
 
+def _is_symmetric(q: QuantizerFacts) -> bool:
+    return q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1))
+
+
 def _all_symmetric(quantizers: Iterable[QuantizerFacts]) -> bool | None:
-    middles = [q.zero_point == (0 if q.signed else 1 << ((q.bits or 1) - 1)) for q in quantizers if not _is_fixed(q)]
+    middles = [_is_symmetric(q) for q in quantizers if not _is_fixed(q)]
     return all(middles) if middles else None
 
 
@@ -148,7 +166,9 @@ def _is_calibrated_symmetrically(facts: CaseFacts) -> bool:
 
 
 def _float_layers(facts: CaseFacts) -> dict[str, tuple[str, ...]]:
-    """Float nodes by operator type of layers with stored weights, or else outputs, that have no grid."""
+    """Float nodes by operator type: as the file tells, else of layers whose stored weights or outputs have no grid."""
+    if facts.model.float_nodes is not None:
+        return dict(facts.model.float_nodes)
     read = _read_grids(facts)
     found: dict[str, tuple[str, ...]] = {}
     for layer in facts.layers:

@@ -47,11 +47,14 @@ class InForce(BaseModel):
     )
     options: Options = Field(default={}, description="options with {value}, whatever that is")
     types: tuple[str, ...] = Field(default=(), description="only these keys of a table")
+    within: str | None = Field(
+        default=None, description="setting that lists keys: where it does, only those, not types"
+    )
 
-    @field_validator("setting")
+    @field_validator("setting", "within")
     @classmethod
-    def _is_known(cls, setting: str) -> str:
-        if not set(setting.split(JOINED)) <= SettingsInForce.model_fields.keys():
+    def _is_known(cls, setting: str | None) -> str | None:
+        if setting is not None and not set(setting.split(JOINED)) <= SettingsInForce.model_fields.keys():
             raise ValueError(f"unknown setting; known: {', '.join(SettingsInForce.model_fields)}")
         return setting
 
@@ -60,7 +63,8 @@ class InForce(BaseModel):
         found = [getattr(settings, name) for name in self.setting.split(JOINED)]
         value = found[0] if len(found) == 1 else JOINED.join(map(str, found))
         if isinstance(value, Mapping):
-            kept = {key: names for key, names in value.items() if not self.types or key in self.types}
+            types = (getattr(settings, self.within) if self.within is not None else ()) or self.types
+            kept = {key: names for key, names in value.items() if not types or key in types}
             rows = [fill(self.values[key], {"names": names}) for key, names in kept.items() if key in self.values]
             value = tuple(dict.fromkeys(name for names in kept.values() for name in names))
         else:
