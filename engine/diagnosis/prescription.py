@@ -161,7 +161,7 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
     )
     marks = [step.mark for step in steps if step.mark is not None]
     proven = all(step.measured is not None and step.measured.proven for step in steps)
-    predicted = all(step.measured is not None or step.predicted is not None for step in steps)
+    predicted = all(map(_is_foreseen, steps))
     return Prescription(
         basis="proven" if proven else "predicted" if predicted else "untried",
         grade="edited" if proven else "simulated" if predicted else None,
@@ -174,6 +174,12 @@ def write_prescription(diagnosis: Diagnosis, choices: Sequence[Choice], toolchai
         else {},
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
+
+
+def _is_foreseen(step: Step) -> bool:
+    """What it brings was measured or simulated; of a bound nothing is known but that it brings no more."""
+    known = step.measured if step.measured is not None else step.predicted
+    return known is not None and not known.bound
 
 
 def _prescription_step(choice: Choice, parts: list[Part], diagnosis: Diagnosis) -> Step:

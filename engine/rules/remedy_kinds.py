@@ -184,6 +184,10 @@ _ROWS = (
     RemedyKind("fused", "quantizers within a group that is computed as one operator", change.fuse),
     RemedyKind("float-inputs", "quantizers of what operators read", change.float_inputs),
     RemedyKind("no-quantizer", "quantizers of activations", change.no_quantizer),
+    # Equalizing (float-weights) and smoothing (float-tensors) are shown as bounds: they scale weights on both sides of
+    # a tensor, so that every range behind the first scaled layer has to be measured anew. A trial on a copy would
+    # calibrate and encode as the toolchain does, at the same cost. Their prescription is executed instead, and until
+    # then it is untried.
     RemedyKind("float-tensors", "quantizers of activations", change.no_quantizer, bound="activations in float"),
     RemedyKind("float-weights", "precision of weights", change.float_weights, bound="weights in float"),
     RemedyKind("eight-bit-weights", "bits of weights", change.eight_bit_weights),

@@ -15,11 +15,14 @@ from quantmedic.engine.case.settings_in_force import SettingsInForce
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis, EvidenceStrength
 from quantmedic.engine.contract.remedies import Advice, Prescription, Proof, Recovery, TrialRow
+from quantmedic.engine.diagnosis.candidates import candidates
 from quantmedic.engine.diagnosis.input_repair import InputRepair
 from quantmedic.engine.diagnosis.prescription import code_of, prescribe
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
+from quantmedic.engine.rules.toolchain import find_toolchain
 
 BASE = load_rulebase()
+ORT = find_toolchain("onnxruntime", BASE.toolchains)
 FIELDS = {
     "layers": ("/a/Conv", "/b/Softmax"),
     "nodes": ("/a/Conv", "/b/Softmax"),
@@ -138,6 +141,25 @@ def test_without_a_proof_the_first_cause_is_treated_and_it_is_said_that_this_is_
     found = prescription(diagnosis(*causes))
     assert ([step.remedy for step in found.steps], found.basis) == (["per-channel-weights"], "predicted")
     assert prescription(diagnosis(cause("one", advice("per-channel-weights")))).basis == "untried"
+
+
+@pytest.mark.parametrize("remedy", ["cross-layer-equalization", "smooth-quant", "learned-rounding"])
+def test_a_remedy_of_which_only_a_bound_is_known_is_untried(remedy: str) -> None:
+    """Its weights or activations in float show the most that it could bring: neither simulated nor proven."""
+    most = Recovery(gain_db=9.0, low_db=8.0, high_db=10.0, share=0.9, bound=True)
+    found = prescription(diagnosis(cause("one", advice(remedy, predicted=most))))
+    assert ([step.remedy for step in found.steps], found.basis, found.grade) == ([remedy], "untried", None)
+
+
+@pytest.mark.parametrize("remedy", ["cross-layer-equalization", "smooth-quant"])
+def test_what_no_copy_can_show_is_executed_in_its_turn(remedy: str) -> None:
+    """Behind what trials can tell apart, and not left out because its bound was measured."""
+    most = Recovery(gain_db=9.0, low_db=8.0, high_db=10.0, share=0.9, bound=True)
+    useless = tried(-1.0)
+    causes = cause("one", advice(remedy, predicted=most), advice("per-channel-weights", measured=useless))
+    found = diagnosis(causes, cause("two", advice("float-tail")))
+    order = [choice.lead.id for (choice,) in candidates(found, BASE, ORT) if choice.lead is not None]
+    assert order[-1] == remedy and "float-tail" in order and "per-channel-weights" not in order
 
 
 def test_what_was_tried_in_vain_is_not_prescribed() -> None:
