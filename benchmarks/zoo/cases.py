@@ -159,9 +159,15 @@ class Built:
         return self.healed.sqnr_db - self.before.sqnr_db if self.healed and self.before else None
 
     @property
+    def is_hidden(self) -> bool:
+        """Boxes hide the scores beside them, in the same output or in another: only the worst column tells."""
+        hidden = (self.recovery_db or 0.0) <= 0 < (self.recovery_worst_db or 0.0)
+        return self.metric == TAIL.metric or hidden
+
+    @property
     def gain_db(self) -> float | None:
         """What healing recovers: pooled, but in the worst column where boxes hide the scores beside them."""
-        return self.recovery_worst_db if self.metric == TAIL.metric else self.recovery_db
+        return self.recovery_worst_db if self.is_hidden else self.recovery_db
 
     @property
     def recovery_worst_db(self) -> float | None:

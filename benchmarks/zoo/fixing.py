@@ -15,7 +15,8 @@ from quantmedic.api.fix import Fixed
 from quantmedic.reports.sections.prescription import prescription_files
 
 from .cases import Built
-from .paste import Array, Pasted, Shown, halve, load_arrays, measure, take_rows
+from .paste import Array, Pasted, Shown, halve, load_arrays, measure, take_rows, three
+from .quantizing import pooled_sqnr
 
 
 def repair(built: Built, seconds: float) -> Pasted:
@@ -40,9 +41,10 @@ def repair(built: Built, seconds: float) -> Pasted:
             if found.model is None:
                 return _without_model(found)
             made = onnx.load(str(folder / "fixed.onnx"))
-            measured = measure(built, made, take_rows(validation, held_back), _remedies(found), _shown(found))
-            measured.gain_db = _printed_gain(measured)
-            measured.same_db = _printed_gain(measure(built, made, take_rows(validation, given), (), _shown(found)))
+            others = take_rows(validation, held_back)
+            measured = measure(built, made, others, _remedies(found), _shown(found))
+            measured.gain_db = _gain_of_output(built, made, others)
+            measured.same_db = _gain_of_output(built, made, take_rows(validation, given))
         except Exception as error:
             return Pasted("failed", reason=f"{type(error).__name__}: {error}"[:300])
     return measured
@@ -74,6 +76,11 @@ def _shown(found: Fixed) -> Shown:
     return Shown(found.grade or "untried", gain)
 
 
-def _printed_gain(measured: Pasted) -> float | None:
-    """The gain as ``fix`` prints it: of the whole output."""
-    return measured.pooled_db
+def _gain_of_output(built: Built, made: onnx.ModelProto, samples: dict[str, Array]) -> float:
+    """The gain of the output that is worst before, as ``fix`` prints it."""
+    levels = [
+        [pooled_sqnr([wanted], [given]) for given in outputs]
+        for wanted, *outputs in zip(*three(built, made, samples), strict=True)
+    ]
+    before, after = min(levels)
+    return after - before

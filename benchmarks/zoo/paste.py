@@ -261,7 +261,7 @@ def _task(built: Built) -> Task:
     return TAIL if built.metric == TAIL.metric else built.spec.base.task
 
 
-def _three(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> list[list[Array]]:
+def three(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> list[list[Array]]:
     """Outputs of the float model, of the patient and of another model."""
     network, inputs = built.spec.base, samples[input_name(built)]
     patient = [onnx.load(str(built.folder / name)) for name in ("float.onnx", "quantized.onnx")]
@@ -273,13 +273,13 @@ def measure(
 ) -> Pasted:
     """The model that came out beside the patient, on some samples."""
     task, labels = _task(built), samples["labels"]
-    reference, ill, healed = _three(built, model, samples)
+    reference, ill, healed = three(built, model, samples)
     before, after = (compare(task, reference, outputs, labels) for outputs in (ill, healed))
     right = [task.right(task.answers(outputs), labels) for outputs in (ill, healed)]
     lost, won = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
     found = Pasted("ran", remedies, "", len(labels), before, after, said)
     found.gain_db = _gain_of(reference, ill, healed)
-    judged_db = found.worst_column_db if built.metric == TAIL.metric else found.pooled_db
+    judged_db = found.worst_column_db if built.is_hidden else found.pooled_db
     if judged_db is not None and judged_db < -SAME_DB:
         found.worse = f"noise {judged_db:+.1f} dB"
     elif sign_test(lost, won) < 0.025:
@@ -288,7 +288,7 @@ def measure(
 
 
 def _gain(built: Built, model: onnx.ModelProto, samples: dict[str, Array]) -> float:
-    return _gain_of(*_three(built, model, samples))
+    return _gain_of(*three(built, model, samples))
 
 
 def _gain_of(reference: list[Array], ill: list[Array], healed: list[Array]) -> float:
@@ -301,7 +301,7 @@ def _gain_of(reference: list[Array], ill: list[Array], healed: list[Array]) -> f
 
 def noise_share(built: Built, found: Pasted) -> float | None:
     """Share of the noise that the fault added and that is gone; in the worst column where boxes hide scores."""
-    gain = found.worst_column_db if built.metric == TAIL.metric else found.pooled_db
+    gain = found.worst_column_db if built.is_hidden else found.pooled_db
     return share_of_gain(built.gain_db, gain)
 
 

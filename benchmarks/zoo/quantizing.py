@@ -139,7 +139,7 @@ def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Ar
     right, float_right = task.right(given, labels), task.right(wanted, labels)
     lost, won = int((float_right & ~right).sum()), int((right & ~float_right).sum())
     return Standing(
-        sqnr_db=_sqnr(reference, outputs),
+        sqnr_db=pooled_sqnr(reference, outputs),
         worst_column_db=_worst_column(reference, outputs),
         agreement=float(task.same(given, wanted).mean()),
         float_score=float(float_right.mean()),
@@ -148,7 +148,7 @@ def compare(task: Task, reference: list[Array], outputs: list[Array], labels: Ar
     )
 
 
-def _sqnr(reference: list[Array], outputs: list[Array]) -> float:
+def pooled_sqnr(reference: list[Array], outputs: list[Array]) -> float:
     """SQNR of all outputs pooled, in dB, between -30 and 120; NaN counts as -30."""
     signal = sum(float(np.square(x, dtype=np.float64).sum()) for x in reference)
     noise = sum(float(np.square(np.asarray(y, np.float64) - x).sum()) for x, y in zip(reference, outputs, strict=True))
@@ -160,13 +160,13 @@ def _sqnr(reference: list[Array], outputs: list[Array]) -> float:
 def _worst_column(reference: list[Array], outputs: list[Array]) -> float:
     """The lowest SQNR of a column of the last axis; columns without power are left out."""
     found = [
-        _sqnr([x[..., i]], [y[..., i]])
+        pooled_sqnr([x[..., i]], [y[..., i]])
         for x, y in zip(reference, outputs, strict=True)
         if x.ndim > 1 and x.shape[-1] <= 64 and x.shape == y.shape
         for i in range(x.shape[-1])
         if np.square(x[..., i], dtype=np.float64).sum() > 0
     ]
-    return min(found, default=_sqnr(reference, outputs))
+    return min(found, default=pooled_sqnr(reference, outputs))
 
 
 def sign_test(lost: int, won: int) -> float:

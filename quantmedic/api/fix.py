@@ -178,10 +178,20 @@ def _compare_and_hand_out(
 ) -> Fixed:
     comparison = compare(case, after, base)
     result = replace(found, after=judge(after, base), comparison=comparison)
-    if comparison.word not in BETTER:
+    if not _is_better(comparison, found.before):
         words = f"measured on the same data, the repaired model is {comparison.word}"
         return _write_reports(replace(result, refused=words), case, after, base, report)
     return _write_reports(replace(result, model=model), case, after, base, report)
+
+
+def _is_better(comparison: ComparisonReport, before: Diagnosis) -> bool:
+    """Measured better; or proven on other samples, where no output of the first model could be held against another."""
+    if comparison.word in BETTER:
+        return True
+    unknown = all(output.gain_db is None for output in comparison.outputs)
+    proof = before.proof
+    proven = proof is not None and proof.best is not None and proof.executions[proof.best].trial.proven
+    return comparison.word in ("unchanged", "undecided") and unknown and proven
 
 
 def _write_reports(found: Fixed, case: Case, after: Case | None, base: RuleBase, report: Path | None) -> Fixed:

@@ -105,7 +105,7 @@ def prove_remedies(
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
-    A healthy model needs none.
+    A healthy model needs none. Where ``first`` alone is tried, neither does one that is not measurably harmed.
 
     Args:
         case: What was measured.
@@ -116,9 +116,13 @@ def prove_remedies(
     """
     base = measurement.base
     facts = derive(case, base)
-    if not facts.model.harmed:
-        return Proof(case if first else with_notice(case, "no remedy was tried: the outputs of both models agree"))
+    if first and not facts.model.harmed:
+        return Proof(case)
     judged = judge(case, base, toolchain=toolchain)
+    if not facts.model.harmed and judged.verdict != "degraded":
+        spoiled = facts.model.nonfinite_output in ("float", "both")
+        reason = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
+        return Proof(with_notice(case, f"no remedy was tried: {reason}"))
     ranked = [cause.cause for cause in judged.causes]
     suspects = [suspect for suspect in _suspects(case, facts, base) if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))

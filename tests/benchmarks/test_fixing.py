@@ -7,7 +7,7 @@ from pathlib import Path
 import fault_zoo
 import numpy as np
 import pytest
-from zoo.cases import Built, Spec
+from zoo.cases import Built, Spec, build
 from zoo.fixing import repair
 from zoo.paste import Pasted, Shown
 from zoo.paste_table import fixed_rows, is_healed, reason, render_fixed
@@ -28,6 +28,16 @@ def test_a_repair_is_measured_on_samples_held_back(tmp_path: Path) -> None:
     assert repaired.gain_db != repaired.same_db
     assert healthy == Pasted("no prescription", reason="verdict healthy")
     assert "healed by fix: 1 of 1 (100 %)" in render_fixed(found)
+
+
+@pytest.mark.parametrize("kind", ["one-scene", "codes-as-output"])
+@pytest.mark.thorough
+def test_a_model_is_repaired_that_scores_as_before(kind: str, tmp_path: Path) -> None:
+    """Noise at the output that changes few answers; codes that no float output can be held against."""
+    built = build(Spec("demo", (kind,), seed=2), tmp_path)
+    repaired = repair(built, 60.0)
+    assert repaired.outcome == "ran" and is_healed(built, repaired)
+    assert repaired.after is not None and repaired.after.sqnr_db > 20
 
 
 def standing(sqnr: float, score: float) -> Standing:
