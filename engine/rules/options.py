@@ -178,9 +178,10 @@ def _path(path: str, key: object) -> str:
 
 
 def mark_changes(options: Options, before: Options) -> dict[object, object]:
-    """The options with every value marked that was not the same before."""
+    """The options with every value marked that was not the same before; new ones stand behind those from before."""
+    ordered = {key: options[key] for key in (*before, *options) if key in options}
     return {
-        key: _mark_change(value, before[key]) if key in before else Changed(value) for key, value in options.items()
+        key: _mark_change(value, before[key]) if key in before else Changed(value) for key, value in ordered.items()
     }
 
 

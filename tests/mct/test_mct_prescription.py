@@ -1,7 +1,7 @@
 """Prescriptions for MCT: nothing in force is lost, and the printed text heals when it is executed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -127,16 +127,69 @@ def test_the_settings_in_force_give_the_same_module_again(name: str, net: Any) -
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
 
 
+class Chain(torch.nn.Module):  # type: ignore[misc]
+    """Two convolutions and scores; between the former channels differ, and one weight of each row is large."""
+
+    def __init__(self, spread: float = 1.0, tail: float = 1.0, activation: torch.nn.Module | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv1, self.bn1 = torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16)
+        self.conv2 = torch.nn.Conv2d(16, 8, 3, padding=1)
+        self.act = activation or torch.nn.ReLU()
+        self.fc = torch.nn.Linear(8, 10)
+        gains = spread ** torch.linspace(-1, 1, 16)
+        with torch.no_grad():
+            self.bn1.weight *= gains
+            self.conv2.weight /= gains.reshape(1, -1, 1, 1)
+            self.conv2.weight[:, 0, 0, 0] *= tail
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.conv2(self.act(self.bn1(self.conv1(x)))).mean((2, 3)))
+
+
+class Difference(torch.nn.Module):  # type: ignore[misc]
+    """Two convolutions whose large offsets cancel each other where they are added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.left, self.right = (torch.nn.Conv2d(3, 8, 3, padding=1) for _ in range(2))
+        self.fc = torch.nn.Linear(8, 10)
+        with torch.no_grad():
+            self.left.bias[0] += 200
+            self.right.bias[0] -= 200
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc((self.left(x) + self.right(x)).mean((2, 3)))
+
+
 @dataclass(frozen=True)
 class Fault:
-    """A mistake, and the names in MCT's graph that a remedy gets."""
+    """A mistake, and the names in MCT's graph that a remedy gets.
+
+    Attributes:
+        config: Of the patient.
+        layers: Those with weights that findings name.
+        tensors: Activations that findings name.
+        net: The float module; None: that of the fixture.
+        seen: What the toolkit read, made of what the user gives.
+        calibration: What the user gives, made of proper samples.
+        judged: What is judged, made of proper samples.
+        sound: Configuration without the mistake; None: one that adds no noise.
+        left: Share of the noise, beyond that of ``sound``, that may be left.
+    """
 
     config: Callable[[], Any]
     layers: tuple[str, ...] = ()
     tensors: tuple[str, ...] = ()
-    fields: dict[str, Any] = field(default_factory=dict)
+    net: Callable[[], Any] | None = None
     seen: Callable[[Any], Any] = lambda x: x
     calibration: Callable[[Any], Any] = lambda x: x
+    judged: Callable[[Any], Any] = lambda x: x
+    sound: Callable[[], Any] | None = None
+    left: float = 0.2
 
 
 def bright(x: Any) -> Any:
@@ -145,9 +198,17 @@ def bright(x: Any) -> Any:
     return found
 
 
-def bits_of(name: str, bits: int = 2) -> Callable[[], Any]:
+def dark(x: Any) -> Any:
+    return 0.1 * x
+
+
+def shifted(x: Any) -> Any:
+    return 0.2 * x + 3
+
+
+def bits_of(name: str, bits: int = 2, **options: Any) -> Callable[[], Any]:
     def made() -> Any:
-        config = settings()
+        config = settings(**options)
         node = mct.core.network_editor.NodeNameFilter(name)
         config.bit_width_config.set_manual_weights_bit_width(node, bits, "weight")
         return config
@@ -155,31 +216,92 @@ def bits_of(name: str, bits: int = 2) -> Callable[[], Any]:
     return made
 
 
-FAULTS: dict[str, Fault] = {
-    "limit-activation-range": Fault(
+OFFSETS = Fault(settings, tensors=("left", "right"), net=Difference)
+STALE = Fault(settings, seen=dark)
+FAULTS: dict[tuple[str, int], Fault] = {
+    ("limit-activation-range", 0): Fault(
         lambda: settings(activation_error_method=NOCLIPPING), seen=bright, calibration=bright
     ),
-    "widen-activation-range": Fault(lambda: settings(z_threshold=0.5)),
-    "more-weight-bits": Fault(bits_of("fc"), ("fc",)),
-    "bit-width-override": Fault(bits_of("conv3"), ("conv3",)),
-    "keep-layers-float": Fault(bits_of("conv1_bn"), ("conv1_bn",), ("relu",)),
-    "float-tail": Fault(bits_of("fc"), ("fc",), ("fc",)),
-    "float-first-layers": Fault(bits_of("conv1_bn"), ("conv1_bn",), ("relu",)),
-    "one-preprocessing": Fault(settings, seen=lambda x: 0.1 * x),
+    ("widen-activation-range", 0): Fault(lambda: settings(z_threshold=0.5)),
+    ("cross-layer-equalization", 0): Fault(settings, net=lambda: Chain(10.0)),
+    ("weight-threshold-search", 0): Fault(
+        bits_of("conv2", 4, weights_error_method=NOCLIPPING), net=lambda: Chain(tail=4.0), sound=bits_of("conv2", 4)
+    ),
+    ("more-weight-bits", 0): Fault(bits_of("fc"), ("fc",), sound=settings),
+    ("bias-correction-on", 0): Fault(
+        bits_of("conv1_bn", weights_bias_correction=False),
+        net=Chain,
+        calibration=shifted,
+        judged=shifted,
+        sound=bits_of("conv1_bn"),
+    ),
+    ("bias-correction-off", 0): Fault(bits_of("conv1_bn"), net=Chain, calibration=shifted, judged=lambda x: 0.2 * x),
+    ("shift-negative", 0): Fault(
+        lambda: settings(shift_negative_activation_correction=False),
+        net=lambda: Chain(10.0, activation=torch.nn.GELU()),
+        left=0.5,
+    ),
+    ("activations-16-bit", 0): OFFSETS,
+    ("keep-layers-float", 0): Fault(bits_of("conv1_bn"), ("conv1_bn",), ("relu",)),
+    ("keep-layers-float", 1): OFFSETS,
+    ("keep-operator-types-float", 0): OFFSETS,
+    ("float-tail", 0): Fault(bits_of("fc"), ("fc",), ("fc",)),
+    ("float-tail", 1): OFFSETS,
+    ("float-first-layers", 0): Fault(bits_of("conv1_bn"), ("conv1_bn",), ("relu",)),
+    ("float-first-layers", 1): OFFSETS,
+    ("bit-width-override", 0): Fault(bits_of("conv3"), ("conv3",), sound=settings),
+    ("minimum-range", 0): Fault(lambda: settings(min_threshold=64.0)),
+    ("one-preprocessing", 0): STALE,
+    ("recalibrate-on-proper-data", 0): STALE,
+    ("calibrate-again", 0): STALE,
 }
 
 
-@pytest.mark.parametrize("remedy", FAULTS)
-def test_a_prescription_heals(remedy: str, net: Any) -> None:
-    fault, given, judged = FAULTS[remedy], images(1), images(2)
-    found = patient(net, fault.config(), fault.seen(given), fault.calibration(given), judged)
-    names = {"quantized_layers": fault.layers, "quantized_tensors": fault.tensors, **fault.fields}
-    snippet = next(each for each in BASE.remedies[remedy].snippets if each.toolchain == "Sony MCT")
+SEARCHES = "a search chooses bits under the user's own target: no way of weighing is better on every network"
+FAILED = "for a quantization that failed: there is no patient"
+#: Snippets that are run (test_mct_snippets.py), and heal nothing that can be measured here, and why.
+EXEMPT = {
+    ("last-layer-distance-weighting", 0): SEARCHES,
+    ("more-mixed-precision-images", 0): SEARCHES,
+    ("hessian-scores", 0): SEARCHES,
+    ("learned-rounding", 0): "on networks and sets as small as these it adds noise, even in 250 epochs",
+    ("quantization-aware-training", 0): "its training loop is the user's",
+    ("loosen-target", 0): FAILED,
+    ("quantize-without-target", 0): FAILED,
+    ("restrict-one-resource", 0): FAILED,
+    ("own-core-config", 0): FAILED,
+}
+
+
+def test_every_snippet_has_a_patient_or_a_reason() -> None:
+    found = set()
+    for remedy in BASE.remedies.values():
+        own = [snippet for snippet in remedy.snippets if snippet.toolchain == "Sony MCT"]
+        found |= {(remedy.id, number) for number in range(len(own))}
+    assert found == FAULTS.keys() | EXEMPT.keys() and not FAULTS.keys() & EXEMPT.keys()
+
+
+@pytest.mark.parametrize("key", FAULTS, ids=lambda key: f"{key[0]}-{key[1]}")
+def test_a_prescription_heals(key: tuple[str, int], net: Any) -> None:
+    fault = FAULTS[key]
+    given, judged = fault.calibration(images(1)), fault.judged(images(2))
+    module = fault.net() if fault.net is not None else net
+    found = patient(module, fault.config(), fault.seen(given), given, judged)
+    names = {"quantized_layers": fault.layers, "quantized_tensors": fault.tensors, "typed": fault.tensors, "ratio": 0.5}
+    snippet = [each for each in BASE.remedies[key[0]].snippets if each.toolchain == "Sony MCT"][key[1]]
     (asked,) = filled_options(snippet, names, "test").values()
     code = render_snippet(snippet.code, names, "test") if snippet.code else ""
-    assert "# changed by the remedy" in found.script(asked, code=code)
-    healed = found.noise(found.execute(asked, code=code).runner(1))
-    assert healed < 0.5 * found.noise(found.models.quantized_runner(1)), found.script(asked, code=code)
+    text = found.script(asked, code=code)
+    assert "# changed by the remedy" in text or key[0] == "calibrate-again"
+    before, after = (
+        found.noise(found.models.quantized_runner(1)),
+        found.noise(found.execute(asked, code=code).runner(1)),
+    )
+    sound = 0.0
+    if fault.sound is not None:
+        healthy = patient(module, fault.sound(), given, given, judged)
+        sound = healthy.noise(healthy.models.quantized_runner(1))
+    assert after - sound < fault.left * (before - sound) and after < 0.9 * before, text
 
 
 def test_what_the_toolkit_refuses_is_said_in_its_words(net: Any) -> None:

@@ -10,144 +10,41 @@ import onnx
 import onnxruntime as ort
 import pytest
 from builders import onnx_models
-from numpy.typing import NDArray
-from onnx import numpy_helper
+from builders.onnx_patients import (
+    Array,
+    dead_channel,
+    edit_weights,
+    heavy_tail,
+    inputs,
+    joined,
+    network,
+    prescribe,
+    unchanged,
+    unfolded,
+    with_giant,
+)
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_dynamic
 
-from quantmedic import collect, judge, load_rulebase
-from quantmedic.engine.contract.causes import CauseReport
-from quantmedic.engine.diagnosis.advice import advise
-from quantmedic.engine.diagnosis.candidates import Choice
-from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
-from quantmedic.engine.formulas.derive import derive
-from quantmedic.engine.rules.evaluate import Finding
-from quantmedic.engine.rules.rule import Rule
-from quantmedic.engine.rules.toolchain import find_toolchain
+from quantmedic import collect, load_rulebase
 
-Array = NDArray[Any]
 BASE = load_rulebase()
-TOOLCHAIN = find_toolchain("onnxruntime", BASE.toolchains)
 EVERY = ("image", "/conv", "/conv2", "/pool", "/fc")
-
-
-def inputs(seed: int) -> Array:
-    return onnx_models.random(seed, 128, 3, 8, 8)
-
-
-def unchanged(x: Array) -> Array:
-    return x
-
-
-def with_giant(x: Array) -> Array:
-    """One value of one sample is a thousand times too large."""
-    return np.where(np.arange(x.size).reshape(x.shape) == 0, np.float32(1000), x)
-
-
-def network(wide: str = "", widest: float = 2000.0) -> onnx.ModelProto:
-    """Two convolutions and a product; ``wide`` names the layer of which one output channel has wide weights.
-
-    In "columns" the output channels of the product go from narrow to wide, and a factor makes up for it.
-    """
-    net = onnx_models.Net(17)
-    weights = {
-        "conv": onnx_models.random(1, 16, 3, 3, 3, scale=0.3),
-        "conv2": onnx_models.random(3, 16, 16, 3, 3, scale=0.1),
-        "fc": onnx_models.random(5, 16, 10),
-    }
-    weights["conv2"][15] = 0
-    if wide == "columns":
-        weights["fc"] *= np.logspace(-2, 0, 10, dtype=np.float32)
-    elif wide == "fc":  # of a channel that is always zero
-        weights["fc"][15, 0] = widest
-    elif wide:
-        weights[wide][0] *= widest
-    net.const("low", np.float32(0))
-    net.const("high", np.float32(6))
-    x = net.input("image", ["n", 3, 8, 8])
-    for name, kept in (("conv", "clip"), ("conv2", "relu")):
-        bias = onnx_models.random(2, 16, scale=0.1)
-        bias[15] = -1
-        x = net.conv(x, weights[name], bias, out=name, name=f"/{name}", pads=[1, 1, 1, 1])
-        x = net.add("Clip", x, "low", "high", out="clip", name="/clip") if kept == "clip" else x
-        x = net.add("Relu", x, out="relu", name="/relu") if kept == "relu" else x
-    x = net.add("Flatten", net.add("GlobalAveragePool", x, out="pool", name="/pool"), out="flat", name="/flat")
-    net.const("fc.weight", weights["fc"])
-    x = net.add("MatMul", x, "fc.weight", out="scores", name="/fc")
-    if wide == "columns":
-        net.const("gains", np.logspace(2, 0, 10, dtype=np.float32))
-        x = net.add("Mul", x, "gains", out="even", name="/even")
-    net.output(net.add("Softmax", x, out="share", name="/softmax"), shape=["n", 10])
-    return net.model()
-
-
-def joined(op: str) -> onnx.ModelProto:
-    """A convolution beside a constant of 500, joined by an Add or a Concat; what follows reads the convolution only."""
-    net = onnx_models.Net(17)
-    x = net.input("image", ["n", 3, 8, 8])
-    x = net.conv(x, onnx_models.random(1, 4, 3, 3, 3, scale=0.3), out="conv", name="/conv", pads=[1, 1, 1, 1])
-    if op == "Add":
-        net.const("offset", np.array([500, 0, 0, 0], np.float32).reshape(1, 4, 1, 1))
-        x = net.add("Add", x, "offset", out="joint", name="/joint")
-        weight = onnx_models.random(3, 8, 4, 1, 1)
-    else:
-        net.const("factor", np.float32(500))
-        wide = net.add("Mul", x, "factor", out="wide", name="/wide")
-        x = net.add("Concat", x, wide, out="joint", name="/joint", axis=1)
-        weight = onnx_models.random(3, 8, 8, 1, 1)
-        weight[:, 4:] = 0
-    weight[:, 0] = 0
-    x = net.conv(x, weight, out="conv2", name="/conv2")
-    net.output(net.add("GlobalAveragePool", x, out="pool", name="/pool"), shape=["n", 8, 1, 1])
-    return net.model()
-
-
-def unfolded() -> onnx.ModelProto:
-    """A batch normalization that makes up for the very different channels of the convolution before it."""
-    net = onnx_models.Net(17)
-    gains = np.logspace(-3, 1, 8).astype(np.float32)
-    weight = onnx_models.random(1, 8, 3, 3, 3) * gains.reshape(-1, 1, 1, 1)
-    x = net.conv(net.input("image", ["n", 3, 8, 8]), weight, out="conv", name="/conv")
-    for name, values in (("scale", 1 / gains), ("shift", 0 * gains), ("mean", 0 * gains), ("variance", 1 + 0 * gains)):
-        net.const(name, values.astype(np.float32))
-    x = net.add("BatchNormalization", x, "scale", "shift", "mean", "variance", out="normal", name="/normal")
-    x = net.add("GlobalAveragePool", net.add("Relu", x, out="relu", name="/relu"), out="pool", name="/pool")
-    net.output(x, shape=["n", 8, 1, 1])
-    return net.model()
-
-
-def dead_channel() -> onnx.ModelProto:
-    """Hardly any weights, but a bias, in one channel."""
-    places = np.arange(16)
-    model = _edited(network(), lambda name, x: np.where(places.reshape(-1, 1, 1, 1) == 3, x * 1e-12, x), "conv.weight")
-    return _edited(model, lambda name, x: np.where(places == 3, 5, x), "conv.bias")
-
-
-def heavy_tail() -> onnx.ModelProto:
-    """One weight of the convolution is thirty times as large as the others."""
-    return _edited(network(), lambda name, x: np.where(np.arange(x.size).reshape(x.shape) == 5, 9.0, x), "conv.weight")
-
-
-def _edited(model: onnx.ModelProto, change: Callable[[str, Array], Array], *names: str) -> onnx.ModelProto:
-    """The model with initializers changed whose names begin so."""
-    for tensor in model.graph.initializer:
-        if tensor.name.startswith(names):
-            array = numpy_helper.to_array(tensor)
-            tensor.CopyFrom(numpy_helper.from_array(np.asarray(change(tensor.name, array), array.dtype), tensor.name))
-    return model
 
 
 def rounded_away(model: onnx.ModelProto) -> None:
     """The lower three bits of the first weights are lost."""
-    _edited(model, lambda name, x: x & -32, "conv.weight_quantized")
+    edit_weights(model, lambda name, x: x & -32, "conv.weight_quantized")
 
 
 def shifted_biases(model: onnx.ModelProto) -> None:
-    _edited(model, lambda name, x: x + 3000, "conv2.bias_quantized")
+    edit_weights(model, lambda name, x: x + 3000, "conv2.bias_quantized")
 
 
 def power_of_two_steps(model: onnx.ModelProto) -> None:
     """Steps of activations are rounded up to far too large powers of two."""
-    _edited(model, lambda name, x: 2.0 ** np.ceil(np.log2(x) + 4), "clip_scale", "relu_scale", "pool_scale", "image_sc")
+    edit_weights(
+        model, lambda name, x: 2.0 ** np.ceil(np.log2(x) + 4), "clip_scale", "relu_scale", "pool_scale", "image_sc"
+    )
 
 
 @dataclass(frozen=True)
@@ -311,35 +208,9 @@ def script(key: tuple[str, int], patient: Patient, folder: Path) -> str:
     """What is prescribed where the rules advise this snippet for the patient."""
     remedy = BASE.remedies[key[0]]
     own = [snippet for snippet in remedy.snippets if snippet.toolchain == "onnxruntime"][key[1]]
-    own = own.model_copy(update={"whole": False})
-    asked = remedy.model_copy(update={"in_force": None, "withheld": (), "snippets": (own,)})
-    base = BASE.model_copy(update={"remedies": {remedy.id: asked}})
     sets = {"representative": {"image": patient.reads(inputs(0))}, "validation": {"image": inputs(1)}}
     case = collect(folder / "float.onnx", folder / "patient.onnx", **sets)
-    rule = {"id": "X001", "name": "any-rule", "cause": patient.cause, "severity": "low", "confidence": 0.5}
-    rule |= {"message": "", "scope": "layer", "when": {"fact": "name", "known": True}, "remedies": [remedy.id]}
-    facts, found = derive(case, BASE), Rule.model_validate(rule)
-    tensors = {tensor.float_name: tensor for tensor in facts.tensors}
-    findings = [
-        Finding(found, each, None if each in tensors else each, "", (), tensors.get(each)) for each in patient.layers
-    ]
-    (advice,), _ = advise(findings, base, facts)
-    cause = CauseReport(
-        cause=patient.cause,
-        rules=("X001",),
-        severity="high",
-        confidence=0.5,
-        subjects=(),
-        layers=(),
-        message="",
-        evidence=(),
-        remedies=(advice,),
-        manual="manual/X001",
-    )
-    choice = Choice("any", ((cause, advice),), advice.title, None)
-    code = code_of(write_prescription(judge(case), [choice], TOOLCHAIN))
-    assert code is not None
-    return code
+    return prescribe(case, BASE, remedy.id, own, patient.layers, patient.cause)
 
 
 def outputs(path: Path, x: Array) -> Array:
