@@ -23,6 +23,10 @@ def fixed_lines(before: Diagnosis, after: Diagnosis, name: str) -> Iterator[str]
     for old_output, new_output in zip(before.outputs, after.outputs, strict=False):
         old_db, new_db = (output.tensor.data.accumulated.sqnr_db for output in (old_output, new_output))
         yield f"  {'output SQNR':12} {decibels(old_db)} -> {decibels(new_db)}   {visible(old_output.name or '')}"
+    old_db, new_db = (diagnosis.model.output_worst_sqnr_db for diagnosis in (before, after))
+    pooled = (before.model.output_sqnr_db, after.model.output_sqnr_db)
+    if old_db is not None and new_db is not None and (old_db, new_db) != pooled:
+        yield f"  {'worst part':12} {decibels(old_db)} -> {decibels(new_db)}   of all outputs, columns and operands"
     old_causes, new_causes = (_serious(diagnosis) for diagnosis in (before, after))
     yield f"  {'causes':12} {count(len(old_causes), 'cause')} -> {', '.join(new_causes) or 'none'}"
 

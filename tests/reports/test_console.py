@@ -10,6 +10,7 @@ import pytest
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.terminal.console import _snippet_lines, render_console, warning_lines
+from quantmedic.reports.terminal.fixed import fixed_lines
 from quantmedic.reports.terminal.lines import WIDTH
 
 Golden = Callable[[str, str], None]
@@ -115,3 +116,14 @@ def test_a_change_of_many_names_says_where_it_is_to_be_copied_from() -> None:
     assert line.strip() == "the change lists 78 names: prescription.py has it, with all other settings"
     (line,) = _snippet_lines(code, "")
     assert "copy it from report.md or index.html" in line
+
+
+def test_a_repair_shows_what_it_did_to_the_worst_part_of_the_outputs(diagnosis: Diagnosis, healthy: Diagnosis) -> None:
+    """Boxes beside scores: the outputs as a whole were never bad."""
+    before, after = (
+        found.model_copy(update={"model": found.model.model_copy(update={"output_worst_sqnr_db": level})})
+        for found, level in ((diagnosis, 0.0), (healthy, 29.6))
+    )
+    assert "  worst part   0.0 dB -> 29.6 dB   of all outputs, columns and operands" in [
+        *fixed_lines(before, after, "x")
+    ]
