@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,11 +23,13 @@ from quantmedic.engine.diagnosis.candidates import (
 )
 from quantmedic.engine.diagnosis.prescription import code_of, write_prescription
 from quantmedic.engine.diagnosis.suspects import PREFERENCE_DB
+from quantmedic.engine.errors import ModelError
 from quantmedic.engine.rules.options import CHANGED, without_comments
 from quantmedic.engine.rules.rulebase import RuleBase
 from quantmedic.engine.rules.toolchain import Toolchain
 from quantmedic.trials.bench import OutOfTimeError
 from quantmedic.trials.execute import Executor
+from quantmedic.trials.judgement import Judgement
 from quantmedic.trials.split import even_batches, even_size, samples_of
 from quantmedic.trials.trial import Trials, failure_in_words, leaves_nothing
 
@@ -84,6 +87,8 @@ class Workshop:
         try:
             reason = search.run_leading(most) if most is not None else search.run()
             search.run_baseline()
+            with suppress(OutOfTimeError):
+                search.judge_on_all()
         except OutOfTimeError:
             reason = "the time budget was spent; --budget gives more"
         except KeyboardInterrupt:
@@ -92,11 +97,19 @@ class Workshop:
 
 
 class _Run(NamedTuple):
-    """A prescription that was run: what it prescribes, what came of it, and the model, unless it failed."""
+    """A prescription that was run.
+
+    Attributes:
+        choices: What it prescribes.
+        record: What came of it.
+        made: The model; None where it failed.
+        judgement: On what the model was measured.
+    """
 
     choices: tuple[Choice, ...]
     record: ExecutionRecord
     made: Edited | None
+    judgement: Judgement
 
     @property
     def trial(self) -> TrialRecord:
@@ -109,7 +122,7 @@ class _Executions:
     def __init__(self, workshop: Workshop, trials: Trials, diagnosis: Diagnosis) -> None:
         self._workshop, self._trials, self._diagnosis = workshop, trials, diagnosis
         self._runs: list[_Run] = []
-        self._baseline: _Run | None = None
+        self._baseline_at: int | None = None
         self._longest, self._untrusted = 0.0, False
 
     def run(self) -> str | None:
@@ -156,19 +169,44 @@ class _Executions:
         workshop = self._workshop
         choice = baseline(self._diagnosis, workshop.base, workshop.toolchain)
         seconds = (1 + others) * max(self._longest, self._expected_seconds())
-        if self._baseline is not None or choice is None or time.monotonic() + seconds > self._trials.deadline:
+        if self._baseline_at is not None or choice is None or time.monotonic() + seconds > self._trials.deadline:
             return None
         trial = self._execute((choice,))
         if trial is not None and trial.failed is None:
-            self._baseline = self._runs[-1]
+            self._baseline_at = len(self._runs) - 1
         return trial
+
+    @property
+    def _baseline(self) -> _Run | None:
+        return self._runs[self._baseline_at] if self._baseline_at is not None else None
+
+    def judge_on_all(self) -> None:
+        """Measure what is prescribed on all samples, and the baseline too: a part of them misses what is rare."""
+        judgement = self._trials.judge_all(models=2) if self._best() is not None else None
+        while judgement is not None and (best := self._best()) is not None and best.judgement is not judgement:
+            if self._reads_fitted(best.choices):
+                return  # Its model was made with some of them.
+            for run in {id(each): each for each in (self._baseline, best) if each is not None}.values():
+                if run.judgement is not judgement:
+                    self._judge_again(run, judgement)
+
+    def _judge_again(self, run: _Run, judgement: Judgement) -> None:
+        assert run.made is not None
+        key = run.trial.key
+        try:
+            judgement.measure((key,), [run.made], self._trials.deadline)
+            trial = judgement.trial(key, PRESCRIPTION, (key,), ())
+        except ModelError as error:
+            trial = TrialRecord(key=key, kind=PRESCRIPTION, failed=failure_in_words(error))
+        record = run.record.model_copy(update={"trial": trial.model_copy(update={"seconds": run.trial.seconds})})
+        self._runs[self._runs.index(run)] = run._replace(record=record, judgement=judgement)
 
     def result(self, reason: str | None) -> Executed:
         best = self._best()
         return Executed(
             tuple(run.record.model_copy(update={"own": self._own_trial(run)}) for run in self._runs),
             self._runs.index(best) if best is not None else None,
-            self._runs.index(self._baseline) if self._baseline is not None else None,
+            self._baseline_at,
             reason,
             best.made if best is not None else None,
         )
@@ -222,7 +260,7 @@ class _Executions:
             reads=self._reads_in_words(choices),
             trial=trial.model_copy(update={"seconds": round(seconds, 3)}),
         )
-        self._runs.append(_Run(choices, record, made))
+        self._runs.append(_Run(choices, record, made, self._trials.judgement))
         return record.trial
 
     def _ran(self, choices: Sequence[Choice], code: str) -> bool:
@@ -234,7 +272,10 @@ class _Executions:
         """What an execution recovers beyond the baseline; None where that is not known, or is what it is."""
         if self._baseline is None or run is self._baseline or run.trial.failed is not None:
             return None
-        return self._trials.beyond(self._baseline.trial.key, run.trial.key)
+        before, key = self._baseline.trial.key, run.trial.key
+        if (before,) not in run.judgement.known:
+            return None
+        return run.judgement.trial(key, PRESCRIPTION, (key,), (before,))
 
     def _measure(self, choices: tuple[Choice, ...], code: str) -> tuple[TrialRecord, Edited | None]:
         """What the text recovers, and the model that it gives; of one per fold the first."""

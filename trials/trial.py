@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-import numpy as np
-
 from quantmedic.collectors.data.batches import Batch
 from quantmedic.collectors.data.datasets import Dataset, open_dataset
 from quantmedic.collectors.data.progress import Progress
@@ -20,15 +18,12 @@ from quantmedic.engine.case.facts import CaseFacts, Role
 from quantmedic.engine.case.proof import (
     PRESCRIPTION,
     REPAIRED_DATA,
-    MetricTrial,
     ProofRecord,
     Stopped,
     TrialRecord,
-    gain_of,
 )
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.case.tallies import Tally
-from quantmedic.engine.decibels import sqnr_db, to_decibels
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import explains
 from quantmedic.engine.diagnosis.suspects import Repair, general_repairs
 from quantmedic.engine.errors import DataError, QuantmedicError
@@ -41,6 +36,7 @@ from quantmedic.trials.bench import Bench, Measured, OutOfTimeError
 from quantmedic.trials.data_repair import DataRepair
 from quantmedic.trials.edit import edit, learns
 from quantmedic.trials.float_set import float_set
+from quantmedic.trials.judgement import Judgement
 from quantmedic.trials.split import BATCH, Fold, folds, read_pool, samples_of
 
 #: Share of the budget that both networks may take on one half of the samples.
@@ -98,6 +94,7 @@ class Trials:
         """
         self.case, self.chain = case, list[Repair]()
         self._models, self._base, self._metric, self._datasets = models, base, metric, datasets
+        self._limit = options.samples
         self._options = replace(options, samples=None, operator_error=False, mode="exact")
         self._started, self._budget, self._progress = time.monotonic(), budget, progress
         self._deadline = self._started + budget
@@ -110,11 +107,10 @@ class Trials:
         self._wanted = max(int(HALF_SHARE * budget / self.speed), MIN_HALF)
         pool = read_pool(dataset, case.record.datasets[self._role].seen, options.samples, 2 * self._wanted, seed)
         found = folds(pool, dataset.unit, seed)
-        self._fitted, self._judged = samples_of(found[0].fitted), samples_of(b for f in found for b in f.judged)
+        self._fitted = samples_of(found[0].fitted)
         self._halves = [self._half(fold) for fold in found]
-        self._known: dict[tuple[str, ...], Measured] = {(): _over_folds([half.bench.before for half in self._halves])}
-        self._power = float(np.concatenate([half.bench.power for half in self._halves]).sum())
-        self._float_metric = _together([half.bench.float_metric for half in self._halves])
+        judged = samples_of(batch for fold in found for batch in fold.judged)
+        self._judgement = Judgement([half.bench for half in self._halves], judged, metric, seed)
 
     @property
     def facts(self) -> CaseFacts:
@@ -149,8 +145,7 @@ class Trials:
 
     def chain_share(self) -> float:
         """Share of the noise power that the whole chain takes away."""
-        before, now = self._known[()], self._known[tuple(repair.key for repair in self.chain)]
-        return float(1.0 - now.noise.sum() / before.noise.sum()) if before.noise.sum() > 0 else 1.0
+        return self._judgement.share(tuple(repair.key for repair in self.chain))
 
     def calibrate_on(self, cause: str, data: DataRepair) -> Repair:
         """New ranges for all activations from repaired representative inputs.
@@ -160,7 +155,7 @@ class Trials:
         """
 
         def repaired_inputs() -> Iterator[object]:
-            for batch in self._datasets["representative"].batches(MIN_HALF, self._options.samples):
+            for batch in self._datasets["representative"].batches(MIN_HALF, self._limit):
                 changed = data.repair(batch)
                 if changed is not None:
                     yield changed.inputs
@@ -196,7 +191,7 @@ class Trials:
     @property
     def sqnr_db(self) -> float:
         """Output SQNR of the unchanged model on the judged samples."""
-        return _sqnr_db(self._power, self._known[()])
+        return self._judgement.sqnr_db
 
     @property
     def role(self) -> Role:
@@ -216,6 +211,27 @@ class Trials:
         """The samples that each fold is fitted on, in the order in which ``execute`` asks for models."""
         return (half.fitted for half in self._halves)
 
+    @property
+    def judgement(self) -> Judgement:
+        """What was measured on the judged samples."""
+        return self._judgement
+
+    def judge_all(self, models: int) -> Judgement | None:
+        """A judgement on all samples of the set, as many as are kept in memory.
+
+        None where no more are left than were judged, or where they take so many models too long.
+        """
+        seen = self.case.record.datasets[self._role].seen
+        seconds = seen * self.speed * (1 + models)
+        if seen <= self._judgement.samples or time.monotonic() + seconds > self._deadline:
+            return None
+        dataset, seed = self._datasets[self._role], self._options.seed
+        pool = read_pool(dataset, seen, self._limit, seen, seed)
+        samples = samples_of(pool)
+        if samples <= self._judgement.samples:
+            return None
+        return Judgement([self._bench(pool)], samples, self._metric, seed)
+
     def execute(self, key: str, models: Sequence[Edited]) -> TrialRecord:
         """Measure what an executed prescription gave: one model for all samples, or one per fold.
 
@@ -224,14 +240,8 @@ class Trials:
             OutOfTimeError: The budget does not allow it.
         """
         self._tell()
-        each = models if len(models) == len(self._halves) else [models[0]] * len(self._halves)
-        found = [half.bench.measure(edited, self._deadline) for half, edited in zip(self._halves, each, strict=True)]
-        self._known[(key,)] = _over_folds(found)
-        return self._trial(key, PRESCRIPTION, (), self._known[(key,)])
-
-    def beyond(self, baseline: str, key: str) -> TrialRecord:
-        """What an executed prescription recovers beyond another one."""
-        return self._trial(key, PRESCRIPTION, (baseline,), self._known[(key,)])
+        self._judgement.measure((key,), models, self._deadline)
+        return self._judgement.trial(key, PRESCRIPTION, (key,), ())
 
     def record(self, stopped: Stopped) -> ProofRecord:
         """All that is kept in the case."""
@@ -239,7 +249,7 @@ class Trials:
             dataset=self._role,
             seed=self._options.seed,
             fitted=self._fitted,
-            judged=self._judged,
+            judged=self._judgement.samples,
             cross_fitted=len(self._halves) > 1,
             budget_seconds=self._budget,
             spent_seconds=round(time.monotonic() - self._started, 1),
@@ -296,48 +306,11 @@ class Trials:
         except Exception as error:  # One trial that fails, for whatever reason, must not cost what was measured.
             reason = failure_in_words(error)
             return TrialRecord(key=repair.key, kind=repair.kind, after=keys, failed=reason)
-        now = _over_folds(found)
-        trial = self._trial(repair.key, repair.kind, keys, now)
-        self._known[(*keys, repair.key)] = now
+        own = (*keys, repair.key)
+        self._judgement.add(own, found)
+        trial = self._judgement.trial(repair.key, repair.kind, own, keys)
         known: dict[str, object] = {"detail": repair.data, "nodes": repair.nodes, "bound": repair.kind in BOUNDS}
         return trial.model_copy(update={**known, "left_integer": left, "unedited": unedited})
-
-    def _trial(self, key: str, kind: str, after: tuple[str, ...], now: Measured) -> TrialRecord:
-        before = self._known[after]
-        return TrialRecord(
-            key=key,
-            kind=kind,
-            after=after,
-            samples=self._judged,
-            sqnr_before=_sqnr_db(self._power, before),
-            sqnr_after=_sqnr_db(self._power, now),
-            **gain_of(before.noise, now.noise, self._options.seed)._asdict(),
-            agreement_before=before.agreement,
-            agreement_after=now.agreement,
-            metric=self._metric_trial(before, now),
-        )
-
-    def _metric_trial(self, before: Measured, now: Measured) -> MetricTrial | None:
-        metric = self._metric
-        if metric is None or self._float_metric is None or before.metric is None or now.metric is None:
-            return None
-        # A gain is what the changed model would lose if the remedy were taken back.
-        (gain, low, high), (left, left_low, left_high) = (
-            metric.drop_interval(*pair, self._options.seed)
-            for pair in ((now.metric, before.metric), (self._float_metric, now.metric))
-        )
-        return MetricTrial(
-            name=metric.name,
-            float_model=metric.aggregate(self._float_metric),
-            before=metric.aggregate(before.metric),
-            after=metric.aggregate(now.metric),
-            gain=gain,
-            low=low,
-            high=high,
-            left=left,
-            left_low=left_low,
-            left_high=left_high,
-        )
 
     def _half(self, fold: Fold) -> _Half:
         def fitted_inputs() -> Iterator[object]:
@@ -346,16 +319,18 @@ class Trials:
         dataset = open_dataset(fitted_inputs, self._models.input_specs, role=self._role)
         self._fitted_data = dataset
         case = self._collect(self._role, dataset)
+        return _Half(fold.fitted, case, derive(case, self._base), self._bench(fold.judged))
+
+    def _bench(self, batches: Sequence[Batch]) -> Bench:
         classes = bool((self.case.statistics[self._role].samples["class_float"] >= 0).any())
-        bench = Bench(
+        return Bench(
             self._models,
-            fold.judged,
+            batches,
             metric=self._metric,
             classes=classes,
             threads=self._options.threads,
             joints=recorded_joints(self.case.record),
         )
-        return _Half(fold.fitted, case, derive(case, self._base), bench)
 
     def _collect(self, role: Role, dataset: Dataset, samples: int | None = None) -> Case:
         options = replace(self._options, samples=samples)
@@ -408,22 +383,3 @@ def _seconds_per_sample(models: Models, batch: Batch, threads: int) -> float:
         run(batch)
         seconds += time.perf_counter() - start
     return seconds / batch.samples
-
-
-def _over_folds(found: Sequence[Measured]) -> Measured:
-    """What was measured on all folds."""
-    agreements = [measured.agreement for measured in found if measured.agreement is not None]
-    return Measured(
-        np.concatenate([measured.noise for measured in found]),
-        float(np.mean(agreements)) if agreements else None,
-        _together([measured.metric for measured in found]),
-    )
-
-
-def _together(tallies: Sequence[Tally | None]) -> Tally | None:
-    known = [own for own in tallies if own is not None]
-    return Tally.join(known) if len(known) == len(tallies) else None
-
-
-def _sqnr_db(power: float, measured: Measured) -> float:
-    return sqnr_db(power, float(measured.noise.sum()))

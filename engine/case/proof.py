@@ -103,7 +103,7 @@ class ExecutionRecord(Record):
     )
 
     @property
-    def credited(self) -> TrialRecord:
+    def credit(self) -> TrialRecord:
         """What the remedies are to be credited with: not what quantizing again recovers alone."""
         if self.own is None or (self.own.gain_db or 0.0) >= (self.trial.gain_db or 0.0):
             return self.trial

@@ -77,7 +77,7 @@ def _with_executed_gain(
     repaired = {name for step in given.steps for name in step.causes} if given is not None else set()
     if given is None or given.executed is None or given.grade != "executed" or len(repaired) != 1:
         return causes
-    trial = given.executed.credited
+    trial = given.executed.credit
     measured = {**gains_of(trial), "proven": trial.proven}
     grave = is_grave(trial.gain_db or 0.0, base)
     found = [

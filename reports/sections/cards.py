@@ -8,7 +8,7 @@ from typing import Annotated
 from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.contract.causes import CauseReport, EvidenceRow, Explained
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.remedies import Advice, Prescription, Present, Recovery, Withheld
+from quantmedic.engine.contract.remedies import Advice, Present, Recovery, Withheld
 from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
@@ -16,8 +16,16 @@ from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
-from quantmedic.reports.sections.proof import gain_text, integer_text, judged_text, metric_text, signed_gain, trial_text
-from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, number, visible
+from quantmedic.reports.sections.proof import (
+    gain_text,
+    integer_text,
+    judged_text,
+    metric_text,
+    samples_text,
+    signed_gain,
+    trial_text,
+)
+from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
 
 SUBJECTS_SHOWN = 3
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
@@ -210,10 +218,11 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
     given = diagnosis.prescription
     if (
         given is not None
+        and given.executed is not None
         and given.grade == "executed"
         and {name for s in given.steps for name in s.causes} == {cause.cause}
     ):
-        return (executed_gain(given),)
+        return (executed_gain(diagnosis, given.executed.credit),)
     measured = []
     if cause.measured_gain_db is not None:
         measured.append(gain_text(cause.measured_gain_db, cause.measured_low_db, cause.measured_high_db))
@@ -233,12 +242,11 @@ def _cause_gains(cause: CauseReport, diagnosis: Diagnosis) -> tuple[Gain, ...]:
     return tuple(gains)
 
 
-def executed_gain(given: Prescription) -> Gain:
+def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     """What the run of a prescription gave."""
-    assert given.executed is not None
-    trial = given.executed.trial
     parts = [gain_text(trial.gain_db, trial.low_db, trial.high_db), metric_text(trial.metric)]
-    judged = f"proven on {number(trial.samples)} other samples (executed)"
+    beyond = ", beyond quantizing again alone" if trial.after else ""
+    judged = f"proven on {samples_text(trial, diagnosis)} (executed){beyond}"
     return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
 
 

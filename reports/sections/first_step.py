@@ -77,7 +77,7 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
     given = diagnosis.prescription
     if given is None or given.executed is None or given.grade != "executed":
         return None
-    trial, gain = given.executed.trial, executed_gain(given)
+    trial, gain = given.executed.trial, executed_gain(diagnosis, given.executed.trial)
     if trial.metric is not None and trial.metric.low > 0 and diagnosis.metrics.drop is not None:
         gain = replace(gain, text=_share_of_drop(trial.metric.gain, diagnosis.metrics))
     names = {name for step in given.steps for name in step.causes}

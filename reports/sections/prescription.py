@@ -11,8 +11,8 @@ from quantmedic.engine.rules.options import Language
 from quantmedic.engine.rules.remedies import Mark
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.engine.text import inert
-from quantmedic.reports.sections.proof import gain_text, trial_text
-from quantmedic.reports.text import capital, decibels, name, number, visible
+from quantmedic.reports.sections.proof import gain_text, samples_text, trial_text
+from quantmedic.reports.text import capital, decibels, name, visible
 
 MARKS: dict[Mark, str] = {
     "run": "checked by running it",
@@ -75,7 +75,7 @@ def prescription_box(diagnosis: Diagnosis) -> PrescriptionBox | None:
         how=_toolchain_text(chosen),
         basis=EXECUTED if given.grade == "executed" else BASES[given.basis],
         grade=given.grade or "",
-        executed=_execution_text(given, diagnosis.proof),
+        executed=_execution_text(given, diagnosis),
         steps=tuple(_step_line(step, chosen) for step in given.steps),
         configurations=tuple(
             ConfigurationBlock(LANGUAGES[each.language], each.file, each.code) for each in given.configurations
@@ -113,9 +113,10 @@ def _file_head(box: PrescriptionBox, given: Prescription, configuration: Configu
     return "".join(f"# {inert(line)}\n" for line in lines) + "\n"
 
 
-def _execution_text(given: Prescription, proof: Proof | None) -> str:
+def _execution_text(given: Prescription, diagnosis: Diagnosis) -> str:
     """What running the text gave, on what; or why nothing was run."""
     if given.executed is None:
+        proof = diagnosis.proof
         reason = proof.unexecuted if proof is not None else None
         return f"It was not executed: {visible(reason, 600)}." if reason else ""
     run, trial = given.executed, given.executed.trial
@@ -123,8 +124,8 @@ def _execution_text(given: Prescription, proof: Proof | None) -> str:
     if trial.failed is not None:
         return f"Run with {by}, it failed: {visible(trial.failed, 600)}"
     return (
-        f"Run with {by} on {visible(run.reads)}; the model that came out, on {number(trial.samples)} other samples: "
-        f"{trial_text(trial)}.{_baseline_text(run, proof)}"
+        f"Run with {by} on {visible(run.reads)}; the model that came out, on {samples_text(trial, diagnosis)}: "
+        f"{trial_text(trial)}.{_baseline_text(run, diagnosis.proof)}"
     )
 
 

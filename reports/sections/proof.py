@@ -141,6 +141,17 @@ def trial_text(trial: TrialRecord | None) -> str:
     return ", ".join(part for part in (*parts, said) if part)
 
 
+def samples_text(trial: TrialRecord, diagnosis: Diagnosis) -> str:
+    """How many of the samples given an execution was judged on."""
+    role = diagnosis.proof.dataset if diagnosis.proof is not None else None
+    seen = next((each.samples for each in diagnosis.datasets if each.role == role), None)
+    if seen is None:
+        return f"{number(trial.samples)} other samples"
+    return (
+        f"all {number(seen)} samples" if trial.samples >= seen else f"{number(trial.samples)} of {number(seen)} samples"
+    )
+
+
 def integer_text(trial: TrialRecord | None) -> str:
     """Layers that lost their integer kernels without being meant to; empty: none."""
     return ", ".join(name(layer) for layer in trial.left_integer) if trial is not None else ""

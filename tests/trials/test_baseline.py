@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from builders.onnx_models import images, random, residual_net, save_pair, static
+from builders.onnx_models import images, random, residual_net, run, save_pair, static
 from onnx import numpy_helper
 
 import quantmedic
@@ -120,7 +120,7 @@ def test_a_remedy_is_credited_with_what_it_adds_to_quantizing_again(coarse_and_s
     assert best.own is not None and best.own.proven and best.own.after == (again.key,)
     assert best.trial.gain_db == pytest.approx(again.gain_db + best.own.gain_db, abs=1e-6)
     assert best.own.sqnr_before == again.sqnr_after
-    assert best.credited == best.own
+    assert best.credit == best.own
     box, lines = prescription_box(found.diagnosis), proof_box(found.diagnosis)
     assert box is not None and "Of this, quantizing again with nothing changed recovers" in box.executed
     assert lines is not None and lines.executions[0].reason == ""
@@ -138,7 +138,7 @@ def test_where_the_same_model_comes_out_a_remedy_keeps_all_of_its_gain(coarse: F
     again, best = coarse.baseline.trial, coarse.best
     assert again.gain_db == pytest.approx(0, abs=1e-9) and not again.proven
     assert coarse.proof.best != coarse.proof.baseline
-    assert best.credited == best.trial
+    assert best.credit == best.trial
     assert best.own is not None and best.own.gain_db == pytest.approx(best.trial.gain_db, abs=1e-9)
     box = prescription_box(coarse.diagnosis)
     assert box is not None and "Quantizing again with nothing changed recovers none of it." in box.executed
@@ -149,3 +149,23 @@ def test_a_cause_that_advises_it_is_proven_by_it(old_ranges: Found) -> None:
     assert old_ranges.baseline.choices == ("stale-calibration:calibrate-again",)
     first = old_ranges.diagnosis.causes[0]
     assert first.cause == "stale-calibration" and first.proven
+
+
+def test_what_is_prescribed_is_measured_on_all_samples(tmp_path: Path) -> None:
+    """Three of 200 samples are rare: the halves alone would show another number than the file that is written."""
+    model, rare = residual_net(), images(200, 8)
+    rare[[5, 90, 170]] *= 6
+    pair = save_pair(tmp_path, model, static(older(model), {"image": images(64)}, tmp_path))
+    data = {"representative": {"image": images(64)}, "validation": {"image": rare}}
+    found = quantmedic.fix(*pair, tmp_path / "fixed.onnx", prove=60.0, threads=1, **data).before
+    assert found.proof is not None and found.prescription is not None
+    trial = found.prescription.executed.trial
+    assert (found.proof.judged, trial.samples) == (100, 200)
+    float_out, before, after = (
+        run(onnx.load(str(path)), {"image": rare})["scores"] for path in (*pair, tmp_path / "fixed.onnx")
+    )
+    gain = 10 * np.log10(np.square(before - float_out).sum() / np.square(after - float_out).sum())
+    assert trial.gain_db == pytest.approx(gain, abs=0.01)
+    assert trial.low_db < gain < trial.high_db
+    box = prescription_box(found)
+    assert box is not None and "on all 200 samples" in box.executed
