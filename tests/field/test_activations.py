@@ -32,6 +32,30 @@ pytestmark = pytest.mark.thorough
 TOKENS, WIDTH = 16, 32
 
 
+@pytest.mark.parametrize("kind", ["pieces", "HardSwish"])
+def test_swish_needs_the_layer_in_front_in_float(kind: str, tmp_path: Path) -> None:
+    """The page of A010: one operator or its pieces in float alone change nothing, for Conv quantizes what it writes."""
+    net = Net(20)
+    x = net.conv(net.input("image", ["n", 3, 8, 8]), random(1, 8, 3, 3, 3, scale=0.3), random(2, 8), out="expand")
+    x = net.add("Relu", x, out="relu")
+    x = net.conv(x, -np.abs(random(7, 8, 8, 1, 1, scale=4.0)), np.full(8, 3, np.float32), out="front", name="front")
+    if kind == "pieces":
+        gate = net.add("HardSigmoid", x, out="gate", name="gate", alpha=1 / 6, beta=0.5)
+        x = net.add("Mul", x, gate, out="swish", name="swish")
+    else:
+        x = net.add("HardSwish", x, out="swish", name="swish")
+    net.output(net.conv(x, random(3, 4, 8, 3, 3, scale=0.1), random(4, 4), out="scores"), shape=["n", 4, 4, 4])
+    model, feed = net.model(), {"image": random(5, 64, 3, 8, 8)}
+    wanted = run(model, feed)["scores"]
+
+    def noise(*excluded: str) -> float:
+        found = run(quantize(model, feed, tmp_path, nodes_to_exclude=list(excluded)), feed)["scores"]
+        return float(((found - wanted) ** 2).mean())
+
+    assert noise("gate", "swish") > 0.9 * noise(), "the pieces alone"
+    assert noise("front", "gate", "swish") < 0.5 * noise()
+
+
 def tokens(net: Net, width: int, *, bias: Array | None = None) -> str:
     """16 patches of 7 x 7 pixels, each mapped to ``width`` channels: (n, 16, width)."""
     x = net.input("image", ["n", 1, 28, 28])
