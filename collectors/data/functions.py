@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from quantmedic.collectors.data.arrays import Array, ArrayInfo, as_array
 from quantmedic.collectors.data.batches import Piece, Selection
 from quantmedic.collectors.data.inputs import InputSpec, bind
@@ -124,6 +126,7 @@ class FunctionSource:
     def _piece(self, item: object, place: str, first: int) -> Piece:
         arrays, labels = self._split_labels(item, place)
         inputs, labels_inside = bind(arrays, self._inputs, f"{self.origin} {place}", self._role)
+        inputs = _with_spread_scalars(inputs, self._inputs)
         labels = labels_inside if labels is None else labels
         checked = None if labels is None else checked_labels(labels, f"{self.origin}  {place}, {LABELS}")
         lengths = {array.shape[:1] for array in inputs.values()} | (set() if checked is None else {checked.shape[:1]})
@@ -166,3 +169,16 @@ class FunctionSource:
     def _error(self, message: str, where: str | Sequence[str], help: str) -> DataError:
         lines = [where] if isinstance(where, str) else where
         return DataError(f"{self._role} data: {message}", where=[self.origin, *lines], help=help)
+
+
+def _with_spread_scalars(inputs: Mapping[str, Array], specs: Sequence[InputSpec]) -> dict[str, Array]:
+    """A number for an input without axes, as onnxruntime's readers give it, counts for every sample of its batch."""
+    lengths = {len(array) for array in inputs.values() if array.ndim}
+    scalars = {spec.name for spec in specs if len(spec.shape) <= 1}
+    if len(lengths) != 1:
+        return dict(inputs)
+    (length,) = lengths
+    return {
+        name: np.broadcast_to(array, (length,)) if name in scalars and not array.ndim else array
+        for name, array in inputs.items()
+    }

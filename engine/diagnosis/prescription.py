@@ -272,7 +272,7 @@ def _write_form(name: str, form: Form, options: Options, toolchain: Toolchain, s
     merged = merge_all([options, before])
     ordered = {key: merged[key] for key in (*before, *(key for key in merged if key not in before))}
     head = "# The settings of the quantized model are kept; what the remedy sets anew is marked.\n" if kept else ""
-    return head + write(name, form, mark_changes(ordered, before))
+    return head + write(name, form, mark_changes(ordered, before, form.reasons))
 
 
 def _only(forms: Mapping[str, Form], *languages: Language) -> bool:

@@ -60,14 +60,16 @@ class Form(BaseModel):
     assign: str | None = Field(default=None, description="variable that takes the result of the call")
     positional: tuple[str, ...] = Field(default=(), description="arguments that are always given, in order")
     defaults: Options = Field(default={}, description="options that are stated wherever nothing else is said")
+    reasons: Mapping[str, str] = Field(default={}, description="why a remedy changes an option that it is not about")
     after: str = Field(default="", description="Python text behind the call, where it is not shown by itself")
     steps: tuple[CodeStep, ...] = Field(default=(), description="the script, behind the assignments of the options")
 
 
 class Changed(NamedTuple):
-    """A value that the settings in force do not have: Python code says so beside it."""
+    """A value that the settings in force do not have: Python code says so beside it, and why, where that is known."""
 
     value: object
+    reason: str = ""
 
 
 class Code(str):
@@ -177,12 +179,17 @@ def _path(path: str, key: object) -> str:
     return f"{path} argument {key + 1}" if isinstance(key, int) else f"{path}.{key}" if path else str(key)
 
 
-def mark_changes(options: Options, before: Options) -> dict[object, object]:
-    """The options with every value marked that was not the same before; new ones stand behind those from before."""
+def mark_changes(options: Options, before: Options, reasons: Mapping[str, str] | None = None) -> dict[object, object]:
+    """The options with every value marked that was not the same before, with the reason where there is one.
+
+    New ones stand behind those from before.
+    """
     ordered = {key: options[key] for key in (*before, *options) if key in options}
-    return {
+    marked = {
         key: _mark_change(value, before[key]) if key in before else Changed(value) for key, value in ordered.items()
     }
+    found = {key: (reasons or {}).get(str(key)) for key, value in marked.items() if isinstance(value, Changed)}
+    return marked | {key: Changed(options[key], reason) for key, reason in found.items() if reason}
 
 
 def _mark_change(value: object, before: object) -> object:
@@ -286,7 +293,7 @@ def _layout(value: object, lead: str, tail: str, indent: int, way: _Json) -> lis
     """One line where that fits, else one entry per line."""
     if isinstance(value, Changed):
         first, *others = _layout(value.value, lead, tail, indent, way)
-        return [first + CHANGED, *others]
+        return [f"{first}{CHANGED}{f': {value.reason}' if value.reason else ''}", *others]
     space = " " * indent
     if has_changes(value):
         return _layout_entries(value, lead, tail, indent, way)

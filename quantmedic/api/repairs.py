@@ -79,7 +79,7 @@ def smooth(
         threads: Processor threads; all cores by default.
 
     Returns:
-        The activations that were smoothed, and the model.
+        The activations that were smoothed, why those of other layers were not, and the model.
 
     Raises:
         DataError: The data do not fit the model, or ``alpha`` is outside of its range.

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
-from builders.onnx_models import conv_net, images, random, run, static
+from builders.onnx_models import Net, conv_net, images, random, run, static
 from onnxruntime.quantization import CalibrationDataReader, quantize_static
 
 import quantmedic
@@ -120,3 +121,26 @@ def test_refusals_name_what_to_do(files: Path) -> None:
         quantmedic.correct_biases("float.onnx", "int8.onnx", used, "out.onnx")
     assert not Path("out.onnx").exists()
     assert not list(files.glob(".*"))
+
+
+def test_readers_give_numbers_to_inputs_without_axes(files: Path) -> None:
+    """As onnxruntime feeds them: every other input has a sample axis."""
+    net = Net()
+    x = net.input("x", ["n", 8])
+    x = net.add("Mul", x, net.input("gain", []), out="louder", name="/gain")
+    for name in ("first", "second"):
+        net.const(f"{name}.weight", random(len(name), 8, 8))
+        x = net.add("MatMul", x, f"{name}.weight", out=name, name=f"/{name}")
+    net.output(x, shape=["n", 8])
+    onnx.save(net.model(), "scalar.onnx")
+    feed = {"x": random(3, 4, 8), "gain": np.array(2, np.float32)}
+
+    class Feeds(Once):
+        def __init__(self) -> None:
+            self.feeds = iter([feed, feed])
+
+    smoothed = quantmedic.smooth("scalar.onnx", "smoothed.onnx", Feeds())
+    assert [each.readers for each in smoothed.inputs] == [("/second",)]
+    assert smoothed.left == {"/first": "what writes or reads louder does not take up a factor"}
+    before, after = (ort.InferenceSession(name).run(None, feed)[0] for name in ("scalar.onnx", "smoothed.onnx"))
+    assert np.allclose(before, after, rtol=1e-4, atol=1e-5)

@@ -1,7 +1,7 @@
 """Every snippet for onnxruntime heals a patient that has what it is for, with the settings in force around it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from builders.onnx_patients import (
     unfolded,
     with_giant,
 )
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_dynamic
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_dynamic
 
 from quantmedic import collect, load_rulebase
 
@@ -231,3 +231,19 @@ def test_a_snippet_heals_its_patient(key: tuple[str, int], tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "prescription.py", "exec"), {"reader": Reader(patient.reads(inputs(0)))})
     assert noise(tmp_path, "int8.onnx") <= patient.left * noise(tmp_path, "patient.onnx"), code
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("place", [0, 1])
+def test_sixteen_bits_take_a_model_out_of_the_operator_form(
+    place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ("activations-16-bit", place)
+    usual = PATIENTS[key]
+    patient = replace(usual, options={"quant_format": QuantFormat.QOperator})
+    make_patient(patient, tmp_path)
+    code = script(key, patient, tmp_path)
+    assert "quant_format=QuantFormat.QDQ,  # changed by the remedy: QOperator has no kernels of 16 bits" in code
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "prescription.py", "exec"), {"reader": Reader(patient.reads(inputs(0)))})
+    assert noise(tmp_path, "int8.onnx") < noise(tmp_path, "patient.onnx"), code

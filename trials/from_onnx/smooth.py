@@ -4,8 +4,8 @@ Xiao, Lin, Seznec, Wu, Demouth and Han 2023, "SmoothQuant: Accurate and Efficien
 Language Models", equation 4.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -57,10 +57,12 @@ class Smoothing:
     Attributes:
         model: The model.
         inputs: Activations that were smoothed, in order.
+        left: Why the activation of a layer was not, by the layer's name.
     """
 
     model: onnx.ModelProto
     inputs: tuple[SmoothedInput, ...]
+    left: Mapping[str, str] = field(default_factory=dict)
 
 
 def smooth_model(
@@ -97,8 +99,25 @@ def smooth_model(
             _insert(draft, name, group, factors)
         readers = tuple(slot.node.name or slot.node.output[0] for slot in group.readers)
         smoothed.append(SmoothedInput(name, readers, _peak_to_median(wide), _peak_to_median(wide / factors), inserted))
+    left = _reasons_to_leave(draft, {name for each in smoothed for name in each.readers})
     scales.store()
-    return Smoothing(draft.finish(), tuple(smoothed))
+    return Smoothing(draft.finish(), tuple(smoothed), left)
+
+
+def _reasons_to_leave(draft: Draft, smoothed: Set[str]) -> dict[str, str]:
+    """Why the input of each other layer stays as it is."""
+    found = {}
+    for node in draft.nodes:
+        name = node.name or node.output[0]
+        if node.op_type not in LAYERS or name in smoothed:
+            continue
+        if layout_of(draft, node) is None:
+            found[name] = "its weights are computed, or no matrix"
+        elif _is_grouped(node):
+            found[name] = "its channels have weights of their own"
+        else:
+            found[name] = f"what writes or reads {draft.source(node.input[0])} does not take up a factor"
+    return found
 
 
 def _groups_of(draft: Draft, *, insert: bool) -> dict[str, tuple[Group, bool]]:
