@@ -23,6 +23,7 @@ from quantmedic.engine.contract.loss_budget import (
     Mechanism,
 )
 from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
@@ -71,21 +72,56 @@ class NamedBy:
     targets: Targets
 
 
-def budget_report(budget: LossBudget | None, record: CaseRecord, causes: Iterable[NamedBy]) -> LossBudgetReport | None:
-    """The budget by place; None where none was measured.
+@dataclass(frozen=True)
+class Attribution:
+    """Where the noise comes from, and which suspects name it.
+
+    Attributes:
+        budget: What was measured.
+        record: Has the names of layers and tensors.
+        targets: Gives the tensors and operators that findings are about.
+    """
+
+    budget: LossBudget
+    record: CaseRecord
+    targets: Callable[[Sequence[Finding]], Targets]
+
+    def report(self, suspects: Iterable[Suspect]) -> LossBudgetReport:
+        """The budget by place, named by suspects in the order of their causes."""
+        return budget_report(self.budget, self.record, [self._named(s.cause, s.findings) for s in suspects])
+
+    def carried(self, suspects: Iterable[Suspect]) -> dict[str, float]:
+        """Share of the noisiest output's noise that the layers and tensors make which each suspect names.
+
+        A suspect that is about a data set or the whole model names none, and is left out.
+        """
+        budget = self.budget
+        noisiest = int(np.argmax(budget.deployed))
+        scale = min(budget.simulated[noisiest] / max(budget.deployed[noisiest], np.finfo(float).tiny), 1.0)
+        found = {}
+        for suspect in suspects:
+            named = self._named(suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES])
+            if named.findings:
+                own = [p.shares[noisiest] for p in budget.pieces if all(_names_it(named, s) for s in p.sources)]
+                found[suspect.cause] = scale * sum(own)
+        return found
+
+    def _named(self, cause: str, findings: Sequence[Finding]) -> NamedBy:
+        return NamedBy(cause, findings, self.targets(findings))
+
+
+def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[NamedBy]) -> LossBudgetReport:
+    """The budget by place.
 
     Args:
         budget: What was measured.
         record: Has the names.
         causes: The causes found, in their order.
     """
-    if budget is None:
-        return None
     deployed, simulated = np.array(budget.deployed), np.array(budget.simulated)
     # Of a simulated network that is noisier than the real one, the parts still make up all of it.
     scale = np.minimum(simulated / np.where(deployed > 0, deployed, np.inf), 1.0)
     order = np.argsort(-deployed, kind="stable")
-    causes = list(causes)
     view = _View(record, scale[order], order, causes)
     own = [piece for piece in budget.pieces if view.share(piece) >= OWN_LINE and len(piece.sources) == 1]
     lines = [view.line([piece]) for piece in own]

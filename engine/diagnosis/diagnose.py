@@ -8,7 +8,7 @@ from quantmedic.engine.case.proof import ProofRecord
 from quantmedic.engine.case.records import IMPORTED, ImportRecord, SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport, RuleNote
 from quantmedic.engine.contract.diagnosis import Diagnosis, DropClass, EvidenceStrength, Verdict
-from quantmedic.engine.contract.loss_budget import LossBudgetReport
+from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.layer_rows import layer_rows
 from quantmedic.engine.diagnosis.prediction import Prediction
 from quantmedic.engine.diagnosis.previous import PreviousCase, compare_with_previous, rank_tried
@@ -54,7 +54,7 @@ def make_diagnosis(
     *,
     simulation: SimulationRecord | None = None,
     proof: ProofRecord | None = None,
-    loss_budget: Callable[[Sequence[Suspect]], LossBudgetReport | None] = lambda suspects: None,
+    attribution: Attribution | None = None,
     provenance: Provenance,
     histogram: Callable[[TensorFacts], Histogram | None] = lambda tensor: None,
     previous: PreviousCase | None = None,
@@ -68,7 +68,7 @@ def make_diagnosis(
         repair: Gives the facts that would be measured after a change, whose simulated outcome it gets where known.
         simulation: What simulated runs of these changes gave.
         proof: What these changes gave on copies of the quantized model.
-        loss_budget: Gives where the noise comes from, named by the suspects, in the order of their causes.
+        attribution: Where the noise comes from; None where that was not measured.
         provenance: Where the facts come from, for the report.
         histogram: Gives the histogram of a tensor, for layers flagged by a rule about a distribution.
         previous: The case before a remedy was applied; what was tried without effect is ranked down.
@@ -80,7 +80,8 @@ def make_diagnosis(
     suspects = suspects_of(results, repairs)
     outcomes = remedy_outcomes(suspects, simulation, proof, base)
     size = drop_class(facts.model.metric, base)
-    causes = absorb(rank(suspects, outcomes, facts, base, size), outcomes, facts, base, size, repair)
+    shares = attribution.carried(suspects) if attribution is not None else {}
+    causes = absorb(rank(suspects, outcomes, facts, base, size, shares), outcomes, facts, base, size, shares, repair)
     past = compare_with_previous(previous, facts, base) if previous is not None else None
     causes = rank_tried(causes, past) if past is not None else causes
     return Diagnosis(
@@ -100,7 +101,7 @@ def make_diagnosis(
         outputs=facts.outputs,
         datasets=facts.datasets,
         histograms=_histograms(results, facts, histogram),
-        loss_budget=loss_budget(_in_order_of(causes, suspects)),
+        loss_budget=attribution.report(_in_order_of(causes, suspects)) if attribution is not None else None,
         proof=proof_of(proof, suspects, causes),
         settings_in_force=settings_in_force(facts) if facts.model.framework != FLOAT_ALONE else None,
         previous=past,

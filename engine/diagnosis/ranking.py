@@ -27,8 +27,11 @@ def rank(
     facts: CaseFacts,
     base: RuleBase,
     size: DropClass | None,
+    carried: Mapping[str, float],
 ) -> list[tuple[CauseReport, Suspect]]:
     """The most severe cause first; of equal ones the proven, then the one whose repair recovers most of the loss.
+
+    ``carried`` is the share of the noise that the layers and tensors make which a cause names, where it was measured.
 
     Severity follows what a repair recovers (`_severity`), so that it agrees with the order. Severe doubts about sanity
     come first, since they may explain everything else. What a repair recovers counts times the confidence in the
@@ -59,7 +62,10 @@ def rank(
             cause.rules,
         )
 
-    judged = [(_report_of(suspect, outcomes[suspect.cause], base, facts, hurt), suspect) for suspect in suspects]
+    judged = [
+        (_report_of(suspect, outcomes[suspect.cause], base, facts, hurt, carried.get(suspect.cause, 0.0)), suspect)
+        for suspect in suspects
+    ]
     if widespread and any(cause.severity == "high" for cause, _ in judged):
         judged = [(_as_grave(cause, suspect, outcomes[cause.cause]), suspect) for cause, suspect in judged]
     return sorted(judged, key=key)
@@ -71,6 +77,7 @@ def absorb(
     facts: CaseFacts,
     base: RuleBase,
     size: DropClass | None,
+    carried: Mapping[str, float],
     repair: Callable[[Change, Prediction | None], CaseFacts],
 ) -> tuple[CauseReport, ...]:
     """Move findings under the cause whose repair makes them vanish; what stays is a cause of its own, ranked anew."""
@@ -94,16 +101,18 @@ def absorb(
             Explained(rule=f.rule.id, name=f.rule.name, subject=f.subject, message=f.message) for f in explained
         )
     left = [(s, tuple(f for f in s.findings if _identity(f) not in absorbed)) for _, s in ranked]
-    kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size)
+    kept = rank([replace(s, findings=own) for s, own in left if own], outcomes, facts, base, size, carried)
     return tuple(cause.model_copy(update={"absorbs": absorbs.get(cause.cause, ())}) for cause, _ in kept)
 
 
-def _report_of(suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool) -> CauseReport:
+def _report_of(
+    suspect: Suspect, outcome: RemedyOutcomes, base: RuleBase, facts: CaseFacts, hurt: bool, carried: float
+) -> CauseReport:
     cause = with_recoveries(cause_report(suspect.findings, base, facts), outcome, base)
-    return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt)})
+    return cause.model_copy(update={"severity": _severity(cause.severity, outcome, base, hurt, carried)})
 
 
-def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool) -> Severity:
+def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: bool, carried: float) -> Severity:
     """Severity by what the repair recovers at the output, measured or else simulated; as the rule states it otherwise.
 
     Args:
@@ -111,11 +120,13 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
         outcome: What the repair recovers.
         base: Holds the thresholds.
         hurt: The network is measurably worse, so that a large share of its noise is a large share of a loss.
+        carried: Share of the noise that what the cause names makes by the loss budget. What makes most of a loss is
+            grave, also where no remedy of its rules heals it alone.
     """
     if stated not in ("high", "medium") or outcome.gain_db is None:
         return stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
-        return "low"
+        return stated if hurt and carried > base.threshold("grave_share") else "low"
     if not is_grave(outcome.gain_db, base) or outcome.proven is False:
         return "medium"
     return "high" if hurt else stated

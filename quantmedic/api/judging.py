@@ -1,17 +1,15 @@
 """A measured case, judged: neither models nor data are needed."""
 
-from collections.abc import Sequence
-
 from quantmedic.api.rulebase import load_rulebase
 from quantmedic.engine.case.records import Case
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.diagnosis.budget_lines import NamedBy, budget_report
+from quantmedic.engine.diagnosis.budget_lines import Attribution
 from quantmedic.engine.diagnosis.diagnose import Provenance, make_diagnosis
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.diagnosis.prescription import prescribe
 from quantmedic.engine.diagnosis.previous import PreviousCase, previous_case, refuse_other_float
 from quantmedic.engine.diagnosis.repair import facts_after
-from quantmedic.engine.diagnosis.suspects import Suspect, repairs_of, targets_of
+from quantmedic.engine.diagnosis.suspects import repairs_of, targets_of
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.formulas.tensor_histogram import display_histogram
 from quantmedic.engine.rules.rulebase import RuleBase
@@ -51,7 +49,7 @@ def judge(
         repair=lambda change, outcome: facts_after(case, facts, base, change, outcome),
         simulation=case.record.simulation,
         proof=case.record.proof,
-        loss_budget=lambda suspects: budget_report(case.record.loss_budget, case.record, _named(suspects, opened)),
+        attribution=_attribution(opened),
         provenance=Provenance(
             version=VERSION,
             warnings=tuple(_warnings(case)),
@@ -64,9 +62,12 @@ def judge(
     return prescribe(diagnosis, base, toolchain)
 
 
-def _named(suspects: Sequence[Suspect], opened: Inspection) -> list[NamedBy]:
-    """What the findings of each suspect are about."""
-    return [NamedBy(s.cause, s.findings, targets_of(s.findings, opened.case, opened.facts)) for s in suspects]
+def _attribution(opened: Inspection) -> Attribution | None:
+    case, facts = opened.case, opened.facts
+    budget = case.record.loss_budget
+    if budget is None:
+        return None
+    return Attribution(budget, case.record, lambda findings: targets_of(findings, case, facts))
 
 
 def inspect(case: Case, rules: RuleBase | None = None) -> Inspection:

@@ -1,6 +1,7 @@
 """From findings to a report: grouping, order, absorption, verdict and advice, on a tiny rule base."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from quantmedic.engine.case.records import RunRecord, SimulationRecord
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.diagnosis.diagnose import Provenance, drop_class, evidence_strength, make_diagnosis
 from quantmedic.engine.diagnosis.prediction import Prediction
-from quantmedic.engine.diagnosis.suspects import Repair, simulate, suspects_of
+from quantmedic.engine.diagnosis.suspects import Repair, Suspect, simulate, suspects_of
 from quantmedic.engine.formulas.change import Change, Targets
 from quantmedic.engine.formulas.tensor_histogram import Histogram
 from quantmedic.engine.rules.evaluate import Finding, evaluate
@@ -295,6 +296,32 @@ def test_cause_whose_repair_recovers_nothing_is_of_low_severity(base: RuleBase) 
     runs = {"clip-range": 0.01, "equalize-layers": 1.0}
     found = foretold(base, measured, simulation=simulation(runs))
     assert {cause.cause: cause.severity for cause in found.causes} == {"poor-range": "medium", "weight-spread": "low"}
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Stands for an attribution of which only the shares are asked."""
+
+    shares: Mapping[str, float]
+
+    def carried(self, suspects: Iterable[Suspect]) -> Mapping[str, float]:
+        return self.shares
+
+    def report(self, suspects: Iterable[Suspect]) -> None:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("share", "harmed", "severity"), [(0.9, True, "high"), (0.1, True, "low"), (0.9, False, "low")]
+)
+def test_what_makes_most_of_a_loss_keeps_its_severity_although_no_remedy_heals_it(
+    base: RuleBase, share: float, harmed: bool, severity: str
+) -> None:
+    measured = facts([tensor("conv1")], [layer("conv1", 64)], harmed=harmed)
+    found = foretold(
+        base, measured, simulation=simulation({"equalize-layers": 1.0}), attribution=Carried({"weight-spread": share})
+    )
+    assert [(cause.cause, cause.severity) for cause in found.causes] == [("weight-spread", severity)]
 
 
 def test_remedy_that_makes_it_worse_is_held_back(base: RuleBase) -> None:
