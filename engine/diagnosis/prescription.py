@@ -270,9 +270,8 @@ def _write_form(name: str, form: Form, options: Options, toolchain: Toolchain, s
     kept = options_in_force(toolchain, name, settings)
     before: Options = {**dict(enumerate(form.positional)), **kept}
     merged = merge_all([options, before])
-    ordered = {key: merged[key] for key in (*before, *(key for key in merged if key not in before))}
     head = "# The settings of the quantized model are kept; what the remedy sets anew is marked.\n" if kept else ""
-    return head + write(name, form, mark_changes(ordered, before, form.reasons))
+    return head + write(name, form, mark_changes(merged, before, form.reasons))
 
 
 def _only(forms: Mapping[str, Form], *languages: Language) -> bool:

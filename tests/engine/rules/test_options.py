@@ -192,3 +192,13 @@ def test_changes_of_a_script_are_marked_beside_the_variable() -> None:
         ")",
         'names = ["fc"]  # changed by the remedy',
     ]
+
+
+def test_what_is_in_force_stands_before_what_a_remedy_adds() -> None:
+    """Of patterns that match the same name, Neural Compressor obeys the last."""
+    before = {"types": {".*": {"scale": "one"}}, "format": "QDQ"}
+    marked = mark_changes(
+        {"new": 1, "types": {"Conv": {"kept": True}, ".*": {"scale": "one"}}, "format": "QDQ"}, before
+    )
+    assert [*marked] == ["types", "format", "new"]
+    assert isinstance(marked["types"], dict) and [*marked["types"]] == [".*", "Conv"]
