@@ -18,6 +18,7 @@ from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
 from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
+from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
 from quantmedic.reports.sections.prescription import PrescriptionBox, prescription_box
 from quantmedic.reports.sections.previous import PreviousBox, previous_box
 from quantmedic.reports.sections.proof import ProofBox, proof_box
@@ -167,6 +168,7 @@ class ReportContext:
     first: Annotated[FirstStep | None, "what to do first; None where nothing needs to change"]
     counts: Annotated[tuple[str, ...], "layers, flagged layers, causes, rules passed and not judged, warnings"]
     warnings: Annotated[tuple[str, ...], "notices of the collectors"]
+    budget: Annotated[BudgetBox | None, "where the noise comes from; None where that was not measured"]
     previous: Annotated[PreviousBox | None, "what changed since the previous case; None where none was given"]
     causes: Annotated[tuple[CauseCard, ...], "causes, best first"]
     prescription: Annotated[PrescriptionBox | None, "the best remedies as one configuration; None: nothing to repair"]
@@ -223,6 +225,7 @@ def build_context(diagnosis: Diagnosis, manuals: Mapping[str, str], samples: Sam
         first=first_step(diagnosis, causes, [page.title for page in advice]),
         counts=_count_texts(diagnosis),
         warnings=tuple(visible(text.strip(), 600) for text in diagnosis.warnings),
+        budget=budget_box(diagnosis, manuals),
         previous=previous_box(diagnosis.previous),
         causes=causes,
         prescription=prescription_box(diagnosis),
@@ -299,12 +302,20 @@ def _finding_text(diagnosis: Diagnosis) -> str:
     if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
         return _verdicts(diagnosis)[diagnosis.verdict]
     grave = next((cause.severity for cause in diagnosis.causes if cause.is_serious), None)
-    why = "" if grave is not None else ", and no rule found out why"
+    why = "" if grave is not None else _unnamed_source(diagnosis)
     if diagnosis.evidence_strength.statement == "proven":
         return f"Quantization costs accuracy{why}."
     if model.harmed or grave is None:
         return f"Quantization harms the outputs{why}."
     return f"A cause of {grave} severity was found."
+
+
+def _unnamed_source(diagnosis: Diagnosis) -> str:
+    """Where a loss comes from that no grave cause names, to stand behind a sentence about it."""
+    line = loudest_line(diagnosis)
+    if line is None:
+        return ", and no rule found out why"
+    return f"; {share_text(line.share)} of the noise comes from {visible(line.words, LINE_LIMIT)}"
 
 
 def _verdicts(diagnosis: Diagnosis) -> Mapping[str, str]:

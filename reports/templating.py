@@ -31,6 +31,7 @@ OTHER_VARIABLES = {
     "found": "check.md: findings to look at",
     "heading": "check.md: what these findings are",
     "licenses": "index.html: licences of the libraries inside the page",
+    "linked": "graphs: drawn for a page that can open layers",
     "marker": "check.md: name of the model, as the hidden first line has it",
     "palette": "graphs and pages: a colour for paper, ink, muted, grid, series, local and flag",
     "picture": "compare.md and trend.md: the graphs lie beside it",
@@ -66,15 +67,22 @@ def html_environment() -> jinja2.Environment:
     )
     environment.globals["NOT_MEASURED"] = NOT_MEASURED
     environment.filters |= {"capital": capital, "sentence": sentence, "path": breakable_path}
-    environment.filters["svg"] = lambda chart: Markup(svg(chart, standalone=False))
+    environment.filters["svg"] = lambda chart, linked=False: Markup(svg(chart, standalone=False, linked=linked))
     environment.filters["by_subject"] = lambda lines: [list(rows) for _, rows in groupby(lines, attrgetter("subject"))]
     return environment
 
 
-def svg(chart: Drawing, *, standalone: bool = True) -> str:
-    """Draw a chart: with its own colours for a file, or with those of the page that it is part of."""
+def svg(chart: Drawing, *, standalone: bool = True, linked: bool = False) -> str:
+    """Draw a chart: with its own colours for a file, or with those of the page that it is part of.
+
+    Args:
+        chart: What to draw.
+        standalone: For a file.
+        linked: For a page that can open layers.
+    """
     palette = PALETTE if standalone else INLINE_PALETTE
-    return html_environment().get_template(chart.template).render(chart=chart, standalone=standalone, palette=palette)
+    template = html_environment().get_template(chart.template)
+    return template.render(chart=chart, standalone=standalone, linked=linked, palette=palette)
 
 
 def breakable_path(name: str) -> Markup:

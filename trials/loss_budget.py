@@ -157,7 +157,7 @@ class _Runs:
         self.whole, self._metric_before = self._judge(Change())
         self.seconds = max(time.perf_counter() - started, 1e-6)
         good = self._metric_of(floats)
-        self.metric_lost = None if good is None else -self._better(good)
+        self.metric_lost = None if good is None else self._better(good)
 
     def noise(self, change: Change) -> Floats:
         """Noise by output under a change, in shares of its signal."""

@@ -26,6 +26,7 @@ class BudgetLine(Contract):
 
     source: SourceKind = Field(description="what makes the noise")
     places: tuple[str, ...] = Field(description="layers or tensors by name, the loudest first")
+    layers: tuple[str, ...] = Field(default=(), description="layers of these places, as the layer table names them")
     op_type: str | None = Field(description="operator type, where all places share one")
     words: str = Field(description="what and where, to be read")
     share: float = Field(description="share of the noise of the noisiest output; negative: it makes up for others")

@@ -52,7 +52,7 @@ _WORDS: Mapping[SourceKind, str] = {
     "weight": "weights",
     "bias": "biases and constants",
 }
-_MECHANISMS: Mapping[Mechanism, str] = {
+MECHANISMS: Mapping[Mechanism, str] = {
     "clipped-low": "values below its range are cut off",
     "clipped-high": "values above its range are cut off",
     "clipped": "values outside its range are cut off",
@@ -204,6 +204,7 @@ class _View:
         return BudgetLine(
             source=kind,
             places=tuple(names),
+            layers=tuple(dict.fromkeys(name for source in sources for name in _layers(source, self.record))),
             op_type=types.pop() if len(types) == 1 else None,
             words=_words(kind, names, len(sources), mechanism),
             share=float(shares[0]),
@@ -274,6 +275,13 @@ def _names(source: SourceRecord, record: CaseRecord) -> list[str]:
     return [record.tensors[source.tensors[0]].float_name]
 
 
+def _layers(source: SourceRecord, record: CaseRecord) -> list[str]:
+    """Layers that have the weights, or that make the values; none of a network input."""
+    own = [record.operators[k] for k in source.operators]
+    makers = [record.tensors[i].producer_name for i in source.tensors]
+    return [operator.float_name or operator.name for operator in own] + [maker for maker in makers if maker]
+
+
 def _op_types(source: SourceRecord, record: CaseRecord) -> set[str]:
     if source.operators:
         return {record.operators[k].op_type for k in source.operators}
@@ -290,7 +298,7 @@ def _output_name(part: OutputPart, record: CaseRecord) -> str:
 
 
 def _words(kind: SourceKind, names: Sequence[str], sources: int, mechanism: Mechanism | None) -> str:
-    how = f": {_MECHANISMS[mechanism]}" if mechanism is not None else ""
+    how = f": {MECHANISMS[mechanism]}" if mechanism is not None else ""
     if sources == 1:
         what = {"activation": "quantizing", "weight": "weights of", "bias": "bias of"}.get(kind, _WORDS[kind])
         return f"{what} {names[0]}{how}"

@@ -49,6 +49,7 @@ class RemedyKind:
         alters: What of the quantized model it alters.
         change: Fits the change to a case: facts and network are simulated with it. None: it is not simulated.
         trial: Function of ``quantmedic.trials`` that carries it out.
+        title: What it makes, as a plural phrase, where the loss budget tries it; else empty.
         everywhere: How it is tried and prescribed for the whole network; None where only a cause can ask for it.
         bound: What a trial of it takes away, where that is the most that the remedy can gain: the remedy itself needs
             a toolchain. None where the change is what the remedy does.
@@ -65,6 +66,7 @@ class RemedyKind:
     alters: str
     change: ChangeFunction | None
     trial: str = EDIT
+    title: str = ""
     everywhere: Everywhere | None = None
     bound: str | None = None
     moves: Callable[[TensorFacts, TensorFacts], bool] | None = None
@@ -93,6 +95,7 @@ _ROWS = (
         "best-range",
         "ranges of activations",
         change.best_range,
+        title="ranges of least squared error",
         everywhere=Everywhere(
             "ranges of least squared error for all activations", "search-calibration-methods", "early"
         ),
@@ -102,6 +105,7 @@ _ROWS = (
         "percentile-range",
         "ranges of activations",
         change.percentile_range,
+        title="ranges of the 99.99th percentile",
         everywhere=Everywhere(
             "ranges of the 99.99th percentile for all activations", "limit-activation-range", "early"
         ),
@@ -123,12 +127,14 @@ _ROWS = (
         "best-weight-range",
         "scales of weights",
         change.best_weight_range,
+        title="weight scales of least squared error",
         everywhere=Everywhere("weights rounded anew on their best ranges", "weight-threshold-search", "early"),
     ),
     RemedyKind(
         "per-channel-weights",
         "granularity of weights",
         change.per_channel_weights,
+        title="per-channel weight scales",
         everywhere=Everywhere("per-channel weights everywhere", "per-channel-weights", "early"),
     ),
     RemedyKind(
@@ -164,6 +170,7 @@ _ROWS = (
         "sixteen-bit",
         "bits of activations",
         change.sixteen_bit,
+        title="16-bit activations",
         everywhere=Everywhere("16-bit activations everywhere", "activations-16-bit", "late"),
     ),
     RemedyKind(
@@ -173,8 +180,14 @@ _ROWS = (
         REPAIR_DATA,
         advised_as="recalibrate",
     ),
-    RemedyKind("full-range", "ranges of activations", change.full_range, moves=range_moves.widens),
-    RemedyKind("asymmetric-range", "symmetry of activations", change.asymmetric_range),
+    RemedyKind(
+        "full-range",
+        "ranges of activations",
+        change.full_range,
+        title="new ranges from these data",
+        moves=range_moves.widens,
+    ),
+    RemedyKind("asymmetric-range", "symmetry of activations", change.asymmetric_range, title="asymmetric ranges"),
     RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),
     RemedyKind("unit-range", "ranges of activations between 0 and 1", change.unit_range),
     RemedyKind("separate-operands", "ranges of the operands of a joint", change.separate_operands),
@@ -190,7 +203,7 @@ _ROWS = (
     # then it is untried.
     RemedyKind("float-tensors", "quantizers of activations", change.no_quantizer, bound="activations in float"),
     RemedyKind("float-weights", "precision of weights", change.float_weights, bound="weights in float"),
-    RemedyKind("eight-bit-weights", "bits of weights", change.eight_bit_weights),
+    RemedyKind("eight-bit-weights", "bits of weights", change.eight_bit_weights, title="8-bit weights"),
     RemedyKind(
         "without-weight-noise", "precision of all weights and biases", change.without_weight_noise, half="weights"
     ),

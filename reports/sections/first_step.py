@@ -6,11 +6,14 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.loss_budget import BudgetLine
 from quantmedic.engine.contract.remedies import Advice, Proof
+from quantmedic.engine.diagnosis.budget_lines import ABOUT, OWN_LINE
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
+from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
 from quantmedic.reports.sections.proof import gain_text, signed_gain
-from quantmedic.reports.text import capital, metric_change, number, visible
+from quantmedic.reports.text import capital, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
 
@@ -43,6 +46,8 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
         return FirstStep(title, detail, gain, card.code, _first_label(diagnosis))
     if advice and diagnosis.verdict in ("failed", "not-comparable"):
         return FirstStep(advice[0], "no cause is known; this page says what to look at and what to give", None, "")
+    if advice and (simulated := _simulated_step(diagnosis)) is not None:
+        return simulated
     if advice:
         why = "no rule names the cause"
         if causes:
@@ -50,6 +55,28 @@ def first_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...], advice: Sequ
             why = "the causes named were tried without effect" if tried else "none of the causes accounts for the loss"
         return FirstStep(advice[0], f"{why}; this page says where to look first", None, "")
     return None
+
+
+def _simulated_step(diagnosis: Diagnosis) -> FirstStep | None:
+    """What heals most of the noise in simulated runs, unless it was tried in vain; a single place leads."""
+    budget, proof = diagnosis.loss_budget, diagnosis.proof
+    if budget is None:
+        return None
+    vain = {row.trial.kind for row in proof.trials if not row.trial.proven} if proof is not None else set()
+    found = [piece for piece in (*budget.lines, *budget.families) if piece.healed_by not in {None, *vain}]
+    best = max((piece.healed or 0.0 for piece in found), default=0.0)
+    if best < OWN_LINE:
+        return None
+    piece = next(piece for piece in found if (piece.healed or 0.0) >= ABOUT * best)
+    title = capital(healing_title(piece.healed_by or ""))
+    where = visible(piece.words, 400) if isinstance(piece, BudgetLine) else FAMILIES.get(piece.source, piece.source)
+    return FirstStep(
+        f"{title}: {name(piece.places[0])}" if isinstance(piece, BudgetLine) else f"{title}, everywhere",
+        f"no cause explains the loss; {share_text(piece.share)} of the noise comes from {where}",
+        Gain("simulated", f"{share_text(piece.healed or 0.0)} of the noise", "not tried on the model"),
+        "",
+        _first_label(diagnosis),
+    )
 
 
 def _first_card(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> CauseCard | None:

@@ -1,0 +1,268 @@
+"""The loss budget as text: where the noise at the outputs comes from, what heals it, and which cause names it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from quantmedic.engine.contract.causes import CauseReport
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport
+from quantmedic.engine.decibels import sqnr_db
+from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, OWN_LINE
+from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
+from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, waterfall_chart
+from quantmedic.reports.sections.proof import signed_gain
+from quantmedic.reports.text import capital, count, decibels, metric_label, name, visible
+
+#: Noise that no quantizer makes is said in words from this share on.
+UNSIMULATED_SAID = 0.1
+#: Causes that name a line, and layers of one, that are shown.
+CAUSES_SHOWN, LAYERS_SHOWN = 3, 8
+WORDS_LIMIT = 160
+UNSIMULATED = "no quantizer makes this: kernels, or the deployed model computes something else"
+INCOMPLETE = "Time ended before all that matters was taken apart: what stands together may come from one place."
+NO_NAME = "no rule has a name for this"
+FAMILIES = {"weight": "all weights", "activation": "all activations and inputs"}
+
+MANUAL = "general/loss-budget"
+
+Look = Literal["line", "rest", "unsimulated"]
+
+
+@dataclass(frozen=True)
+class NamedCause:
+    """A cause that names a piece."""
+
+    cause: Annotated[str, "name of the cause"]
+    code: Annotated[str, "code of its card; empty where another cause explains it"]
+
+
+@dataclass(frozen=True)
+class BudgetRow:
+    """A piece of the noise of the noisiest output."""
+
+    look: Annotated[Look, "line, rest or unsimulated"]
+    words: Annotated[str, "what makes the noise, where and how"]
+    what: Annotated[str, "what makes it, and where"]
+    how: Annotated[str, "how it makes noise; empty where that is not known"]
+    share: Annotated[str, "share of the noise as percent"]
+    shares: Annotated[tuple[str, ...], "the same for every output; empty for one output"]
+    left: Annotated[str, "SQNR in dB that is left with this piece and all above it gone"]
+    alone: Annotated[str, "noise with everything else in float, as percent; empty where not measured"]
+    last: Annotated[str, "what goes with only this in float, as percent; empty where not measured"]
+    healed: Annotated[str, "what takes most of it away, and how much of the noise; empty where nothing does"]
+    metric: Annotated[str, "what the task metric regains with this in float; empty where not measured"]
+    causes: Annotated[tuple[NamedCause, ...], "causes that name it"]
+    nameless: Annotated[str, "says that no rule names it; empty where one does, or it is small"]
+    layers: Annotated[tuple[str, ...], "layers of it, the loudest first"]
+    is_input: Annotated[bool, "it is a quantizer of a network input"]
+
+
+@dataclass(frozen=True)
+class BudgetOutputLine:
+    """An output that is judged by itself."""
+
+    name: Annotated[str, "name of the output, and of the part of it"]
+    sqnr: Annotated[str, "SQNR of the quantized model on the samples of the budget"]
+    unsimulated: Annotated[str, "share of its noise that no quantizer makes"]
+
+
+@dataclass(frozen=True)
+class BudgetBox:
+    """Where the noise at the outputs comes from."""
+
+    summary: Annotated[str, "the largest pieces in one line"]
+    pieces: Annotated[tuple[str, ...], "each piece that matters in one phrase, the largest first"]
+    rest: Annotated[str, "what is left, as a phrase"]
+    limits: Annotated[tuple[str, ...], "what limits it, as a phrase"]
+    lead: Annotated[str, "what was measured, as sentences"]
+    basis: Annotated[str, "samples and runs"]
+    metric: Annotated[str, "name of the task metric; empty where it was not measured"]
+    outputs: Annotated[tuple[BudgetOutputLine, ...], "outputs, the noisiest first"]
+    rows: Annotated[tuple[BudgetRow, ...], "lines, rest, and what no quantizer makes; their shares sum up to 100 %"]
+    families: Annotated[tuple[str, ...], "what heals weights or values as a whole, as sentences"]
+    notes: Annotated[tuple[str, ...], "what limits it, as sentences"]
+    manual: Annotated[str, "page of the manual without suffix; empty where there is none"]
+    chart: Annotated[WaterfallChart, "the picture"]
+
+
+def budget_box(diagnosis: Diagnosis, manuals: Iterable[str]) -> BudgetBox | None:
+    """The budget as text; None where none was measured. ``manuals`` are the pages that lie beside the report."""
+    budget = diagnosis.loss_budget
+    if budget is None:
+        return None
+    rows = budget_rows(diagnosis)
+    pieces = tuple(_piece_phrase(row) for row in _by_share(rows, budget))
+    rest = _rest_phrase(budget.rest)
+    first = budget.outputs[0]
+    basis = f"{count(budget.samples, 'sample')} of the {budget.dataset} set, {count(budget.runs, 'run')}"
+    metric = metric_label(diagnosis.metrics.name) if budget.metric_lost is not None else ""
+    return BudgetBox(
+        summary="; ".join([*pieces[:2], rest]),
+        pieces=pieces,
+        rest=rest,
+        limits=() if budget.complete else ("not all taken apart: time ended",),
+        lead=_lead(budget, diagnosis.metrics.name),
+        basis=basis,
+        metric=metric,
+        outputs=tuple(
+            BudgetOutputLine(name(output.name), decibels(output.sqnr_db), share_text(output.unsimulated))
+            for output in budget.outputs
+        ),
+        rows=rows,
+        families=tuple(_family_text(family) for family in budget.families if family.healed_by is not None),
+        notes=tuple(_notes(budget)),
+        manual=f"manual/{MANUAL}" if MANUAL in set(manuals) else "",
+        chart=waterfall_chart(
+            [_chart_piece(row, share) for row, share in zip(rows, _shares(budget), strict=True)],
+            output=visible(first.name),
+            sqnr=first.sqnr_db,
+            basis=basis,
+        ),
+    )
+
+
+def share_text(share: float) -> str:
+    """A share of the noise: whole percent."""
+    return f"{round(100 * share) + 0} %"
+
+
+def healing_title(kind: str) -> str:
+    """What a kind of change makes, as a plural phrase."""
+    return REMEDY_KINDS[kind].title if kind in REMEDY_KINDS and REMEDY_KINDS[kind].title else visible(kind)
+
+
+def loudest_line(diagnosis: Diagnosis) -> BudgetLine | None:
+    """The line with most of the noise, where that is a good deal of it."""
+    lines = diagnosis.loss_budget.lines if diagnosis.loss_budget is not None else ()
+    return next((line for line in lines if line.share >= OWN_LINE), None)
+
+
+def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
+    """One row per line, then the rest and what no quantizer makes; none where no budget was measured."""
+    budget = diagnosis.loss_budget
+    if budget is None:
+        return ()
+    several = len(budget.outputs) > 1
+    left = _left_after(budget)
+    rows = [_line_row(line, diagnosis, several, left[place]) for place, line in enumerate(budget.lines)]
+    size = len(rows)
+    rows.append(_plain_row("rest", "the rest: sources too small for a line", budget.rest, left[size]))
+    if round(100 * budget.unsimulated):
+        others = tuple(share_text(output.unsimulated) for output in budget.outputs) if several else ()
+        rows.append(_plain_row("unsimulated", UNSIMULATED, budget.unsimulated, left[size + 1], others))
+    return tuple(rows)
+
+
+def _shares(budget: LossBudgetReport) -> list[float]:
+    """Shares in the order of the rows; they sum up to 1."""
+    shares = [line.share for line in budget.lines] + [budget.rest]
+    return [*shares, budget.unsimulated] if round(100 * budget.unsimulated) else shares
+
+
+def _left_after(budget: LossBudgetReport) -> list[str]:
+    """SQNR of the noisiest output that the shares leave, piece after piece."""
+    noise = 10 ** (-budget.outputs[0].sqnr_db / 10)
+    left, levels = 1.0, []
+    for share in _shares(budget):
+        left -= share
+        levels.append(decibels(sqnr_db(1.0, left * noise)) if left * noise > 0 and left >= 0.005 else "no noise")
+    return levels
+
+
+def _line_row(line: BudgetLine, diagnosis: Diagnosis, several: bool, left: str) -> BudgetRow:
+    how = MECHANISMS[line.mechanism] if line.mechanism is not None else ""
+    words = visible(line.words, WORDS_LIMIT)
+    what = visible(line.words.removesuffix(f": {how}") if how else line.words, WORDS_LIMIT)
+    cards = {cause.cause: cause for cause in diagnosis.causes}
+    return BudgetRow(
+        look="line",
+        words=words,
+        what=what,
+        how=how,
+        share=share_text(line.share),
+        shares=tuple(share_text(share) for share in line.shares) if several else (),
+        left=left,
+        alone="" if line.alone is None else share_text(line.alone),
+        last="" if line.last is None else share_text(line.last),
+        healed=_healed_text(line.healed_by, line.healed),
+        metric="" if line.metric is None else signed_gain(line.metric, diagnosis.metrics.name),
+        causes=tuple(NamedCause(visible(cause), _card_code(cards.get(cause))) for cause in line.causes[:CAUSES_SHOWN]),
+        nameless=NO_NAME if line.share >= OWN_LINE and not line.causes else "",
+        layers=tuple(line.layers[:LAYERS_SHOWN]),
+        is_input=line.source == "input",
+    )
+
+
+def _card_code(cause: CauseReport | None) -> str:
+    return visible(cause.rules[0]) if cause is not None and cause.rules else ""
+
+
+def _plain_row(look: Look, words: str, share: float, left: str, shares: tuple[str, ...] = ()) -> BudgetRow:
+    return BudgetRow(look, words, words, "", share_text(share), shares, left, "", "", "", "", (), "", (), False)
+
+
+def _healed_text(kind: str | None, share: float | None) -> str:
+    if kind is None or share is None:
+        return ""
+    return f"{healing_title(kind)} take away {share_text(share)}"
+
+
+def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[BudgetRow]:
+    """What is to be said in a line, the largest first; the rest stands by itself."""
+    order = sorted(zip(_shares(budget), range(len(rows)), strict=True), key=lambda pair: (-pair[0], pair[1]))
+    for share, place in order:
+        row = rows[place]
+        if row.look == "line" or (row.look == "unsimulated" and share >= UNSIMULATED_SAID):
+            yield row
+
+
+def _piece_phrase(row: BudgetRow) -> str:
+    said = "; ".join(text for text in (row.healed, row.nameless) if text)
+    return f"{row.share} {row.words}{f' ({said})' if said else ''}"
+
+
+def _rest_phrase(rest: float) -> str:
+    makes_up = round(100 * rest) < 0
+    return f"the rest makes up for {share_text(-rest)}" if makes_up else f"rest {share_text(rest)}"
+
+
+def _lead(budget: LossBudgetReport, metric: str | None) -> str:
+    first = budget.outputs[0]
+    of = f" of {visible(first.name)}" if len(budget.outputs) > 1 else ""
+    text = f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among what makes it, by experiment."
+    if budget.metric_lost is not None:
+        lost = signed_gain(-budget.metric_lost, metric)
+        text += f" On these samples, the simulated network changes {metric_label(metric)} by {lost}."
+    return text
+
+
+def _family_text(family: BudgetFamily) -> str:
+    what = FAMILIES.get(family.source, family.source)
+    healed = _healed_text(family.healed_by, family.healed)
+    return f"{capital(what)} together hold {share_text(family.share)}; changed together, {healed} of the noise."
+
+
+def _notes(budget: LossBudgetReport) -> Iterator[str]:
+    if budget.unsimulated >= UNSIMULATED_SAID:
+        yield (
+            f"{share_text(budget.unsimulated)} of the noise is made by no quantizer: the kernels round or overflow "
+            "otherwise than the grids say, or the deployed model computes something else than the float model."
+        )
+    if not budget.complete:
+        yield INCOMPLETE
+    if any(line.share < 0 for line in budget.lines):
+        yield "A negative share makes up for errors of others: putting it in float alone makes the output worse."
+
+
+def _chart_piece(row: BudgetRow, share: float) -> Piece:
+    return Piece(
+        look=row.look,
+        what=row.what,
+        how="; ".join(text for text in (row.how, row.healed, row.nameless) if text),
+        share=share,
+        text=row.share,
+        left=row.left,
+        layer=next(iter(row.layers), ""),
+        is_input=row.is_input,
+    )
