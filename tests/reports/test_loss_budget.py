@@ -1,0 +1,128 @@
+"""The loss budget in every format: the same shares, what no rule names, what limits it, and names that attack."""
+
+import json
+
+import pytest
+from builders.hostile import HOSTILE_NAMES
+
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.contract.loss_budget import BudgetLine, BudgetOutput, LossBudgetReport
+from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
+from quantmedic.reports.context import build_context
+from quantmedic.reports.machines.json import render_json
+from quantmedic.reports.markdown import render_markdown
+from quantmedic.reports.page.html import render_index
+from quantmedic.reports.sections.loss_budget import NO_NAME, BudgetBox, budget_box
+from quantmedic.reports.terminal.console import BUDGET_TITLE, render_console
+from quantmedic.trials.loss_budget import HEALING
+
+
+def line(place: str, share: float, **fields: object) -> BudgetLine:
+    """Weights of one layer."""
+    common = {"source": "weight", "places": (place,), "layers": (place,), "op_type": "Conv", "shares": (share,)}
+    return BudgetLine.model_validate({**common, "words": f"weights of {place}", "share": share, **fields})
+
+
+def with_budget(diagnosis: Diagnosis, lines: tuple[BudgetLine, ...], **fields: object) -> Diagnosis:
+    """The diagnosis with these lines as its budget; what they leave is the rest."""
+    unsimulated = float(str(fields.pop("unsimulated", 0.0)))
+    rest = 1.0 - unsimulated - sum(one.share for one in lines)
+    budget = LossBudgetReport.model_validate(
+        {
+            "dataset": "validation", "samples": 48, "runs": 17, "by_source": {"weight": 1.0}, "metric_lost": 0.1,
+            "outputs": (BudgetOutput(name="logits", sqnr_db=10.0, unsimulated=unsimulated),),
+            "lines": lines, "rest": rest, "complete": True, **fields,
+        }
+    )  # fmt: skip
+    return diagnosis.model_copy(update={"loss_budget": budget})
+
+
+def box_of(diagnosis: Diagnosis) -> BudgetBox:
+    box = budget_box(diagnosis, ())
+    assert box is not None
+    return box
+
+
+def short_budget(diagnosis: Diagnosis) -> list[str]:
+    """What the console prints of it when nothing more is asked for."""
+    lines = render_console(diagnosis).splitlines()
+    first = next(place for place, text in enumerate(lines) if text.startswith(BUDGET_TITLE))
+    rest = lines[first + 1 : first + 6]
+    end = next(place for place, text in enumerate(rest) if not text.startswith("  ") or text.startswith("  warning"))
+    return [lines[first], *rest[:end]]
+
+
+HEALED = line("features.3.conv.0.0", 0.6, healed_by="per-channel-weights", healed=0.55, alone=0.5, last=0.6)
+SMALL = line("classifier.1", 0.25)
+
+
+def test_the_rows_sum_up_and_say_what_is_left(diagnosis: Diagnosis) -> None:
+    box = box_of(with_budget(diagnosis, (HEALED, SMALL), unsimulated=0.05))
+    assert [(row.share, row.left) for row in box.rows] == [
+        ("60 %", "14.0 dB"), ("25 %", "18.2 dB"), ("10 %", "23.0 dB"), ("5 %", "no noise"),
+    ]  # fmt: skip
+    assert box.rows[0].healed == "per-channel weight scales take away 55 %"
+    assert [row.nameless for row in box.rows] == [NO_NAME, NO_NAME, "", ""]
+
+
+def test_a_line_links_the_card_of_the_cause_that_names_it(diagnosis: Diagnosis) -> None:
+    cause = diagnosis.causes[0]
+    named = line("features.3.conv.0.0", 0.9, causes=(cause.cause, "explained-by-another"))
+    row = box_of(with_budget(diagnosis, (named,))).rows[0]
+    assert [(one.cause, one.code) for one in row.causes] == [
+        (cause.cause, cause.rules[0]), ("explained-by-another", ""),
+    ]  # fmt: skip
+    assert row.nameless == ""
+    assert f'href="#cause-{cause.rules[0]}"' in budget_of_page(with_budget(diagnosis, (named,)))
+
+
+def test_the_console_takes_three_lines_at_most(diagnosis: Diagnosis) -> None:
+    many = tuple(line(f"features.{place}.conv.with.a.long.name", 0.09) for place in range(10))
+    text = short_budget(with_budget(diagnosis, many))
+    assert len(text) <= 3 and "more (--verbose)" in " ".join(text)
+    verbose = render_console(with_budget(diagnosis, many), verbosity="verbose")
+    assert all(f"weights of {one.places[0]}" in " ".join(verbose.split()) for one in many)
+
+
+def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
+    short = with_budget(diagnosis, (SMALL,), unsimulated=0.4, complete=False)
+    said = " ".join(" ".join(short_budget(short)).split())
+    assert "40 % no quantizer makes this: kernels" in said and "not all taken apart: time ended" in said
+    assert len(box_of(short).notes) == 2
+    assert box_of(with_budget(diagnosis, (HEALED,))).notes == ()
+
+
+def test_every_format_says_the_same_shares(diagnosis: Diagnosis) -> None:
+    found = with_budget(diagnosis, (HEALED, SMALL))
+    shares = [f"{round(100 * one['share'])} %" for one in json.loads(render_json(found))["loss_budget"]["lines"]]
+    page = budget_of_page(found)
+    for text in (render_console(found), render_markdown(build_context(found, {})), page):
+        assert all(share in text for share in shares)
+
+
+def test_where_no_cause_is_grave_the_source_is_named(diagnosis: Diagnosis) -> None:
+    bare = diagnosis.model_copy(update={"causes": (), "advice": ("preprocessing",), "prescription": None})
+    context = build_context(with_budget(bare, (HEALED, SMALL)), {"general/preprocessing": "# Preprocessing\n"})
+    assert "60 % of the noise comes from weights of features.3.conv.0.0" in context.verdict_text
+    assert context.first is not None and context.first.title == "Per-channel weight scales: features.3.conv.0.0"
+    assert context.first.gain is not None and context.first.gain.kind == "simulated"
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_names_stay_text(diagnosis: Diagnosis, name: str) -> None:
+    found = with_budget(diagnosis, (line(name, 0.9),))
+    page = budget_of_page(found)
+    assert "<script" not in page and "<img" not in page
+    assert "<script" not in render_markdown(build_context(found, {}))
+    console = render_console(found)
+    assert "\x1b" not in console and not any(text.lstrip().startswith("::") for text in console.splitlines())
+
+
+def test_every_change_that_is_tried_has_a_title() -> None:
+    assert all(REMEDY_KINDS[kind].title for kinds in HEALING.values() for kind in kinds)
+
+
+def budget_of_page(diagnosis: Diagnosis) -> str:
+    """The section of the page."""
+    page = render_index(build_context(diagnosis, {}), diagnosis)
+    return page.partition('<section id="budget"')[2].partition("</section>")[0]
