@@ -156,7 +156,8 @@ class _Grids:
         return {each for each, own in self._scales.items() if own == scale}
 
     def _is_quantized(self, node: onnx.NodeProto) -> bool | None:
-        kind, (first, *_), result = node.op_type, (*node.input, ""), node.output[0]
+        kind, result = str(node.op_type), str(node.output[0])
+        first = str(node.input[0]) if node.input else ""
         weight = _WEIGHT.get(kind)
         if weight is not None and (self._is_constant(node.input[weight])):
             return node.input[weight] in self._stored
@@ -167,7 +168,7 @@ class _Grids:
         if kind in _FOLLOWERS:
             if first not in self._scales:
                 return False if self._is_constant(first) and self._is_float(first) else None
-            return self._scales.get(result) == self._scales[first]
+            return bool(self._scales.get(result) == self._scales[first])
         if kind in _LEADERS:
             return first in self._scales and self._scales.get(result) == self._scales[first]
         if kind == "Where":
@@ -200,7 +201,7 @@ class _Grids:
         if name in self._scales:
             return True
         if name in self._constants:
-            return self._constants[name].data_type == onnx.TensorProto.FLOAT
+            return bool(self._constants[name].data_type == onnx.TensorProto.FLOAT)
         return name in self._types and self._types[name].dtype == np.float32
 
 
