@@ -68,7 +68,7 @@ def rare_giants(patient: Patient) -> Patient:
     return _amplified(patient, 500 * patient.strength, (0.4, 0.8), rare=True)
 
 
-@fault("broken-samples", "activations", "activation-outliers", graded=True)
+@fault("broken-samples", "activations", "activation-outliers", "stray-samples", graded=True)
 def broken_samples(patient: Patient) -> Patient:
     """Two calibration samples of two hundred are forty times too bright: a failed decoder."""
     inputs = patient.calibration.copy()
