@@ -121,8 +121,8 @@ def prove_remedies(
     judged = judge(case, base, toolchain=toolchain)
     if not facts.model.harmed and judged.verdict != "degraded":
         spoiled = facts.model.nonfinite_output in ("float", "both")
-        reason = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
-        return Proof(with_notice(case, f"no remedy was tried: {reason}"))
+        why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"
+        return Proof(with_notice(case, f"no remedy was tried: {why}"))
     ranked = [cause.cause for cause in judged.causes]
     suspects = [suspect for suspect in _suspects(case, facts, base) if suspect.cause in ranked]
     suspects.sort(key=lambda suspect: ranked.index(suspect.cause))

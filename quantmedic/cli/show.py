@@ -8,17 +8,21 @@ from pathlib import Path
 import click
 
 from quantmedic.api.cases import load_case
-from quantmedic.api.judging import inspect
+from quantmedic.api.judging import inspect, judge
 from quantmedic.api.options import RuleOptions
 from quantmedic.api.thresholds import rules_in_force
 from quantmedic.cli.groups import OptionGroup, option
 from quantmedic.cli.options import CONTEXT, rule_options
 from quantmedic.cli.terminal import ascii_only
-from quantmedic.engine.errors import OutputError
-from quantmedic.reports.machines.spreadsheets import selection_csv
+from quantmedic.engine.contract.diagnosis import Diagnosis
+from quantmedic.engine.errors import DataError, OutputError
+from quantmedic.reports.machines.spreadsheets import budget_csv, selection_csv
+from quantmedic.reports.sections.loss_budget import budget_box
 from quantmedic.reports.sections.selection import select_layers
 from quantmedic.reports.terminal import show as tables
-from quantmedic.reports.terminal.lines import WIDTH, terminal_text
+from quantmedic.reports.terminal.lines import WIDTH, plain, terminal_text
+from quantmedic.reports.terminal.loss_budget import budget_lines
+from quantmedic.reports.text import count
 
 
 @dataclass(frozen=True)
@@ -65,12 +69,19 @@ table_options = OptionGroup(
 @table_options
 @option("--layer", metavar="NAME|#", help="All facts of one layer instead, by name or by its number in the tables.")
 @option("--data-sets", "--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
+@option("--budget", is_flag=True, help="Where the noise at the outputs comes from instead: the whole loss budget.")
 @option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
 @rule_options
 def show(
-    case: Path, layer: str | None, data_sets: bool, csv_file: str | None, choice: TableOptions, rules: RuleOptions
+    case: Path,
+    layer: str | None,
+    data_sets: bool,
+    budget: bool,
+    csv_file: str | None,
+    choice: TableOptions,
+    rules: RuleOptions,
 ) -> None:
-    """Print the tables of a case: layers by any of their facts, one layer, or the data sets.
+    """Print the tables of a case: layers by any of their facts, one layer, the data sets, or the loss budget.
 
     CASE is a case file, or the folder of a report.
 
@@ -80,10 +91,14 @@ def show(
       quantmedic show report --columns name,accumulated.sqnr_db,weight.std --sort accumulated.sqnr_db
       quantmedic show report --layer /stem/conv/Conv
       quantmedic show report --table all --csv layers.csv
+      quantmedic show report --budget
     """
     if csv_file is not None and (layer is not None or data_sets):
-        raise click.UsageError("--csv writes the table of layers; leave out --layer and --data-sets")
+        raise click.UsageError("--csv writes the table of layers, or the budget; leave out --layer and --data-sets")
     inspection = inspect(load_case(case), rules_in_force(rules))
+    if budget:
+        _show_budget(judge(inspection, inspection.base), csv_file)
+        return
     if layer is not None or data_sets:
         lines = tables.layer_lines(inspection, layer) if layer is not None else tables.data_lines(inspection)
         click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
@@ -97,14 +112,27 @@ def show(
         flagged=choice.flagged,
     )
     if csv_file is not None:
-        _write_csv(selection_csv(layers), csv_file, len(layers.rows))
+        _write_csv(selection_csv(layers), csv_file, count(len(layers.rows), "layer"))
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
     lines = tables.table_lines(layers, limit=choice.limit, width=max(width, WIDTH))
     click.echo(terminal_text(lines, ascii_only=ascii_only()), nl=False)
 
 
-def _write_csv(text: str, target: str, rows: int) -> None:
+def _show_budget(diagnosis: Diagnosis, csv_file: str | None) -> None:
+    box = budget_box(diagnosis, ())
+    if box is None or diagnosis.loss_budget is None:
+        raise DataError(
+            "the case has no loss budget",
+            help="outputs that are harmed have one: if this network's are, measure it again with quantmedic diagnose",
+        )
+    if csv_file is not None:
+        _write_csv(budget_csv(diagnosis.loss_budget), csv_file, count(len(diagnosis.loss_budget.lines), "line"))
+        return
+    click.echo(terminal_text(budget_lines(box, "verbose", plain), ascii_only=ascii_only()), nl=False)
+
+
+def _write_csv(text: str, target: str, rows: str) -> None:
     if target == "-":
         sys.stdout.buffer.write(text.encode("utf-8"))
         return
@@ -113,4 +141,4 @@ def _write_csv(text: str, target: str, rows: int) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise OutputError(f"cannot write the table: {reason}", where=target, help="choose another file") from error
-    click.echo(f"wrote {target} ({rows} layers)")
+    click.echo(f"wrote {target} ({rows})")

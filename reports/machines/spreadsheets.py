@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from quantmedic.engine.contract.loss_budget import LossBudgetReport
 from quantmedic.engine.diagnosis.sensitivity import SensitivityRecord
 from quantmedic.engine.formulas.debugger import LEADING, TRAILING, DebuggerRecord
 from quantmedic.reports.sections.columns import Value
@@ -11,6 +12,10 @@ from quantmedic.reports.sections.selection import Selection
 from quantmedic.reports.text import spreadsheet_text, visible
 
 SENSITIVITY_COLUMNS = ("mode", "place", "layer", "operator", "quantized", "sqnr_db", "share", "agreement")
+BUDGET_COLUMNS = (
+    *("source", "places", "op_type", "share", "alone", "last"),
+    *("mechanism", "healed_by", "healed", "metric", "causes"),
+)
 METRIC_COLUMNS = ("metric", "drop", "drop_low", "drop_high")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -46,6 +51,27 @@ def debugger_csv(record: DebuggerRecord) -> str:
         for layer in record.layers
     )
     return _csv_text([*LEADING, *record.metrics, *TRAILING], rows)
+
+
+def budget_csv(budget: LossBudgetReport) -> str:
+    """The loss budget, one row per line; shares are of the noise of the noisiest output."""
+    rows: Iterable[list[Cell]] = (
+        [
+            line.source,
+            spreadsheet_text(" ".join(line.places)),
+            line.op_type and spreadsheet_text(line.op_type),
+            line.share,
+            line.alone,
+            line.last,
+            line.mechanism,
+            line.healed_by,
+            line.healed,
+            line.metric,
+            " ".join(line.causes),
+        ]
+        for line in budget.lines
+    )
+    return _csv_text(BUDGET_COLUMNS, rows)
 
 
 def selection_csv(table: Selection) -> str:

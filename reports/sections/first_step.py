@@ -6,7 +6,7 @@ from typing import Annotated
 
 from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
-from quantmedic.engine.contract.loss_budget import BudgetLine
+from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.remedies import Advice, Proof
 from quantmedic.engine.diagnosis.budget_lines import ABOUT, OWN_LINE
 from quantmedic.engine.metrics.kinds import is_share
@@ -63,7 +63,8 @@ def _simulated_step(diagnosis: Diagnosis) -> FirstStep | None:
     if budget is None:
         return None
     vain = {row.trial.kind for row in proof.trials if not row.trial.proven} if proof is not None else set()
-    found = [piece for piece in (*budget.lines, *budget.families) if piece.healed_by not in {None, *vain}]
+    pieces: tuple[BudgetLine | BudgetFamily, ...] = (*budget.lines, *budget.families)
+    found = [piece for piece in pieces if piece.healed_by not in {None, *vain}]
     best = max((piece.healed or 0.0 for piece in found), default=0.0)
     if best < OWN_LINE:
         return None

@@ -232,8 +232,8 @@ def _lead(budget: LossBudgetReport, metric: str | None) -> str:
     of = f" of {visible(first.name)}" if len(budget.outputs) > 1 else ""
     text = f"The noise{of} (SQNR {decibels(first.sqnr_db)}) is divided among what makes it, by experiment."
     if budget.metric_lost is not None:
-        lost = signed_gain(-budget.metric_lost, metric)
-        text += f" On these samples, the simulated network changes {metric_label(metric)} by {lost}."
+        change = signed_gain(-budget.metric_lost, metric)
+        text += f" On these samples, quantizing changes {metric_label(metric)} by {change}."
     return text
 
 

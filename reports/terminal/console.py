@@ -6,12 +6,12 @@ from itertools import groupby
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
 from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Gain, RemedyCard
-from quantmedic.reports.sections.loss_budget import BudgetBox, BudgetRow
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
 from quantmedic.reports.sections.tables import ComparisonLine, LayerTable, RuleLine, layer_table
 from quantmedic.reports.terminal.lines import WIDTH, Paint, Verbosity, paint_style, plain, terminal_text, wrap_line
+from quantmedic.reports.terminal.loss_budget import budget_lines
 from quantmedic.reports.text import NOT_MEASURED, count, visible
 
 NAME_LIMIT = 48
@@ -25,7 +25,6 @@ CHANGES_SHOWN = 4
 TRIALS_SHOWN = 6
 TRIAL_NAME = 32
 TRIAL_GAIN = 24
-BUDGET_TITLE, BUDGET_LINES = "where the noise comes from", 3
 SNIPPET_LINES = 24
 
 
@@ -69,7 +68,7 @@ def _report_lines(diagnosis: Diagnosis, verbosity: Verbosity, paint: Paint) -> I
         return
     yield from wrap_line(context.drop_text)
     if context.budget is not None:
-        yield from _budget_lines(context.budget, verbosity, paint)
+        yield from budget_lines(context.budget, verbosity, paint)
     if context.first is not None and (context.proof is not None or (context.failure is not None and context.causes)):
         yield from wrap_line(f"{context.first.label}: {context.first.title}{brings(context.first.gain)}")
     for notice in context.warnings if verbosity == "verbose" else context.warnings[:NOTICES_SHOWN]:
@@ -120,44 +119,6 @@ def _verdict_lines(context: ReportContext, paint: Paint) -> Iterator[str]:
         change = paint(f"drop {drop.change}", "bold")
         yield f"{drop.metric} {drop.float_value} → {drop.quantized_value}   {change}, 95 % interval {drop.interval}"
     yield from wrap_line(f"{context.verdict_text} {context.strength_text}")
-
-
-def _budget_lines(box: BudgetBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
-    """Where the noise comes from: as many pieces as three lines hold, or all of them."""
-    if verbosity != "verbose":
-        yield from _short_budget(box)
-        return
-    yield ""
-    yield paint(f"where the noise comes from ({box.basis})", "bold")
-    yield from wrap_line(box.lead, indent=2, hang=0)
-    for output in box.outputs if len(box.outputs) > 1 else ():
-        yield from wrap_line(f"{output.name}: {output.sqnr}, {output.unsimulated} made by no quantizer", indent=4)
-    for row in box.rows:
-        yield from _budget_row(row)
-    for text in (*box.families, *box.notes):
-        yield from wrap_line(text, indent=2)
-    yield ""
-
-
-def _short_budget(box: BudgetBox) -> Sequence[str]:
-    lines: Sequence[str] = ()
-    for shown in range(len(box.pieces), 0, -1):
-        left_out = len(box.pieces) - shown
-        tail = f"{left_out} more (--verbose)" if left_out else box.rest
-        lines = wrap_line(" · ".join([f"{BUDGET_TITLE}: {box.pieces[0]}", *box.pieces[1:shown], *box.limits, tail]))
-        if len(lines) <= BUDGET_LINES:
-            break
-    return lines[:BUDGET_LINES]
-
-
-def _budget_row(row: BudgetRow) -> Iterator[str]:
-    shares = f" (by output: {', '.join(row.shares)})" if row.shares else ""
-    yield from wrap_line(f"{row.share:>6}  {row.words}{shares}; then {row.left}", indent=2, hang=8)
-    facts = [row.healed, row.nameless]
-    facts += [f"alone {row.alone}, last {row.last}"] if row.alone else []
-    facts += [f"in float, the task metric changes by {row.metric}"] if row.metric else []
-    facts += [f"named by {', '.join(f'{one.code} {one.cause}'.strip() for one in row.causes)}"] if row.causes else []
-    yield from wrap_line("; ".join(fact for fact in facts if fact), indent=10, hang=0)
 
 
 def _failure_lines(box: FailureBox, paint: Paint) -> Iterator[str]:

@@ -13,7 +13,8 @@ from quantmedic.reports.machines.json import render_json
 from quantmedic.reports.markdown import render_markdown
 from quantmedic.reports.page.html import render_index
 from quantmedic.reports.sections.loss_budget import NO_NAME, BudgetBox, budget_box
-from quantmedic.reports.terminal.console import BUDGET_TITLE, render_console
+from quantmedic.reports.terminal.console import render_console
+from quantmedic.reports.terminal.loss_budget import TITLE
 from quantmedic.trials.loss_budget import HEALING
 
 
@@ -46,7 +47,7 @@ def box_of(diagnosis: Diagnosis) -> BudgetBox:
 def short_budget(diagnosis: Diagnosis) -> list[str]:
     """What the console prints of it when nothing more is asked for."""
     lines = render_console(diagnosis).splitlines()
-    first = next(place for place, text in enumerate(lines) if text.startswith(BUDGET_TITLE))
+    first = next(place for place, text in enumerate(lines) if text.startswith(TITLE))
     rest = lines[first + 1 : first + 6]
     end = next(place for place, text in enumerate(rest) if not text.startswith("  ") or text.startswith("  warning"))
     return [lines[first], *rest[:end]]

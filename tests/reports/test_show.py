@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import quantmedic
+from quantmedic.cli.main import cli
 from quantmedic.engine.diagnosis.inspection import Inspection
 from quantmedic.engine.errors import QuantmedicError
 from quantmedic.reports.machines.spreadsheets import selection_csv
@@ -125,3 +127,24 @@ def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
     assert lines[1].split() == ["representative", "validation"]
     assert next(line.split() for line in lines if line.startswith("samples")) == ["samples", "160", "512"]
     assert max(map(len, lines)) <= 100
+
+
+def test_the_budget_is_printed_whole(patient_case: Path) -> None:
+    result = CliRunner().invoke(cli, ["show", str(patient_case), "--budget"])
+    assert result.exit_code == 0
+    assert result.output.lstrip().startswith("where the noise comes from (")
+    assert "quantizing the input image: values below its range are cut off" in " ".join(result.output.split())
+
+
+def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
+    result = CliRunner().invoke(cli, ["show", str(patient_case), "--budget", "--csv", "-"])
+    read = list(csv.DictReader(io.StringIO(result.output)))
+    budget = quantmedic.judge(quantmedic.load_case(patient_case)).loss_budget
+    assert budget is not None
+    assert [float(row["share"]) for row in read] == [line.share for line in budget.lines]
+    assert read[0]["mechanism"] == "clipped-low"
+
+
+def test_a_healthy_case_has_no_budget_to_show(healthy_case: Path) -> None:
+    with pytest.raises(QuantmedicError, match="the case has no loss budget"):
+        CliRunner().invoke(cli, ["show", str(healthy_case), "--budget"], catch_exceptions=False)

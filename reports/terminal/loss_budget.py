@@ -1,0 +1,46 @@
+"""The loss budget in the terminal: in three lines, or all of it."""
+
+from collections.abc import Iterator, Sequence
+
+from quantmedic.reports.sections.loss_budget import BudgetBox, BudgetRow
+from quantmedic.reports.terminal.lines import Paint, Verbosity, wrap_line
+
+TITLE, SHORT_LINES = "where the noise comes from", 3
+
+
+def budget_lines(box: BudgetBox, verbosity: Verbosity, paint: Paint) -> Iterator[str]:
+    """Where the noise comes from: as many pieces as three lines hold, or all of them."""
+    if verbosity != "verbose":
+        yield from _short_budget(box)
+        return
+    yield ""
+    yield paint(f"{TITLE} ({box.basis})", "bold")
+    yield from wrap_line(box.lead, indent=2, hang=0)
+    for output in box.outputs if len(box.outputs) > 1 else ():
+        yield from wrap_line(f"{output.name}: {output.sqnr}, {output.unsimulated} made by no quantizer", indent=4)
+    for row in box.rows:
+        yield from _budget_row(row)
+    for text in (*box.families, *box.notes):
+        yield from wrap_line(text, indent=2)
+    yield ""
+
+
+def _short_budget(box: BudgetBox) -> Sequence[str]:
+    lines: Sequence[str] = ()
+    for shown in range(len(box.pieces), 0, -1):
+        left_out = len(box.pieces) - shown
+        tail = f"{left_out} more (--verbose)" if left_out else box.rest
+        lines = wrap_line(" · ".join([f"{TITLE}: {box.pieces[0]}", *box.pieces[1:shown], *box.limits, tail]))
+        if len(lines) <= SHORT_LINES:
+            break
+    return lines[:SHORT_LINES]
+
+
+def _budget_row(row: BudgetRow) -> Iterator[str]:
+    shares = f" (by output: {', '.join(row.shares)})" if row.shares else ""
+    yield from wrap_line(f"{row.share:>6}  {row.words}{shares}; then {row.left}", indent=2, hang=8)
+    facts = [row.healed, row.nameless]
+    facts += [f"alone {row.alone}, last {row.last}"] if row.alone else []
+    facts += [f"in float, the task metric gains {row.metric}"] if row.metric else []
+    facts += [f"named by {', '.join(f'{one.code} {one.cause}'.strip() for one in row.causes)}"] if row.causes else []
+    yield from wrap_line("; ".join(fact for fact in facts if fact), indent=10, hang=0)
