@@ -49,7 +49,6 @@ class RemedyKind:
         alters: What of the quantized model it alters.
         change: Fits the change to a case: facts and network are simulated with it. None: it is not simulated.
         trial: Function of ``quantmedic.trials`` that carries it out.
-        title: What it makes, as a plural phrase, where the loss budget tries it; else empty.
         everywhere: How it is tried and prescribed for the whole network; None where only a cause can ask for it.
         bound: What a trial of it takes away, where that is the most that the remedy can gain: the remedy itself needs
             a toolchain. None where the change is what the remedy does.
@@ -60,13 +59,13 @@ class RemedyKind:
         tried: What a trial carries out, where that can be fitted to samples alone, and ``change`` is only the most
             that it could gain; None: ``change``.
         learned: A trial learns it on samples, which not every editor can.
+        title: What it makes, as a plural phrase, where the loss budget tries it; else empty.
     """
 
     name: str
     alters: str
     change: ChangeFunction | None
     trial: str = EDIT
-    title: str = ""
     everywhere: Everywhere | None = None
     bound: str | None = None
     moves: Callable[[TensorFacts, TensorFacts], bool] | None = None
@@ -74,6 +73,7 @@ class RemedyKind:
     advised_as: str | None = None
     tried: ChangeFunction | None = None
     learned: bool = False
+    title: str = ""
 
     @property
     def is_remedy(self) -> bool:
@@ -156,7 +156,7 @@ _ROWS = (
         "precision of the fewest layers that explain the loss",
         None,
         SEARCH,
-        Everywhere("the fewest layers in float that explain the loss", "keep-layers-float"),
+        everywhere=Everywhere("the fewest layers in float that explain the loss", "keep-layers-float"),
     ),
     RemedyKind(
         "learned-rounding",

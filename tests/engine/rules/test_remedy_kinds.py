@@ -6,6 +6,7 @@ from importlib import import_module
 import pytest
 
 from quantmedic.api.rulebase import load_rulebase
+from quantmedic.engine.case.proof import FLOAT_SET
 from quantmedic.engine.formulas import change
 from quantmedic.engine.rules.remedies import Remedy
 from quantmedic.engine.rules.remedy_kinds import (
@@ -41,6 +42,16 @@ def test_every_trial_is_a_function(kind: RemedyKind) -> None:
 @every_kind
 def test_what_suits_the_whole_network_is_a_remedy(kind: RemedyKind) -> None:
     assert kind.everywhere is None or kind.everywhere.remedy in REMEDIES
+
+
+def test_the_search_for_float_layers_is_prescribed() -> None:
+    """Else the one set that heals would be proven, and something smaller prescribed."""
+    everywhere = REMEDY_KINDS[FLOAT_SET].everywhere
+    assert everywhere is not None and everywhere.remedy == "keep-layers-float"
+
+
+def test_titles_are_words() -> None:
+    assert all(isinstance(kind.title, str) for kind in REMEDY_KINDS.values())
 
 
 def test_every_function_that_fits_a_change_has_a_row() -> None:
