@@ -199,13 +199,13 @@ class _Runs:
 
 
 def _batches_within(seconds: float, simulation: Simulation) -> Sequence[Batch]:
-    """The first samples, one batch at least, as many as a run of so many seconds can take."""
+    """The first samples, two batches at least, as many as a run of so many seconds can take."""
     batches = simulation.batches
     simulation.network.outputs(batches[0], Change())
     started = time.perf_counter()
     simulation.network.outputs(batches[0], Change())
     one = max(time.perf_counter() - started, 1e-6)
-    return batches[: max(int(seconds / one), 1)]
+    return batches[: max(int(seconds / one), 2)]
 
 
 def _sources(case: Case, network: SimulatedNetwork) -> Iterator[SourceRecord]:

@@ -29,8 +29,10 @@ from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
 
 Floats = NDArray[np.float64]
+#: A line with this share is worth a sentence where no rule has a name for it.
+NOTABLE = 0.2
 #: A single source with this share has a line of its own; smaller ones of one kind and operator type share a line.
-OWN_LINE = 0.2
+OWN_LINE = 0.08
 #: Lines below this share are left to the rest.
 SMALLEST = 0.02
 #: A change heals a piece where it takes away this share of what putting it in float takes away ...
@@ -209,8 +211,8 @@ class _View:
             words=_words(kind, names, len(sources), mechanism),
             share=float(shares[0]),
             shares=tuple(shares.tolist()),
-            alone=self.first(single.alone) if single is not None else None,
-            last=self.first(single.last) if single is not None else None,
+            alone=self.first(pieces[0].alone) if len(pieces) == 1 else None,
+            last=self.first(pieces[0].last) if len(pieces) == 1 else None,
             mechanism=mechanism,
             healed_by=healed_by,
             healed=healed,

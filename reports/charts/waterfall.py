@@ -27,7 +27,6 @@ class Piece:
     how: Annotated[str, "how, and what takes it away; may be empty"]
     share: Annotated[float, "share of the noise; negative where it makes up for others"]
     text: Annotated[str, "the share as text"]
-    left: Annotated[str, "SQNR that is left with it and all above it gone"]
     layer: Annotated[str, "its layer; empty where there is none"]
     is_input: Annotated[bool, "it is a network input"]
 
@@ -44,7 +43,6 @@ class WaterfallBar:
     what: Annotated[str, "what makes the noise"]
     how: Annotated[str, "how, and what takes it away; may be empty"]
     text: Annotated[str, "the share"]
-    left: Annotated[str, "SQNR that is left"]
     tip: Annotated[str, "all of it, shown under the pointer"]
     href: Annotated[str, "where a click leads in a page with layers; empty where nowhere"]
 
@@ -82,7 +80,7 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
 
     whole = WaterfallBar(
         "whole", x(0), TOP, round(x(1) - x(0), 1), x(1), f"{visible(output, WHAT_LIMIT)} of the quantized model", "",
-        "100 %", decibels(sqnr), f"all of the noise: {decibels(sqnr)}", "",
+        f"100 %, SQNR {decibels(sqnr)}", f"all of the noise: {decibels(sqnr)}", "",
     )  # fmt: skip
     bars = [whole]
     for place, (piece, start) in enumerate(zip(pieces, starts, strict=False), 1):
@@ -99,8 +97,7 @@ def waterfall_chart(pieces: Sequence[Piece], *, output: str, sqnr: float, basis:
                 what=visible(piece.what, WHAT_LIMIT),
                 how=visible(piece.how, HOW_LIMIT),
                 text=piece.text,
-                left=piece.left,
-                tip=f"{piece.text} {piece.what}{how}; then {piece.left}",
+                tip=f"{piece.text} {piece.what}{how}",
                 href=_href(piece),
             )
         )

@@ -8,7 +8,7 @@ from quantmedic.engine.case.facts import MetricFacts
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine
 from quantmedic.engine.contract.remedies import Advice, Proof
-from quantmedic.engine.diagnosis.budget_lines import ABOUT, OWN_LINE
+from quantmedic.engine.diagnosis.budget_lines import ABOUT, NOTABLE
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.sections.cards import CauseCard, Gain, executed_gain
 from quantmedic.reports.sections.loss_budget import FAMILIES, healing_title, share_text
@@ -66,7 +66,7 @@ def _simulated_step(diagnosis: Diagnosis) -> FirstStep | None:
     pieces: tuple[BudgetLine | BudgetFamily, ...] = (*budget.lines, *budget.families)
     found = [piece for piece in pieces if piece.healed_by not in {None, *vain}]
     best = max((piece.healed or 0.0 for piece in found), default=0.0)
-    if best < OWN_LINE:
+    if best < NOTABLE:
         return None
     piece = next(piece for piece in found if (piece.healed or 0.0) >= ABOUT * best)
     title = capital(healing_title(piece.healed_by or ""))

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.loss_budget import BudgetFamily, BudgetLine, LossBudgetReport
-from quantmedic.engine.decibels import sqnr_db
-from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, OWN_LINE
+from quantmedic.engine.diagnosis.budget_lines import MECHANISMS, NOTABLE
 from quantmedic.engine.rules.remedy_kinds import REMEDY_KINDS
 from quantmedic.reports.charts.waterfall import Piece, WaterfallChart, waterfall_chart
 from quantmedic.reports.sections.proof import signed_gain
@@ -47,7 +46,6 @@ class BudgetRow:
     how: Annotated[str, "how it makes noise; empty where that is not known"]
     share: Annotated[str, "share of the noise as percent"]
     shares: Annotated[tuple[str, ...], "the same for every output; empty for one output"]
-    left: Annotated[str, "SQNR in dB that is left with this piece and all above it gone"]
     alone: Annotated[str, "noise with everything else in float, as percent; empty where not measured"]
     last: Annotated[str, "what goes with only this in float, as percent; empty where not measured"]
     healed: Annotated[str, "what takes most of it away, and how much of the noise; empty where nothing does"]
@@ -135,7 +133,7 @@ def healing_title(kind: str) -> str:
 def loudest_line(diagnosis: Diagnosis) -> BudgetLine | None:
     """The line with most of the noise, where that is a good deal of it."""
     lines = diagnosis.loss_budget.lines if diagnosis.loss_budget is not None else ()
-    return next((line for line in lines if line.share >= OWN_LINE), None)
+    return next((line for line in lines if line.share >= NOTABLE), None)
 
 
 def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
@@ -144,13 +142,11 @@ def budget_rows(diagnosis: Diagnosis) -> tuple[BudgetRow, ...]:
     if budget is None:
         return ()
     several = len(budget.outputs) > 1
-    left = _left_after(budget)
-    rows = [_line_row(line, diagnosis, several, left[place]) for place, line in enumerate(budget.lines)]
-    size = len(rows)
-    rows.append(_plain_row("rest", "the rest: sources too small for a line", budget.rest, left[size]))
+    rows = [_line_row(line, diagnosis, several) for line in budget.lines]
+    rows.append(_plain_row("rest", "the rest: sources too small for a line", budget.rest))
     if round(100 * budget.unsimulated):
         others = tuple(share_text(output.unsimulated) for output in budget.outputs) if several else ()
-        rows.append(_plain_row("unsimulated", UNSIMULATED, budget.unsimulated, left[size + 1], others))
+        rows.append(_plain_row("unsimulated", UNSIMULATED, budget.unsimulated, others))
     return tuple(rows)
 
 
@@ -160,17 +156,7 @@ def _shares(budget: LossBudgetReport) -> list[float]:
     return [*shares, budget.unsimulated] if round(100 * budget.unsimulated) else shares
 
 
-def _left_after(budget: LossBudgetReport) -> list[str]:
-    """SQNR of the noisiest output that the shares leave, piece after piece."""
-    noise = 10 ** (-budget.outputs[0].sqnr_db / 10)
-    left, levels = 1.0, []
-    for share in _shares(budget):
-        left -= share
-        levels.append(decibels(sqnr_db(1.0, left * noise)) if left * noise > 0 and left >= 0.005 else "no noise")
-    return levels
-
-
-def _line_row(line: BudgetLine, diagnosis: Diagnosis, several: bool, left: str) -> BudgetRow:
+def _line_row(line: BudgetLine, diagnosis: Diagnosis, several: bool) -> BudgetRow:
     how = MECHANISMS[line.mechanism] if line.mechanism is not None else ""
     words = visible(line.words, WORDS_LIMIT)
     what = visible(line.words.removesuffix(f": {how}") if how else line.words, WORDS_LIMIT)
@@ -182,13 +168,12 @@ def _line_row(line: BudgetLine, diagnosis: Diagnosis, several: bool, left: str) 
         how=how,
         share=share_text(line.share),
         shares=tuple(share_text(share) for share in line.shares) if several else (),
-        left=left,
         alone="" if line.alone is None else share_text(line.alone),
         last="" if line.last is None else share_text(line.last),
         healed=_healed_text(line.healed_by, line.healed),
         metric="" if line.metric is None else signed_gain(line.metric, diagnosis.metrics.name),
         causes=tuple(NamedCause(visible(cause), _card_code(cards.get(cause))) for cause in line.causes[:CAUSES_SHOWN]),
-        nameless=NO_NAME if line.share >= OWN_LINE and not line.causes else "",
+        nameless=NO_NAME if line.share >= NOTABLE and not line.causes else "",
         layers=tuple(line.layers[:LAYERS_SHOWN]),
         is_input=line.source == "input",
     )
@@ -198,14 +183,14 @@ def _card_code(cause: CauseReport | None) -> str:
     return visible(cause.rules[0]) if cause is not None and cause.rules else ""
 
 
-def _plain_row(look: Look, words: str, share: float, left: str, shares: tuple[str, ...] = ()) -> BudgetRow:
-    return BudgetRow(look, words, words, "", share_text(share), shares, left, "", "", "", "", (), "", (), False)
+def _plain_row(look: Look, words: str, share: float, shares: tuple[str, ...] = ()) -> BudgetRow:
+    return BudgetRow(look, words, words, "", share_text(share), shares, "", "", "", "", (), "", (), False)
 
 
 def _healed_text(kind: str | None, share: float | None) -> str:
     if kind is None or share is None:
         return ""
-    return f"{healing_title(kind)} take away {share_text(share)}"
+    return f"{healing_title(kind)} alone take away {share_text(share)}"
 
 
 def _by_share(rows: Sequence[BudgetRow], budget: LossBudgetReport) -> Iterator[BudgetRow]:
@@ -262,7 +247,6 @@ def _chart_piece(row: BudgetRow, share: float) -> Piece:
         how="; ".join(text for text in (row.how, row.healed, row.nameless) if text),
         share=share,
         text=row.share,
-        left=row.left,
         layer=next(iter(row.layers), ""),
         is_input=row.is_input,
     )

@@ -38,7 +38,7 @@ def _short_budget(box: BudgetBox) -> Sequence[str]:
 
 def _budget_row(row: BudgetRow) -> Iterator[str]:
     shares = f" (by output: {', '.join(row.shares)})" if row.shares else ""
-    yield from wrap_line(f"{row.share:>6}  {row.words}{shares}; then {row.left}", indent=2, hang=8)
+    yield from wrap_line(f"{row.share:>6}  {row.words}{shares}", indent=2, hang=8)
     facts = [row.healed, row.nameless]
     facts += [f"alone {row.alone}, last {row.last}"] if row.alone else []
     facts += [f"in float, the task metric gains {row.metric}"] if row.metric else []
