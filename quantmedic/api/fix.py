@@ -61,6 +61,11 @@ class Fixed:
         return f"<Fixed {self.before.model.name or 'model'}: {verdicts}; {given}>"
 
     @property
+    def is_still_degraded(self) -> bool:
+        """What is given out is better, and not good."""
+        return self.after is not None and self.after.verdict == "degraded"
+
+    @property
     def needless(self) -> bool:
         """There was nothing to repair."""
         return self.before.verdict == "healthy"

@@ -48,7 +48,8 @@ def fix(
     The float model is quantized anew by its toolchain as the prescription says; where that cannot be, the quantized
     model itself is edited. --budget limits the time for trials.
 
-    Exit codes: 0 written, or nothing to repair; 1 nothing better was found; 2 could not do its job.
+    Exit codes: 0 written, or nothing to repair; 1 nothing better was found, or what is better is still degraded; 2
+    could not do its job.
 
     \b
     Examples:
@@ -70,7 +71,7 @@ def fix(
         click.echo(line)
     if report is not None:
         click.echo(f"reports: {report}")
-    sys.exit(0 if found.refused is None or found.needless else 1)
+    sys.exit(0 if (found.refused is None and not found.is_still_degraded) or found.needless else 1)
 
 
 def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
@@ -86,3 +87,8 @@ def _result_lines(found: Fixed, output: Path) -> Iterator[str]:
         done = ", ".join(visible(step.title) for step in steps)
         how = "by its toolchain, as the prescription says" if found.grade == "executed" else "by an edit of its copy"
         yield f"wrote {output}: made {how}{f' ({done})' if done else ''}"
+        if found.is_still_degraded:
+            yield (
+                "better, but still degraded: more time may find more (--budget 10m), and quantmedic fallback "
+                "names layers that have to stay in float"
+            )

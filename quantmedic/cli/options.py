@@ -261,9 +261,9 @@ toolchain_file_options = OptionGroup(
 
 
 def _proof_options(*, prove: bool | None, budget: float | None, write_fixed: Path | None = None) -> ProofOptions:
-    wanted = prove or write_fixed is not None
-    if budget is not None and not wanted:
-        raise click.UsageError("--budget is the time for --prove, which is missing")
+    if budget is not None and prove is False:
+        raise click.UsageError("--budget is the time for --prove; leave out --no-prove")
+    wanted = prove or budget is not None or write_fixed is not None
     return ProofOptions(prove=(budget or DEFAULT_BUDGET) if wanted else prove, write_fixed=write_fixed)
 
 
@@ -278,7 +278,10 @@ proof_options = OptionGroup(
             "`diagnose` and `demo` try only what leads.",
         ),
         "budget": option(
-            "--budget", type=Seconds(), metavar="TIME", help="Time for --prove: 90, 90s or 5m. [default: 60s]"
+            "--budget",
+            type=Seconds(),
+            metavar="TIME",
+            help="Time for --prove, which it implies: 90, 90s or 5m. [default: 60s]",
         ),
         "write_fixed": option(
             "--write-fixed",

@@ -69,14 +69,14 @@ table_options = OptionGroup(
 @table_options
 @option("--layer", metavar="NAME|#", help="All facts of one layer instead, by name or by its number in the tables.")
 @option("--data-sets", "--data", "data_sets", is_flag=True, help="Both data sets side by side instead.")
-@option("--budget", is_flag=True, help="Where the noise at the outputs comes from instead: the whole loss budget.")
+@option("--loss-budget", is_flag=True, help="Where the noise at the outputs comes from instead: the whole loss budget.")
 @option("--csv", "csv_file", metavar="FILE", help="Write the table to FILE, all of its layers; - prints it.")
 @rule_options
 def show(
     case: Path,
     layer: str | None,
     data_sets: bool,
-    budget: bool,
+    loss_budget: bool,
     csv_file: str | None,
     choice: TableOptions,
     rules: RuleOptions,
@@ -91,12 +91,12 @@ def show(
       quantmedic show report --columns name,accumulated.sqnr_db,weight.std --sort accumulated.sqnr_db
       quantmedic show report --layer /stem/conv/Conv
       quantmedic show report --table all --csv layers.csv
-      quantmedic show report --budget
+      quantmedic show report --loss-budget
     """
     if csv_file is not None and (layer is not None or data_sets):
         raise click.UsageError("--csv writes the table of layers, or the budget; leave out --layer and --data-sets")
     inspection = inspect(load_case(case), rules_in_force(rules))
-    if budget:
+    if loss_budget:
         _show_budget(judge(inspection, inspection.base), csv_file)
         return
     if layer is not None or data_sets:

@@ -16,6 +16,9 @@ from quantmedic.reports.sections.proof import gain_text, signed_gain
 from quantmedic.reports.text import capital, metric_change, name, number, visible
 
 DO_FIRST = "do this first"
+#: A prescription that was run and recovers less than this share of the noise does not heal.
+HALF = 0.5
+NOT_ENOUGH = "the most that was found, and it does not heal"
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def _executed_step(diagnosis: Diagnosis, causes: tuple[CauseCard, ...]) -> First
         visible("; ".join(step.changes for step in given.steps if step.changes), 600),
         gain,
         next((card.code for card in causes if card.cause in names), ""),
-        _first_label(diagnosis),
+        _first_label(diagnosis) if trial.share is None or trial.share >= HALF else NOT_ENOUGH,
     )
 
 

@@ -162,7 +162,10 @@ def test_the_list_of_commands_needs_none_of_them() -> None:
         (["diagnose", "a", "b", "--prove", "--budget", "soon"], "'soon' is not a valid duration, e.g. 90s or 5m"),
         (["collect", "a", "b", "--memory", "much"], "'much' is not a valid size, e.g. 2GB or 500MB"),
         (["check", "a", "b", "--today", "now"], "'now' is not a valid date, e.g. 2026-11-30"),
-        (["collect", "a", "b", "--budget", "5m"], "--budget is the time for --prove, which is missing"),
+        (
+            ["collect", "a", "b", "--no-prove", "--budget", "5m"],
+            "--budget is the time for --prove; leave out --no-prove",
+        ),
         (["fallback", "a", "b", "--format", "text", "--format", "json"], "several formats need a folder"),
     ],
 )

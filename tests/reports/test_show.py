@@ -130,14 +130,14 @@ def test_data_sets_stand_side_by_side(inspection: Inspection) -> None:
 
 
 def test_the_budget_is_printed_whole(patient_case: Path) -> None:
-    result = CliRunner().invoke(cli, ["show", str(patient_case), "--budget"])
+    result = CliRunner().invoke(cli, ["show", str(patient_case), "--loss-budget"])
     assert result.exit_code == 0
     assert result.output.lstrip().startswith("where the noise comes from (")
     assert "quantizing the input image: values below its range are cut off" in " ".join(result.output.split())
 
 
 def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
-    result = CliRunner().invoke(cli, ["show", str(patient_case), "--budget", "--csv", "-"])
+    result = CliRunner().invoke(cli, ["show", str(patient_case), "--loss-budget", "--csv", "-"])
     read = list(csv.DictReader(io.StringIO(result.output)))
     budget = quantmedic.judge(quantmedic.load_case(patient_case)).loss_budget
     assert budget is not None
@@ -147,4 +147,4 @@ def test_the_budget_as_a_spreadsheet_has_every_line(patient_case: Path) -> None:
 
 def test_a_healthy_case_has_no_budget_to_show(healthy_case: Path) -> None:
     with pytest.raises(QuantmedicError, match="the case has no loss budget"):
-        CliRunner().invoke(cli, ["show", str(healthy_case), "--budget"], catch_exceptions=False)
+        CliRunner().invoke(cli, ["show", str(healthy_case), "--loss-budget"], catch_exceptions=False)
