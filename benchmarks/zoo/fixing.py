@@ -58,7 +58,7 @@ def _known_outputs(folder: Path, rows: Array) -> dict[str, Any]:
 
 def _without_model(found: Fixed) -> Pasted:
     """Nothing was written."""
-    if found.refused is None:
+    if found.refused is None or found.needless:
         return Pasted("no prescription", reason=f"verdict {found.before.verdict}")
     has_text = any(name.endswith(".py") for name, _ in prescription_files(found.before))
     return Pasted("refused" if has_text else "no configuration", _remedies(found), found.refused, shown=_shown(found))
