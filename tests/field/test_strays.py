@@ -46,8 +46,8 @@ def test_representative_strays_lead_and_the_prescription_leaves_them_out(
     paths = tmp_path / "float.onnx", tmp_path / "int8.onnx"
     found = quantmedic.diagnose(*paths, representative=bad, validation=validation, rules=rules(), prove=10)
     assert found.causes[0].cause == "stray-samples" and found.causes[0].severity == "high"
-    assert found.proof is not None and found.causes[0].proven
-    run = found.proof.executions[0]
+    assert found.proof is not None and found.causes[0].proven and found.proof.best is not None
+    run = found.proof.executions[found.proof.best]
     assert f"The feeds without {words_of(PLACES[:count])}:" in run.code
     assert run.trial.failed is None and run.trial.sqnr_after is not None and run.trial.sqnr_after > 27, run.trial
 
