@@ -37,6 +37,8 @@ from quantmedic.trials.split import samples_of
 Floats = NDArray[np.float64]
 #: Passes over the samples: as many are planned for as the first, and no more are made than the second.
 PLANNED_RUNS, MAX_RUNS = 100, 300
+#: Batches of samples, and seconds that may be spent in any case: small networks get the same budget in every run.
+MIN_BATCHES, MAX_BATCHES, LEAST_SECONDS = 2, 4, 8.0
 #: A single source with this share of the noise of an output is asked what heals it.
 ASKED = 0.05
 _RANGES = ("full-range", "percentile-range", "best-range", "asymmetric-range", "sixteen-bit")
@@ -73,7 +75,8 @@ def measure_loss_budget(
         simulation: The simulated network, and samples.
         metric: Task metric, where the samples are labelled.
         threads: Processor threads.
-        seconds: Time to spend, about: fewer samples are run, and fewer times, where the network is slow.
+        seconds: Time to spend, about: fewer samples are run, and fewer times, where the network is slow. Small networks
+            get ``LEAST_SECONDS``, so that their budget is the same in every run.
         progress: Called after every run.
 
     Returns:
@@ -85,6 +88,7 @@ def measure_loss_budget(
     sources = list(_sources(case, simulation.network))
     if not sources:
         return None
+    seconds = max(seconds, LEAST_SECONDS)
     runs = _Runs(models, case, simulation, metric, threads, seconds / PLANNED_RUNS, progress)
     if not (runs.whole > 0).any():
         return None
@@ -199,13 +203,13 @@ class _Runs:
 
 
 def _batches_within(seconds: float, simulation: Simulation) -> Sequence[Batch]:
-    """The first samples, two batches at least, as many as a run of so many seconds can take."""
+    """The first samples, as many batches within the bounds as a run of so many seconds can take."""
     batches = simulation.batches
     simulation.network.outputs(batches[0], Change())
     started = time.perf_counter()
     simulation.network.outputs(batches[0], Change())
     one = max(time.perf_counter() - started, 1e-6)
-    return batches[: max(int(seconds / one), 2)]
+    return batches[: min(max(int(seconds / one), MIN_BATCHES), MAX_BATCHES)]
 
 
 def _sources(case: Case, network: SimulatedNetwork) -> Iterator[SourceRecord]:
