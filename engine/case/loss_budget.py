@@ -9,6 +9,9 @@ from quantmedic.engine.record import Record
 
 #: What makes noise: the quantizer of a network input or of an activation, stored weights, stored biases and constants.
 SourceKind = Literal["input", "activation", "weight", "bias"]
+#: How a quantizer of values makes noise: it cuts off values below, above or on both sides; its steps are coarse because
+#: its range is wider than the values, or its grid does not fit their sign; or it has too few steps for them.
+Mechanism = Literal["clipped-low", "clipped-high", "clipped", "range-too-wide", "grid", "step"]
 
 
 class SourceRecord(Record):

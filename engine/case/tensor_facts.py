@@ -5,6 +5,33 @@ from typing import Literal
 from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Facts, Pattern, Role, fact
+from quantmedic.engine.case.loss_budget import Mechanism
+
+
+class SourceFacts(Facts):
+    """What one quantizer does to the noise at the network's noisiest output, by the experiments of the loss budget.
+
+    What goes is a share of that noise; it is known where the quantizer makes a part that matters.
+    """
+
+    share: float | None = fact(
+        "share of the noise at the noisiest output that it makes (loss budget: the mean of what it adds before and "
+        "after the others); negative where it makes up for others",
+        "share",
+    )
+    last: float | None = fact("what of this noise goes where only this quantizer is taken away", "share")
+    mechanism: Mechanism | None = fact(
+        "how it makes noise, by what takes most of that away: nothing cut off below, above or on either side "
+        "(clipped-low, clipped-high, clipped), a narrower range (range-too-wide), a range with a zero point (grid), "
+        "16 bits (step)"
+    )
+    mended_by_full_range: bool | None = fact("the range of all values takes away most of what it makes")
+    mended_by_best_range: bool | None = fact("the range of least squared error does")
+    mended_by_asymmetric_range: bool | None = fact("a range with a zero point does")
+    mended_by_sixteen_bit: bool | None = fact("16 bits do")
+    mended_by_best_weight_range: bool | None = fact("the range of least squared error does, of weights")
+    mended_by_per_channel_weights: bool | None = fact("one scale per channel does, of weights")
+    mended_by_eight_bit_weights: bool | None = fact("8 bits and one scale per channel do, of weights")
 
 
 class ErrorFacts(Facts):
@@ -194,6 +221,7 @@ class TensorFacts(Facts):
     is_half: bool | None = fact("the quantized model holds it as float16 numbers")
     is_squared: bool | None = fact("an operator of the quantized model squares it: Pow by 2, or Mul with itself")
     quantizer: QuantizerFacts = QuantizerFacts()
+    source: SourceFacts = SourceFacts()
     representative: TensorDataFacts = TensorDataFacts()
     validation: TensorDataFacts = TensorDataFacts()
     data: TensorDataFacts = Field(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from quantmedic.engine.case.loss_budget import (
     FamilyRecord,
     LossBudget,
+    Mechanism,
     OutputPart,
     PieceRecord,
     SourceKind,
@@ -20,11 +21,11 @@ from quantmedic.engine.contract.loss_budget import (
     BudgetLine,
     BudgetOutput,
     LossBudgetReport,
-    Mechanism,
 )
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
+from quantmedic.engine.formulas.error_facts import MOST, mechanism_of, noisiest_output, simulated_share
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
 
@@ -35,9 +36,7 @@ NOTABLE = 0.2
 OWN_LINE = 0.08
 #: Lines below this share are left to the rest.
 SMALLEST = 0.02
-#: A change heals a piece where it takes away this share of what putting it in float takes away ...
-MOST = 0.5
-#: ... and the first change that heals about as well as the best one is named.
+#: The first change that heals about as well as the best one is named.
 ABOUT = 0.9
 NAMED = 3
 #: What the rules of a family are about.
@@ -62,7 +61,6 @@ MECHANISMS: Mapping[Mechanism, str] = {
     "grid": "its grid does not fit the sign of the values",
     "step": "its steps are too coarse for the values",
 }
-_CLIPPED: tuple[tuple[Mechanism, str], ...] = (("clipped-low", "clipped_low"), ("clipped-high", "clipped_high"))
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,8 @@ class Attribution:
         A suspect that is about a data set or the whole model names none, and is left out.
         """
         budget = self.budget
-        noisiest = int(np.argmax(budget.deployed))
-        scale = min(budget.simulated[noisiest] / max(budget.deployed[noisiest], np.finfo(float).tiny), 1.0)
+        noisiest = noisiest_output(budget)
+        scale = simulated_share(budget, noisiest)
         found = {}
         for suspect in suspects:
             named = self._named(suspect.cause, [f for f in suspect.findings if f.rule.scope not in GLOBAL_SCOPES])
@@ -201,7 +199,7 @@ class _View:
         types = {kind for source in sources for kind in _op_types(source, self.record)}
         shares = np.sum([self.shares(piece.shares) for piece in pieces], axis=0)
         single = pieces[0] if len(sources) == 1 else None
-        mechanism = _mechanism(single, self.first) if single is not None else None
+        mechanism = mechanism_of(single, int(self.order[0])) if single is not None else None
         healed_by, healed = self.healing(single) if single is not None else (None, None)
         return BudgetLine(
             source=kind,
@@ -235,28 +233,6 @@ def _alike(pieces: Iterable[PieceRecord], record: CaseRecord) -> list[list[Piece
         key = (_kind(piece.sources), types.pop() if len(types) == 1 else None)
         found.setdefault(key, []).append(piece)
     return list(found.values())
-
-
-def _mechanism(piece: PieceRecord, of_first: Callable[[Sequence[float]], float]) -> Mechanism | None:
-    """How a quantizer of values makes noise: by what takes most of it away."""
-    last = of_first(piece.last)
-    if piece.clipped_low is None or piece.clipped_high is None or last <= 0:
-        return None
-    ends = {name: of_first(getattr(piece, field)) for name, field in _CLIPPED}
-    cut = [name for name, gone in ends.items() if gone >= MOST * last]
-    if len(cut) == 1:
-        return cut[0]
-    if cut or sum(max(gone, 0.0) for gone in ends.values()) >= MOST * last:
-        return "clipped"
-    gone = {kind: of_first(values) for kind, values in piece.heals.items()}
-    by_kind: tuple[tuple[Mechanism, str], ...] = (
-        ("range-too-wide", "full-range"),
-        ("range-too-wide", "percentile-range"),
-        ("range-too-wide", "best-range"),
-        ("grid", "asymmetric-range"),
-        ("step", "sixteen-bit"),
-    )
-    return next((name for name, kind in by_kind if gone.get(kind, 0.0) >= MOST * last), None)
 
 
 def _names_it(named: NamedBy, source: SourceRecord) -> bool:

@@ -21,6 +21,7 @@ from quantmedic.engine.case.facts import (
     OutputColumnFacts,
     OutputFacts,
     Role,
+    SourceFacts,
     TensorFacts,
     WeightErrorFacts,
     WeightFacts,
@@ -30,7 +31,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.error_facts import weight_error_facts
+from quantmedic.engine.formulas.error_facts import source_facts, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -55,7 +56,7 @@ class Thresholds(Protocol):
 @without_garbage_collection
 def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
-    return assemble(case, thresholds, tensor_facts(case))
+    return assemble(case, thresholds, _tensors_with_sources(case))
 
 
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
@@ -68,6 +69,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
     layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
+    layers = _with_sources(layers, case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
@@ -76,6 +78,31 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
         tensors=tensors,
         operands=tuple(_operand_facts(case, tensors)),
         outputs=outputs,
+    )
+
+
+def _tensors_with_sources(case: Case) -> tuple[TensorFacts, ...]:
+    """The tensors with what their quantizers do to the noise at the output, where the loss budget was measured."""
+    tensors = tensor_facts(case)
+    if case.record.loss_budget is None:
+        return tensors
+    sources = source_facts(case.record.loss_budget)
+    found = [sources.get(("activation", i)) or sources.get(("input", i)) for i in range(len(tensors))]
+    return tuple(
+        tensor if source is None else tensor.model_copy(update={"source": source})
+        for tensor, source in zip(tensors, found, strict=True)
+    )
+
+
+def _with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
+    """The layers with what their stored weights and biases do to the noise at the output."""
+    if case.record.loss_budget is None:
+        return layers
+    sources, nothing = source_facts(case.record.loss_budget), SourceFacts()
+    own = [(sources.get(("weight", k), nothing), sources.get(("bias", k), nothing)) for k in range(len(layers))]
+    return tuple(
+        layer.model_copy(update={"weight_source": weight, "bias_source": bias})
+        for layer, (weight, bias) in zip(layers, own, strict=True)
     )
 
 

@@ -69,7 +69,6 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
     facts = derive(case, measurement.base)
     if not facts.model.harmed:
         return case
-    suspects = _suspects(case, facts, measurement.base)
     role = main_role(case)
     done = 0
     try:
@@ -94,10 +93,14 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
             seconds=seconds,
             progress=count_run,
         )
+        case = replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
+        # What the budget shows, rules may name.
+        facts = derive(case, measurement.base)
+        suspects = _suspects(case, facts, measurement.base)
         runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")
-    return replace(case, record=case.record.model_copy(update={"simulation": runs, "loss_budget": budget}))
+    return replace(case, record=case.record.model_copy(update={"simulation": runs}))
 
 
 def prove_remedies(
