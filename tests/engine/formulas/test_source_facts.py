@@ -1,6 +1,7 @@
 """What one quantizer does to the noise at the output, as facts that rules can ask for."""
 
 import pytest
+
 from quantmedic.engine.case.loss_budget import LossBudget, OutputPart, PieceRecord, SourceRecord
 from quantmedic.engine.formulas.error_facts import source_facts
 
