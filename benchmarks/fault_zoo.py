@@ -19,7 +19,7 @@ How to run, from the repository root::
     python benchmarks/fault_zoo.py --list
 
 With ``--seed N`` every case draws its place, its strength from harmless to fatal, its random numbers, the settings of
-the quantizer and the number of labelled samples from the seed. Seeds 1 to 9 are for tuning; figures that are reported
+the quantizer and the number of labelled samples (or none) from the seed. Seeds 1 to 9 are for tuning; figures reported
 come from seeds from 100 on, which tuning must not see. Without ``--seed`` the cases are the same every time.
 
 ``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
@@ -166,8 +166,8 @@ def main() -> int:
         nargs="?",
         const=FIX_SECONDS,
         metavar="SECONDS",
-        help=f"repair with quantmedic.fix, so many seconds of trials per case ({FIX_SECONDS:.0f}); half of the labels "
-        "are held back to measure what it writes",
+        help=f"repair with quantmedic.fix, so many seconds of trials per case ({FIX_SECONDS:.0f}); half of the "
+        "validation samples is held back to measure what it writes",
     )
     parser.add_argument("--old", action="store_true", help="with --paste: prescriptions without any trial")
     parser.add_argument(

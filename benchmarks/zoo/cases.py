@@ -14,7 +14,7 @@ from . import faults_activations, faults_data, faults_graph, faults_heads, fault
 from .controls import CONTROLS
 from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS
-from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network
+from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network, known_network
 from .patient import NORMAL, Patient, healthy
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
@@ -22,7 +22,10 @@ from .surgery import Inapplicable
 assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
 
 #: Bump to rebuild cached cases.
-RECIPE_VERSION = 3
+RECIPE_VERSION = 4
+
+#: Beside a case: labels that the zoo knows and the expert is not told.
+HIDDEN = "hidden.npz"
 
 #: How much worse a graded fault is made, in turn, until it hurts.
 STRENGTHS = (1.0, 3.0, 10.0)
@@ -87,7 +90,7 @@ class Spec:
     @property
     def base(self) -> Network:
         """The network, with the samples that the seed draws."""
-        network = (NETWORKS | REAL_NETWORKS)[self.network]
+        network = known_network(self.network)
         return network if self.seed is None else draw_network(network, case_seed(self.seed, self.name))
 
     @property
@@ -101,7 +104,7 @@ class Spec:
     @property
     def tuning(self) -> bool:
         seen = self.control in TUNING_CONTROLS if self.control else set(self.kinds) <= TUNING_KINDS
-        return self.network in TUNING_NETWORKS and seen
+        return self.network in TUNING_NETWORKS and not known_network(self.network).unseen and seen
 
     @property
     def expected(self) -> tuple[tuple[str, ...], ...]:
@@ -148,6 +151,11 @@ class Built:
     metric: str | None = None
     strength: float = 1.0
     recipe: str = ""
+
+    @property
+    def told_metric(self) -> dict[str, str]:
+        """The argument that names the task metric, where there are labels and it is not the default."""
+        return {"metric": self.metric} if self.metric and self.spec.base.shows_labels else {}
 
     @property
     def usable(self) -> bool:
@@ -275,7 +283,7 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
     if spec.control:
         patient = CONTROLS[spec.control](patient)
     quantized = patient.quantized()
-    before = standing(patient, quantized)
+    before = _beside(sound, standing(patient, quantized))
     _write(patient, quantized, folder)
     common = {"before": before, "metric": patient.task.metric, "strength": strengths[0]}
     if spec.control:
@@ -292,14 +300,23 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
 
 
 def _words(standing: Standing) -> str:
-    score = f"score {standing.float_score:.3f} -> {standing.score:.3f}"
-    return f"{standing.sqnr_db:.1f} dB, agreement {standing.agreement:.2f}, {score}"
+    words = f"{standing.sqnr_db:.1f} dB"
+    if standing.agreement is not None:
+        words += f", agreement {standing.agreement:.2f}"
+    if standing.float_score is not None:
+        words += f", score {standing.float_score:.3f} -> {standing.score:.3f}"
+    return words
 
 
 def _healed(spec: Spec, sound: _Sound, ill: Patient) -> Standing:
     """After the remedy: the fault's own for a single one, the sound quantization otherwise."""
     heal = FAULTS[spec.kinds[0]].heal if len(spec.kinds) == 1 else None
-    return standing(heal(ill)) if heal else sound.standing
+    return _beside(sound, standing(heal(ill))) if heal else _beside(sound, sound.standing)
+
+
+def _beside(sound: _Sound, found: Standing) -> Standing:
+    """Where only noise tells, with what the sound quantization has of it."""
+    return found if found.agreement is not None else replace(found, sound_db=sound.standing.sqnr_db)
 
 
 def standing(patient: Patient, quantized: onnx.ModelProto | None = None) -> Standing:
@@ -318,7 +335,9 @@ def _write(patient: Patient, quantized: onnx.ModelProto, folder: Path) -> None:
     shown = patient.calibration if patient.shown is None else patient.shown
     network = patient.network
     np.savez(folder / "representative.npz", **{name: shown, **network.columns(shown)})
-    validation = {name: patient.validation, **network.columns(patient.validation), "labels": patient.labels}
-    np.savez(folder / "validation.npz", **validation)
+    validation = {name: patient.validation, **network.columns(patient.validation)}
+    labels = {} if patient.labels is None else {"labels": patient.labels}
+    np.savez(folder / "validation.npz", **validation, **(labels if network.shows_labels else {}))
+    np.savez(folder / HIDDEN, **({} if network.shows_labels else labels))
     for option, arrays in patient.options.items():
         np.savez(folder / f"{option}.npz", **arrays)

@@ -16,7 +16,8 @@ from .quantizing import Recipe
 
 #: Of the strength with which a graded fault is put in without a seed: from harmless to fatal.
 WEAKEST, STRONGEST = 0.1, 30.0
-LABELLED = (64, 128, 256, 512)
+#: Labelled samples; with 0 there are samples without labels.
+LABELLED = (0, 32, 64, 128, 256, 512)
 #: Settings that are drawn before the normal ones are taken.
 DRAWS = 3
 
@@ -27,7 +28,7 @@ def case_seed(seed: int, name: str) -> int:
 
 
 def draw_network(network: Network, seed: int) -> Network:
-    """The network with its samples in another order, and more or fewer that are labelled."""
+    """The network with its samples in another order, and more, fewer or none that are labelled."""
     rng = np.random.default_rng([seed, 1])
     return replace(network, seed=seed, labelled=int(rng.choice(LABELLED)))
 

@@ -27,11 +27,18 @@ CALIBRATION = 200
 
 @dataclass(frozen=True)
 class Task:
-    """How outputs become right or wrong; ``metric`` is what quantmedic is told (None: top1 by default)."""
+    """How outputs become right or wrong.
+
+    Attributes:
+        answers: From the outputs to one answer per sample.
+        right: Which answers are those of the labels; None: nobody knows the right ones.
+        same: Which answers are those of the float model; None: there are no answers, only noise tells.
+        metric: What quantmedic is told (None: top1 by default).
+    """
 
     answers: Callable[[list[Array]], Array]
-    right: Callable[[Array, Array], Array]
-    same: Callable[[Array, Array], Array]
+    right: Callable[[Array, Array], Array] | None
+    same: Callable[[Array, Array], Array] | None
     metric: str | None = None
 
 
@@ -72,7 +79,7 @@ def _images(role: str) -> tuple[Array, Array | None]:
 
 
 Images = Callable[[str], tuple[Array, Array | None]]
-Samples = Callable[[int], tuple[Array, Array, Array]]
+Samples = Callable[[int], tuple[Array, Array, Array | None]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,8 @@ class Network:
         images: Stored images and labels by role.
         samples: Where inputs are no images: those for calibration and validation, and labels, from a seed.
         seed: Seed of the order of the images, or of other samples; None: as they are stored.
-        labelled: Labelled samples at most.
+        labelled: Labelled samples at most; 0: the expert sees samples without labels.
+        unseen: Tuning never uses it.
     """
 
     name: str
@@ -108,6 +116,7 @@ class Network:
     samples: Samples | None = None
     seed: int | None = None
     labelled: int = VALIDATION
+    unseen: bool = False
 
     def model(self) -> onnx.ModelProto:
         return onnx.load(str(self.path))
@@ -129,16 +138,24 @@ class Network:
             return self._drawn()[0]
         return self.preprocessing.apply(self.pixels("calibration")[0][:CALIBRATION])
 
-    def validation(self) -> tuple[Array, Array]:
+    @property
+    def shows_labels(self) -> bool:
+        """Whether the expert is told what is right."""
+        return self.labelled > 0 and self.task.right is not None
+
+    def validation(self) -> tuple[Array, Array | None]:
+        """Samples and their labels, which the zoo knows also where the expert is not told."""
         if self.preprocessing is None:
             return self._drawn()[1:]
         images, labels = self.pixels("validation")
-        return self.preprocessing.apply(images[: self.labelled]), labels[: self.labelled]
+        count = self.labelled or VALIDATION
+        return self.preprocessing.apply(images[:count]), None if labels is None else labels[:count]
 
-    def _drawn(self) -> tuple[Array, Array, Array]:
+    def _drawn(self) -> tuple[Array, Array, Array | None]:
         assert self.samples is not None
         calibration, validation, labels = self.samples(self.seed or 0)
-        return calibration, validation[: self.labelled], labels[: self.labelled]
+        count = self.labelled or VALIDATION
+        return calibration, validation[:count], None if labels is None else labels[:count]
 
     def feed(self, name: str, inputs: Array) -> dict[str, Array]:
         """One batch for onnxruntime."""
@@ -239,3 +256,8 @@ REAL_NETWORKS = {
         NETWORKS["f0"],
     )
 }
+
+
+def known_network(name: str) -> Network:
+    """A network of either list."""
+    return NETWORKS[name] if name in NETWORKS else REAL_NETWORKS[name]

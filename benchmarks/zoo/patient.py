@@ -47,7 +47,7 @@ class Patient:
     recipe: Recipe
     calibration: Array
     validation: Array
-    labels: Array
+    labels: Array | None
     task: Task
     shown: Array | None = None
     shown_float: onnx.ModelProto | None = None

@@ -117,7 +117,7 @@ def _case(built: Built, quick: bool, prove: float | None) -> Any:
         validation=built.folder / "validation.npz",
         threads=1,
         prove=prove,
-        **({"metric": built.metric} if built.metric else {}),
+        **built.told_metric,
         **_options(built.folder),
     )
     quantmedic.save_case(case, stored)

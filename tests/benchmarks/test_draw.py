@@ -1,14 +1,20 @@
 """What a seed draws of the zoo's cases: the same for the same seed, other things for another."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import fault_zoo
 import numpy as np
 import pytest
 from zoo.cases import REAL_KINDS, Spec, build
-from zoo.draw import STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
-from zoo.networks import NETWORKS, REAL_NETWORKS, VALIDATION
+from zoo.draw import LABELLED, STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
+from zoo.networks import NETWORKS, REAL_NETWORKS, VALIDATION, Task
+from zoo.paste import known, load_arrays
 from zoo.patient import NORMAL, healthy
+from zoo.quantizing import compare
+from zoo.verdict import ask
+
+from quantmedic import load_rulebase
 
 
 def test_draws_follow_from_the_seed_and_the_case() -> None:
@@ -34,6 +40,23 @@ def test_samples_are_drawn_and_keep_their_labels() -> None:
     pixels = drawn.pixels("validation")[0][: drawn.labelled]
     assert [known[image.tobytes()] for image in pixels] == names.tolist()
     assert labels.tolist() != names[: len(labels)].tolist()
+
+
+def test_labels_are_few_many_or_none() -> None:
+    drawn = {spec.base.labelled for seed in range(1, 4) for spec in fault_zoo.chosen("all", "demo/*", seed)}
+    assert drawn == set(LABELLED) and 0 in drawn
+
+
+@pytest.mark.parametrize(
+    ("noise", "sound_db", "hurts"),
+    [(0.1, None, False), (0.5, None, True), (0.1, 25.0, False), (0.1, 60.0, True), (0.05, 60.0, False)],
+)
+def test_noise_tells_where_outputs_are_no_answers(noise: float, sound_db: float | None, hurts: bool) -> None:
+    reference = np.random.default_rng(0).normal(size=(50, 8))
+    outputs = reference + noise * np.random.default_rng(1).normal(size=reference.shape)
+    found = compare(Task(lambda outputs: outputs[0], None, None), [reference], [outputs], None)
+    assert (found.agreement, found.score, found.float_score, found.proven_drop) == (None, None, None, False)
+    assert replace(found, sound_db=sound_db).hurts == hurts
 
 
 def test_places_are_drawn_from_the_seed_and_fixed_without_one() -> None:
@@ -64,3 +87,15 @@ def test_the_same_seed_builds_the_same_case(tmp_path: Path) -> None:
     assert (first.before, first.healed, first.recipe) == (second.before, second.healed, second.recipe)
     assert (first.folder / "quantized.onnx").read_bytes() == (second.folder / "quantized.onnx").read_bytes()
     assert first.strength == draw_strength(case_seed(4, spec.name))
+
+
+@pytest.mark.thorough
+def test_the_expert_is_not_told_labels_that_are_not_drawn(tmp_path: Path) -> None:
+    spec = Spec("gru", ("wide-ranges",), seed=1)
+    assert spec.base.labelled == 0
+    built = build(spec, tmp_path)
+    assert built.usable or built.status == "harmless"
+    assert built.before is not None and built.before.float_score is not None and not built.told_metric
+    shown, everything = load_arrays(built.folder / "validation.npz"), known(built)
+    assert set(everything) - set(shown) == {"labels"} and len(everything["labels"]) == VALIDATION
+    assert ask(built, load_rulebase()).error == ""
