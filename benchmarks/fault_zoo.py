@@ -23,7 +23,7 @@ the quantizer and the number of labelled samples (or none) from the seed. Seeds 
 come from seeds from 100 on, which tuning must not see. Without ``--seed`` the cases are the same every time.
 
 ``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
-swift-f0 where they are installed.
+swift-f0 where they are installed. ``--part unseen-a`` and ``--part unseen-b`` hold kinds of fault that nobody tunes to.
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the
 same, and with ``--quick`` also after rules have changed.
@@ -51,7 +51,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 from zoo import paste_table
-from zoo.cases import Built, Spec, all_specs, build, real_specs
+from zoo.cases import Built, Spec, all_specs, build, real_specs, unseen_specs
+from zoo.fault import Unseen
 from zoo.paste_table import fixed_rows, render_fixed, render_pasted, rows
 from zoo.proof import render_proofs
 from zoo.readme_table import render_readme
@@ -62,7 +63,7 @@ from zoo.verdict import Answer, ask
 PASTE_SECONDS = 10.0
 #: What ``quantmedic fix`` takes where nothing is said.
 FIX_SECONDS = 60.0
-PARTS = ("tuning", "reporting", "all", "real")
+PARTS = ("tuning", "reporting", "all", "real", "unseen-a", "unseen-b")
 
 
 def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None = None) -> list[Spec]:
@@ -70,14 +71,21 @@ def chosen(part: str, pattern: str, seed: int | None = None, sample: int | None 
     patterns = pattern.split(",")
     found = [
         spec
-        for spec in (real_specs(seed) if part == "real" else all_specs(seed))
-        if (part in ("all", "real") or spec.tuning == (part == "tuning"))
+        for spec in _specs(part, seed)
+        if (part not in ("tuning", "reporting") or spec.tuning == (part == "tuning"))
         and any(fnmatch.fnmatch(spec.name, p) or fnmatch.fnmatch(spec.group, p) for p in patterns)
     ]
     if sample is None or sample >= len(found):
         return found
     drawn = np.random.default_rng(seed or 0).permutation(len(found))[:sample]
     return [found[i] for i in sorted(drawn)]
+
+
+def _specs(part: str, seed: int | None) -> Iterator[Spec]:
+    unseen: dict[str, Unseen] = {"unseen-a": "a", "unseen-b": "b"}
+    if part in unseen:
+        return unseen_specs(unseen[part], seed)
+    return real_specs(seed) if part == "real" else all_specs(seed)
 
 
 @dataclass(frozen=True)

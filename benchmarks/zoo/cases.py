@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import onnx
 
-from . import faults_activations, faults_data, faults_graph, faults_heads, faults_weights
+from . import faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b
 from .controls import CONTROLS
 from .draw import case_seed, draw_network, draw_recipes, draw_strength
-from .fault import FAULTS
+from .fault import FAULTS, Unseen
 from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network, known_network
 from .patient import NORMAL, Patient, healthy
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 
-assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights))
+assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b))
 
 #: Bump to rebuild cached cases.
-RECIPE_VERSION = 4
+RECIPE_VERSION = 5
 
 #: Beside a case: labels that the zoo knows and the expert is not told.
 HIDDEN = "hidden.npz"
@@ -110,10 +110,15 @@ class Spec:
     def expected(self) -> tuple[tuple[str, ...], ...]:
         return tuple(FAULTS[kind].expected for kind in self.kinds)
 
+    @property
+    def also(self) -> tuple[tuple[str, ...], ...]:
+        """Causes that are true of each fault, but not the right answer."""
+        return tuple(FAULTS[kind].also for kind in self.kinds)
+
 
 def all_specs(seed: int | None = None) -> Iterator[Spec]:
     for network in NETWORKS:
-        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS if kind not in REAL_KINDS)
+        yield from (Spec(network, (kind,), seed=seed) for kind in _seen() if kind not in REAL_KINDS)
     for network in NETWORKS:
         yield from (Spec(network, pair, seed=seed) for pair in PAIRS)
     for network in NETWORKS:
@@ -123,9 +128,20 @@ def all_specs(seed: int | None = None) -> Iterator[Spec]:
 def real_specs(seed: int | None = None) -> Iterator[Spec]:
     """Faults in networks that others trained, and the fault of quantizing them with the toolchain's defaults."""
     for network in REAL_NETWORKS:
-        yield from (Spec(network, (kind,), seed=seed) for kind in FAULTS)
+        yield from (Spec(network, (kind,), seed=seed) for kind in _seen())
     for network in REAL_NETWORKS:
         yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
+
+
+def _seen() -> list[str]:
+    return [kind for kind, fault in FAULTS.items() if not fault.unseen]
+
+
+def unseen_specs(which: Unseen, seed: int | None = None) -> Iterator[Spec]:
+    """Faults of one of the sets that tuning never sees, in every network."""
+    kinds = [kind for kind, fault in FAULTS.items() if fault.unseen == which]
+    for network in NETWORKS | REAL_NETWORKS:
+        yield from (Spec(network, (kind,), seed=seed) for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -140,6 +156,7 @@ class Built:
         metric: Task metric that quantmedic is given; None for its default.
         strength: Of a graded fault.
         recipe: Settings that the seed drew, as far as they differ from the normal ones.
+        places: Float nodes where a local fault sits.
     """
 
     spec: Spec
@@ -151,6 +168,7 @@ class Built:
     metric: str | None = None
     strength: float = 1.0
     recipe: str = ""
+    places: tuple[str, ...] = ()
 
     @property
     def told_metric(self) -> dict[str, str]:
@@ -192,7 +210,8 @@ def build(spec: Spec, root: Path) -> Built:
         stored = json.loads(record.read_text())
         if stored.pop("version") == RECIPE_VERSION:
             standings = {k: Standing(**v) if (v := stored.pop(k)) else None for k in ("before", "healed")}
-            return Built(spec, folder, **stored, **standings)
+            places = tuple(stored.pop("places"))
+            return Built(spec, folder, places=places, **stored, **standings)
     folder.mkdir(parents=True, exist_ok=True)
     made = _made(spec, folder, root)
     content: dict[str, Any] = {k: v for k, v in asdict(made).items() if k not in ("spec", "folder")}
@@ -285,7 +304,7 @@ def _judged(spec: Spec, folder: Path, strengths: tuple[float, ...], sound: _Soun
     quantized = patient.quantized()
     before = _beside(sound, standing(patient, quantized))
     _write(patient, quantized, folder)
-    common = {"before": before, "metric": patient.task.metric, "strength": strengths[0]}
+    common = {"before": before, "metric": patient.task.metric, "strength": strengths[0], "places": patient.places}
     if spec.control:
         return Built(spec, folder, "harmed" if before.hurts else "control", _words(before), **common)
     healed = _healed(spec, sound, patient)

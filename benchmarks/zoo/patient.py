@@ -40,6 +40,7 @@ class Patient:
         edits: Changes to the quantized model, in order.
         options: Further arguments of ``quantmedic.diagnose``.
         strength: How much worse than usual the next graded fault is to be.
+        places: Names of the float nodes where a local fault sits; empty for faults of the data and of everything.
     """
 
     network: Network
@@ -54,6 +55,7 @@ class Patient:
     edits: tuple[Callable[["Patient", onnx.ModelProto], onnx.ModelProto], ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     strength: float = 1.0
+    places: tuple[str, ...] = ()
 
     def quantized(self) -> onnx.ModelProto:
         model = quantize(self.network, self.model, self.recipe, self.calibration)
@@ -91,6 +93,11 @@ class Patient:
 
     def with_(self, **changes: Any) -> "Patient":
         return replace(self, **changes)
+
+    def at(self, *names: str) -> "Patient":
+        """With places added: nodes, or tensors, which stand for the nodes that make them."""
+        made = {tensor: node.name or tensor for node in self.model.graph.node for tensor in node.output}
+        return self.with_(places=tuple(dict.fromkeys((*self.places, *(made.get(name, name) for name in names)))))
 
     def edited(self, edit: Callable[["Patient", onnx.ModelProto], onnx.ModelProto]) -> "Patient":
         return replace(self, edits=(*self.edits, edit))

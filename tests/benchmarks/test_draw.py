@@ -79,6 +79,12 @@ def test_real_networks_are_a_part_of_their_own() -> None:
     assert {kind for spec in real for kind in spec.kinds} > {kind for spec in everything for kind in spec.kinds}
 
 
+def test_unseen_kinds_are_in_no_other_part() -> None:
+    sets = [{spec.kinds[0] for spec in fault_zoo.chosen(f"unseen-{which}", "*")} for which in "ab"]
+    seen = {kind for part in ("all", "real") for spec in fault_zoo.chosen(part, "*") for kind in spec.kinds}
+    assert sets[0] and not sets[0] & sets[1] and not (sets[0] | sets[1]) & seen
+
+
 @pytest.mark.thorough
 def test_the_same_seed_builds_the_same_case(tmp_path: Path) -> None:
     spec = Spec("gru", ("narrow-range",), seed=4)

@@ -1,0 +1,138 @@
+"""Unseen faults of weights and biases, set A."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from ..fault import fault
+from ..patient import Patient
+from ..surgery import Inapplicable, Surgeon
+from .cuts import add_cancelling, at_layers, covered, dense, few_codes, recoded, taken_twice
+
+
+def _levels(patient: Patient, usual: int) -> int:
+    """Steps on either side of zero: fewer where the fault is to be stronger."""
+    return max(1, round(usual / patient.strength**0.6))
+
+
+@fault("nibbles-in-bytes", "weights", "too-few-weight-bits", graded=True, unseen="a")
+def nibbles_in_bytes(patient: Patient) -> Patient:
+    """Four-bit weights that were unpacked into bytes: eight bits to hold them, fifteen values in use."""
+    linears = covered(patient)
+    return recoded(patient, linears[len(linears) // 3 :], few_codes(_levels(patient, 5)))
+
+
+@fault("coarse-last-codes", "precision", "last-layer-bitwidth", "too-few-weight-bits", graded=True, unseen="a")
+def coarse_last_codes(patient: Patient) -> Patient:
+    """The last layer was compressed to a few values, and then stored in bytes like all the others."""
+    return recoded(patient, covered(patient)[-1:], few_codes(_levels(patient, 2)))
+
+
+@fault("coarse-first-codes", "precision", "first-layer-sensitive", "too-few-weight-bits", graded=True, unseen="a")
+def coarse_first_codes(patient: Patient) -> Patient:
+    """The same for the first layer."""
+    return recoded(patient, covered(patient)[:1], few_codes(_levels(patient, 2)))
+
+
+@fault("rounded-up", "weights", "weight-induced-bias-shift", graded=True, unseen="a")
+def rounded_up(patient: Patient) -> Patient:
+    """Some layers were rounded up by a home-made packer that adds one for luck."""
+    linears = patient.pick(covered(patient), 0.3, 0.6, 0.8)
+    shift = 4 * patient.strength
+    return recoded(patient, linears, lambda codes, _: codes + shift)
+
+
+@fault("student-weights", "weights", "heavy-tailed-weights", graded=True, unseen="a", also=("poor-weight-range",))
+def student_weights(patient: Patient) -> Patient:
+    """Copied channels drifted apart in training: weights with the tails of a Cauchy distribution, which cancel."""
+    surgeon = patient.surgeon()
+    chosen = patient.pick(dense(patient, surgeon), 0.4, 0.7, 0.9)
+    for i, linear in enumerate(chosen):
+        usual = np.std(surgeon.constant(linear.weight))
+        taken_twice(surgeon, linear)
+        half = np.split(surgeon.constant(linear.weight), 2, axis=linear.into)[0]
+        drawn = patient.random(f"student{i}").standard_cauchy(half.shape)
+        add_cancelling(surgeon, linear, np.clip(drawn, -300, 300) * usual * 0.3 * patient.strength)
+    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+
+
+@fault(
+    "shrunken-input-channel",
+    "weights",
+    "input-channel-imbalance",
+    "heavy-tailed-weights",
+    graded=True,
+    unseen="a",
+    also=("channel-outliers", "poor-weight-range"),
+)
+def shrunken_input_channel(patient: Patient) -> Patient:
+    """Equalization gone wrong: a channel that matters little is made tiny, and its readers' weights huge."""
+    surgeon = patient.surgeon()
+    chosen = patient.pick(dense(patient, surgeon), 0.3, 0.8)
+    for linear in chosen:
+        tensor = linear.node.input[0]
+        axis = surgeon.channel_axis(tensor)
+        x = patient.values(tensor)[0]
+        power = np.abs(x).mean(tuple(i for i in range(x.ndim) if i != axis))
+        weight = surgeon.constant(linear.weight)
+        reach = np.abs(weight).sum(tuple(i for i in range(weight.ndim) if i != linear.into))
+        factor = np.ones(len(power), np.float32)
+        factor[int(np.argmin(power * reach))] = 1 / (60 * patient.strength)
+        shape = [1] * len(surgeon.shape(tensor))
+        shape[axis] = -1
+        name = surgeon.put(f"{linear.node.name}_shrinking", factor.reshape(shape))
+        mark = f"{linear.node.name}_shrunken"
+        surgeon.add("Mul", [tensor, name], mark, surgeon.producer(tensor))
+        linear.node.input[0] = mark
+        surgeon.scale_weights(linear, linear.into, 1 / factor, bias=False)
+    return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
+
+
+@fault("bias-in-sixteen-bits", "weights", "bias-overflow", graded=True, unseen="a", also=("miscorrected-bias",))
+def bias_in_sixteen_bits(patient: Patient) -> Patient:
+    """The target keeps biases in few bits; what is larger sticks at the end of their range."""
+    limit = int(4000 / patient.strength)
+    names = [f"{linear.bias}_quantized" for linear in covered(patient) if linear.bias]
+
+    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
+        surgeon = Surgeon(quantized)
+        for name in names:
+            codes = surgeon.constant(name)
+            if codes is None or codes.dtype != np.int32:
+                raise Inapplicable("a bias has no codes")
+            surgeon.put(name, np.clip(codes, -limit, limit).astype(np.int32))
+        return surgeon.model
+
+    if not names:
+        raise Inapplicable("no layer has a bias")
+    return patient.edited(edit)
+
+
+@fault("scales-along-inputs", "weights", "wrong-channel-axis", unseen="a", also=("foreign-weights", "unlike-weights"))
+def scales_along_inputs(patient: Patient) -> Patient:
+    """Square weights with a scale for each output channel, which the exporter wrote down for the inputs."""
+    surgeon = patient.surgeon()
+    square = []
+    for linear in covered(patient):
+        shape = surgeon.constant(linear.weight).shape
+        if len(shape) > 1 and shape[0] == shape[1]:
+            square.append(linear)
+    if not square:
+        raise Inapplicable("no square weights")
+
+    def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
+        q = Surgeon(quantized)
+        turned = {f"{linear.weight}_quantized": linear.into for linear in square}
+        for node in q.nodes("DequantizeLinear"):
+            axis = turned.get(node.input[0])
+            if axis is None:
+                continue
+            if q.constant(node.input[1]).size == 1:
+                raise Inapplicable("one scale for all channels")
+            attribute = next(a for a in node.attribute if a.name == "axis")
+            attribute.i = axis
+        return q.model
+
+    patient = patient.with_(recipe=replace(patient.recipe, per_channel=True, qoperator=False))
+    return at_layers(patient, square).edited(edit)
