@@ -17,9 +17,9 @@ class SourceFacts(Facts):
     share: float | None = fact(
         "share of the noise at the noisiest output that it makes (loss budget: the mean of what it adds before and "
         "after the others); negative where it makes up for others",
-        "share",
+        "ratio",
     )
-    last: float | None = fact("what of this noise goes where only this quantizer is taken away", "share")
+    last: float | None = fact("what of this noise goes where only this quantizer is taken away", "ratio")
     mechanism: Mechanism | None = fact(
         "how it makes noise, by what takes most of that away: nothing cut off below, above or on either side "
         "(clipped-low, clipped-high, clipped), a narrower range (range-too-wide), a range with a zero point (grid), "
