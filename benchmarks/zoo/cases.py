@@ -16,6 +16,7 @@ from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS, Unseen
 from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network, known_network
 from .patient import NORMAL, Patient, healthy
+from .protocol.row import LOUD_DB
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 
@@ -149,7 +150,8 @@ class Built:
     """A case on disk.
 
     Attributes:
-        status: ``fault``, ``control``, or why it is left out: inapplicable, harmless, unhealed, harmed, broken.
+        status: ``fault``, ``control``, ``harmless`` where metric and answers bear a fault, or why a case is left out:
+            inapplicable, unhealed, harmed, broken.
         reason: In words.
         before: The quantized model against the float model.
         healed: The same after the remedy.
@@ -177,7 +179,13 @@ class Built:
 
     @property
     def usable(self) -> bool:
-        return self.status in ("fault", "control")
+        """Whether it is asked of the expert: what costs nothing in this case too, since it may be listed as latent."""
+        return self.status in ("fault", "control") or (self.status == "harmless" and self.before is not None)
+
+    @property
+    def is_harmless(self) -> bool:
+        """A fault that neither hurts nor makes the output much noisier than healing leaves it."""
+        return self.status == "harmless" and (self.gain_db or 0.0) < LOUD_DB
 
     @property
     def recovery_db(self) -> float | None:
@@ -225,7 +233,7 @@ def _made(spec: Spec, folder: Path, root: Path) -> Built:
     if spec.group == "double":
         for kind in spec.kinds:
             alone = build(replace(spec, kinds=(kind,)), root)
-            if alone.status != "fault":
+            if not alone.usable or alone.is_harmless:
                 return Built(spec, folder, alone.status, f"{kind} alone: {alone.reason}")
     try:
         return _graded(spec, folder, root) if spec.seed is None else _drawn(spec, folder, root)

@@ -71,6 +71,7 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
         return case
     role = main_role(case)
     done = 0
+    measurement.progress("remedies", done, None)
     try:
         simulation = Simulation(measurement.models, measurement.datasets[role], role, case, measurement.options)
 

@@ -1,6 +1,5 @@
 """The fault zoo cannot rot: a few of its cases end to end, and what its cuts promise."""
 
-import fault_zoo
 import numpy as np
 import pytest
 from zoo.cases import TUNING_CONTROLS, TUNING_KINDS, TUNING_NETWORKS, Spec, all_specs, build
@@ -9,6 +8,7 @@ from zoo.fault import FAMILIES, FAULTS
 from zoo.networks import NETWORKS
 from zoo.patient import healthy
 from zoo.quantizing import run
+from zoo.running import results
 from zoo.score import place, render
 
 pytestmark = pytest.mark.thorough
@@ -22,7 +22,7 @@ def cache(tmp_path_factory):
 def test_cases_end_to_end(cache):
     """A global fault, a local one and a control: built, checked, named."""
     specs = [Spec("demo", ("not-normalized",)), Spec("demo", ("wide-branch",)), Spec("demo", control="per-channel")]
-    found = list(fault_zoo.results(specs, cache, jobs=1))
+    found = list(results(specs, cache, jobs=1))
     assert [built.status for built, _ in found] == ["fault", "fault", "control"]
     answers = [answer for _, answer in found]
     assert [answer.error for answer in answers] == ["", "", ""]
