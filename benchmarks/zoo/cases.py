@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import onnx
 
-from . import faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b
+from . import (
+    faults_activations,
+    faults_data,
+    faults_graph,
+    faults_heads,
+    faults_more,
+    faults_more_activations,
+    faults_weights,
+    unseen_a,
+    unseen_b,
+)
 from .controls import CONTROLS
 from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS, Unseen
@@ -21,6 +31,7 @@ from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
 
 assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b))
+assert all((faults_more, faults_more_activations))
 
 #: Bump to rebuild cached cases.
 RECIPE_VERSION = 5
@@ -42,6 +53,14 @@ TUNING_KINDS = frozenset(
         *("class-mask", "swish-in-pieces", "relu6-lost", "no-range"),
         *("wide-branch", "cancelled-offset", "two-bit-last-layer", "coarse-output"),
         *("half-quantized", "nan-in-quantized", "codes-as-output"),
+        *("high-bits-only", "low-bits-only", "palette", "ternary-last-layer", "sign-of-last-layer"),
+        *("axis-of-square-weights", "scales-of-other-axis", "scale-per-input"),
+        *("bias-in-sixteen-bits", "bias-wraps-around", "loud-column", "twin-channels"),
+        *("one-side-wide", "one-range-for-all", "wide-input"),
+        *("leaky-negatives", "hard-swish-negatives", "norm-negatives"),
+        *("wide-carrier", "cancelling-halves", "common-mode"),
+        *("logarithm-of-products", "root-of-squares", "normalized-by-own-size"),
+        *("infinity-cut-off", "nan-replaced"),
     }
 )
 TUNING_CONTROLS = frozenset(
