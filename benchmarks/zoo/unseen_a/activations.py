@@ -19,7 +19,7 @@ def companded_negatives(patient: Patient) -> Patient:
     found = [t for t, x in zip(spots(patient), patient.values(*spots(patient)), strict=True) if (x < 0).mean() > 0.2]
     if not found:
         found = [float_input(surgeon)]
-    slope = 1 / (1 + 15 * patient.strength)
+    slope = 1 / (1 + 100 * patient.strength)
     chosen = patient.pick(found, 0.3, 0.7)
     marks = []
     for tensor in chosen:
@@ -158,8 +158,9 @@ def symmetric_in_need(patient: Patient) -> Patient:
     if not chosen:
         raise Inapplicable("no place for a cut")
     recipe = replace(patient.recipe, activation="QUInt8" if patient.random("type").random() < 0.5 else "QInt8")
-    best = None
-    for decades in (0.3, 0.6, 0.9, 1.2, 1.5):
+    best, least, most = None, 0.2, 3.2
+    for _ in range(4):
+        decades = (least + most) / 2
         surgeon = patient.surgeon()
         for i, tensor in enumerate(chosen):
             gain = 10 ** patient.random(f"need{i}").uniform(-decades, 0, surgeon.channels(tensor))
@@ -169,8 +170,9 @@ def symmetric_in_need(patient: Patient) -> Patient:
             surgeon.insert_after(mark, "Mul", [down], f"{tensor}_without_gain")
         found = patient.with_(model=surgeon.model, recipe=replace(recipe, symmetric=False))
         if standing(found).hurts:
-            break
-        best = found
+            most = decades
+        else:
+            best, least = found, decades
     if best is None:
         raise Inapplicable("the asymmetric grid does not bear it either")
     return best.with_(recipe=replace(recipe, symmetric=True))

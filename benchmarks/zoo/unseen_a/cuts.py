@@ -98,7 +98,7 @@ def recoded(patient: Patient, linears: list[Linear], change: Change) -> Patient:
     return at_layers(patient, linears).edited(edit)
 
 
-def few_codes(levels: int) -> Change:
+def few_codes(levels: float) -> Change:
     """So many steps on either side of zero, although the container has 127."""
     return lambda codes, _: np.rint(np.rint(codes * levels / 127) * 127 / levels)
 

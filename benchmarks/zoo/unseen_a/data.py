@@ -24,8 +24,18 @@ def real_numbers(patient: Patient) -> NDArray:
 
 def by_percentile(patient: Patient, calibration: NDArray) -> Patient:
     """A calibration that drops what is rare."""
-    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.1 * min(patient.strength, 40))
+    recipe = replace(patient.recipe, method="Percentile", percentile=100 - 0.2 * min(patient.strength, 3))
     return patient.with_(calibration=np.ascontiguousarray(calibration), recipe=recipe)
+
+
+def dimmed(patient: Patient, inputs: NDArray, factor: float) -> NDArray:
+    """Images as they are with so much less light; other signals as they are when quieter."""
+    spec = patient.network.preprocessing
+    if spec is None:
+        real_numbers(patient)
+        return (inputs / np.float32(factor)).astype(np.float32)
+    mean, std = (np.array(v, np.float32).reshape(1, -1, 1, 1) for v in (spec.mean, spec.std))
+    return spec.apply(((inputs * std + mean) * spec.scale / factor).round().clip(0, 255))
 
 
 def sound_set(patient: Patient) -> Patient:
@@ -59,9 +69,10 @@ def reversed_before_normalizing(patient: Patient) -> Patient:
 def planes_read_as_pixels(patient: Patient) -> Patient:
     """Planes were read as if they were pixels, then moved to the front: three small grey copies in one image."""
     patient = with_colours(patient)
+    mean, std = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in (SODIUM.mean, SODIUM.std))
     n, c, h, w = patient.calibration.shape
-    mixed = patient.calibration.reshape(n, h, w, c).transpose(0, 3, 1, 2)
-    return patient.with_(calibration=np.ascontiguousarray(mixed))
+    mixed = (patient.calibration * std + mean).reshape(n, h, w, c).transpose(0, 3, 1, 2)
+    return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
 
 
 @fault("white-images", "data", "blank-samples", graded=True, unseen="a", also=("saturated-samples",))
@@ -72,22 +83,32 @@ def white_images(patient: Patient) -> Patient:
     return patient.with_(calibration=spec.apply(light.round()))
 
 
-@fault("five-in-turn", "data", "duplicate-samples", heal=sound_set, graded=True, unseen="a")
+@fault("five-in-turn", "data", "duplicate-samples", heal=sound_set, graded=True, unseen="a", also=("domain-shift",))
 def five_in_turn(patient: Patient) -> Patient:
-    """A sampler with a fixed seed for every batch draws the same five samples over and over."""
-    return by_percentile(patient, np.resize(dullest(patient, 5), patient.calibration.shape))
+    """A sampler with a fixed seed for every batch draws the same five samples, in poor light, over and over."""
+    few = dimmed(patient, dullest(patient, 5), 1 + 0.7 * patient.strength)
+    return by_percentile(patient, np.resize(few, patient.calibration.shape))
 
 
-@fault("first-four", "data", "too-few-samples", heal=sound_set, graded=True, unseen="a")
+@fault("first-four", "data", "too-few-samples", heal=sound_set, graded=True, unseen="a", also=("domain-shift",))
 def first_four(patient: Patient) -> Patient:
-    """Four samples, because it takes so long."""
+    """Four samples, because it takes so long: the first of a film, while the exposure was settling."""
     few = dullest(patient, 16)[::4]
-    return by_percentile(patient, few)
+    return by_percentile(patient, dimmed(patient, few, 1 + 0.5 * patient.strength))
 
 
-@fault("one-class-only", "data", "low-diversity", "missing-classes", heal=sound_set, graded=True, unseen="a")
+@fault(
+    "one-class-only",
+    "data",
+    "low-diversity",
+    "missing-classes",
+    heal=sound_set,
+    graded=True,
+    unseen="a",
+    also=("domain-shift",),
+)
 def one_class_only(patient: Patient) -> Patient:
-    """The folder of a single class, the one that stirs the network least."""
+    """The folder of a single class, the one that stirs the network least, all taken in the same evening light."""
     if patient.task.metric is not None:
         raise Inapplicable("no classes")
     inputs = patient.calibration
@@ -97,7 +118,7 @@ def one_class_only(patient: Patient) -> Patient:
     if not classes:
         raise Inapplicable("no class has three samples")
     duller = min(classes, key=lambda c: float(np.quantile(reach[found == c], 0.9)))
-    return by_percentile(patient, inputs[found == duller])
+    return by_percentile(patient, dimmed(patient, inputs[found == duller], 1 + 0.5 * patient.strength))
 
 
 @fault("fog", "data", "domain-shift", graded=True, unseen="a")

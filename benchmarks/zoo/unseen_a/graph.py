@@ -16,7 +16,7 @@ def log_with_offset(patient: Patient) -> Patient:
     marks = []
     for tensor in patient.pick(positive_spots(patient), 0.3, 0.8):
         least = surgeon.put(f"{tensor}_least", np.float32(1e-4))
-        offset = surgeon.put(f"{tensor}_level", np.float32(round(30 * patient.strength, 2)))
+        offset = surgeon.put(f"{tensor}_level", np.float32(round(120 * patient.strength, 2)))
         kept = surgeon.insert_after(tensor, "Max", [least], f"{tensor}_kept")
         log = surgeon.insert_after(kept, "Log", name=f"{tensor}_log")
         raised = surgeon.insert_after(log, "Add", [offset], f"{tensor}_raised")
@@ -26,9 +26,9 @@ def log_with_offset(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(*marks)
 
 
-@fault("inverse-of-inverse", "sanity", "non-finite-values", unseen="a", also=("error-amplifier", "sensitive-operator"))
+@fault("inverse-of-inverse", "graph", "error-amplifier", "sensitive-operator", "non-finite-values", unseen="a")
 def inverse_of_inverse(patient: Patient) -> Patient:
-    """Something is divided by a small number that eight bits round to zero."""
+    """One is divided by something whose large values leave the small ones a few codes, and zero among them."""
     surgeon = patient.surgeon()
     chosen = patient.pick(positive_spots(patient), 0.4, 0.9)
     one = surgeon.put("one_half", np.float32(0.5))
@@ -43,6 +43,19 @@ def inverse_of_inverse(patient: Patient) -> Patient:
         surgeon.insert_after(again, "Mul", [two], f"{tensor}_doubled")
         marks.append(again)
     return patient.with_(model=surgeon.model).at(*marks)
+
+
+@fault("log-of-rounded-probability", "sanity", "non-finite-values", unseen="a", also=("error-amplifier",))
+def log_of_rounded_probability(patient: Patient) -> Patient:
+    """The exporter splits the logarithm of a softmax in two; eight bits round small probabilities to zero."""
+    surgeon = patient.surgeon()
+    last = surgeon.producer(surgeon.output)
+    if last.op_type not in ("Gemm", "MatMul", "Conv", "Add") or patient.task.metric is not None:
+        raise Inapplicable("the output is no logits")
+    axis = surgeon.channel_axis(surgeon.output)
+    surgeon.insert_after(surgeon.output, "Softmax", axis=axis)
+    surgeon.insert_after(surgeon.output, "Log")
+    return patient.with_(model=surgeon.model).at(surgeon.output)
 
 
 @fault("loud-companion", "graph", "unbalanced-addition", graded=True, unseen="a", also=("error-amplifier",))
@@ -116,7 +129,7 @@ def common_offset(patient: Patient) -> Patient:
     head = class_head(surgeon, patient)
     ((low, high),) = extremes(patient, surgeon.output)
     bias = surgeon.constant(head.bias)
-    surgeon.put(surgeon.own(head, 2), (bias + np.float32(8 * patient.strength * (high - low))).astype(np.float32))
+    surgeon.put(surgeon.own(head, 2), (bias + np.float32(40 * patient.strength * (high - low))).astype(np.float32))
     return patient.with_(model=surgeon.model).at(head.node.name)
 
 
@@ -128,7 +141,7 @@ def one_older_layer(patient: Patient) -> Patient:
     linears = [linear for linear in surgeon.linears() if linear.node.name in names]
     linear = patient.pick(linears, 0.5)[0]
     weight = surgeon.constant(linear.weight)
-    noise = patient.random("other").standard_normal(weight.shape) * weight.std() * 0.5 * patient.strength
+    noise = patient.random("other").standard_normal(weight.shape) * weight.std() * 0.8 * patient.strength
     surgeon.put(surgeon.own(linear, 1), (weight + noise).astype(np.float32))
     return patient.with_(shown_float=surgeon.model).at(linear.node.name)
 

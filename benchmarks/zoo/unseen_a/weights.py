@@ -11,22 +11,22 @@ from ..surgery import Inapplicable, Surgeon
 from .cuts import add_cancelling, at_layers, covered, dense, few_codes, recoded, taken_twice
 
 
-def _levels(patient: Patient, usual: int) -> int:
-    """Steps on either side of zero: fewer where the fault is to be stronger."""
-    return max(1, round(usual / patient.strength**0.6))
+def _levels(patient: Patient, usual: float) -> float:
+    """Steps on either side of zero, fewer where the fault is to be stronger; below one, small weights vanish."""
+    return max(0.55, usual / patient.strength**0.6)
 
 
 @fault("nibbles-in-bytes", "weights", "too-few-weight-bits", graded=True, unseen="a")
 def nibbles_in_bytes(patient: Patient) -> Patient:
     """Four-bit weights that were unpacked into bytes: eight bits to hold them, fifteen values in use."""
     linears = covered(patient)
-    return recoded(patient, linears[len(linears) // 3 :], few_codes(_levels(patient, 5)))
+    return recoded(patient, linears[len(linears) // 3 :], few_codes(_levels(patient, 4)))
 
 
 @fault("coarse-last-codes", "precision", "last-layer-bitwidth", "too-few-weight-bits", graded=True, unseen="a")
 def coarse_last_codes(patient: Patient) -> Patient:
     """The last layer was compressed to a few values, and then stored in bytes like all the others."""
-    return recoded(patient, covered(patient)[-1:], few_codes(_levels(patient, 2)))
+    return recoded(patient, covered(patient)[-1:], few_codes(_levels(patient, 1)))
 
 
 @fault("coarse-first-codes", "precision", "first-layer-sensitive", "too-few-weight-bits", graded=True, unseen="a")
@@ -78,7 +78,7 @@ def shrunken_input_channel(patient: Patient) -> Patient:
         weight = surgeon.constant(linear.weight)
         reach = np.abs(weight).sum(tuple(i for i in range(weight.ndim) if i != linear.into))
         factor = np.ones(len(power), np.float32)
-        factor[int(np.argmin(power * reach))] = 1 / (60 * patient.strength)
+        factor[int(np.argmin(power * reach))] = 1 / (300 * patient.strength)
         shape = [1] * len(surgeon.shape(tensor))
         shape[axis] = -1
         name = surgeon.put(f"{linear.node.name}_shrinking", factor.reshape(shape))
@@ -111,28 +111,26 @@ def bias_in_sixteen_bits(patient: Patient) -> Patient:
 
 @fault("scales-along-inputs", "weights", "wrong-channel-axis", unseen="a", also=("foreign-weights", "unlike-weights"))
 def scales_along_inputs(patient: Patient) -> Patient:
-    """Square weights with a scale for each output channel, which the exporter wrote down for the inputs."""
-    surgeon = patient.surgeon()
-    square = []
-    for linear in covered(patient):
-        shape = surgeon.constant(linear.weight).shape
-        if len(shape) > 1 and shape[0] == shape[1]:
-            square.append(linear)
-    if not square:
-        raise Inapplicable("no square weights")
+    """Weights with a scale for each output channel, which the exporter wrote down for the inputs, cut to length."""
+    linears = [linear for linear in covered(patient) if not linear.depthwise]
+    square = [n for n in linears if len(set(patient.surgeon().constant(n.weight).shape[:2])) == 1]
+    chosen = square or patient.pick(linears[:-1], 0.3, 0.6, 0.9)
 
     def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
         q = Surgeon(quantized)
-        turned = {f"{linear.weight}_quantized": linear.into for linear in square}
+        turned = {f"{linear.weight}_quantized": linear.into for linear in chosen}
         for node in q.nodes("DequantizeLinear"):
             axis = turned.get(node.input[0])
             if axis is None:
                 continue
-            if q.constant(node.input[1]).size == 1:
+            scale = q.constant(node.input[1])
+            if scale.size == 1:
                 raise Inapplicable("one scale for all channels")
-            attribute = next(a for a in node.attribute if a.name == "axis")
-            attribute.i = axis
+            size = q.constant(node.input[0]).shape[axis]
+            q.put(node.input[1], np.resize(scale, size))
+            q.put(node.input[2], np.zeros(size, q.constant(node.input[2]).dtype))
+            next(a for a in node.attribute if a.name == "axis").i = axis
         return q.model
 
-    patient = patient.with_(recipe=replace(patient.recipe, per_channel=True, qoperator=False))
-    return at_layers(patient, square).edited(edit)
+    patient = patient.with_(recipe=replace(patient.recipe, per_channel=True, qoperator=False, weight="QInt8"))
+    return at_layers(patient, chosen).edited(edit)
