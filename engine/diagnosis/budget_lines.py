@@ -15,7 +15,7 @@ from quantmedic.engine.case.loss_budget import (
     SourceKind,
     SourceRecord,
 )
-from quantmedic.engine.case.records import CaseRecord
+from quantmedic.engine.case.records import CaseRecord, TensorRecord
 from quantmedic.engine.contract.loss_budget import (
     BudgetFamily,
     BudgetLine,
@@ -39,6 +39,7 @@ SMALLEST = 0.02
 #: The first change that heals about as well as the best one is named.
 ABOUT = 0.9
 NAMED = 3
+OUTPUT_OF = "the output of "
 #: What the rules of a family are about.
 _SOURCES: Mapping[str, tuple[SourceKind, ...]] = {
     "weights": ("weight", "bias"),
@@ -48,7 +49,7 @@ _SOURCES: Mapping[str, tuple[SourceKind, ...]] = {
     "precision": ("input", "activation", "weight", "bias"),
 }
 _WORDS: Mapping[SourceKind, str] = {
-    "input": "quantizing the input",
+    "input": "quantizing inputs",
     "activation": "quantizing activations",
     "weight": "weights",
     "bias": "biases and constants",
@@ -129,7 +130,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
     kept = sorted((line for line in lines if abs(line.share) >= SMALLEST), key=lambda line: -line.share)
     kinds: dict[SourceKind, float] = {}
     for piece in budget.pieces:
-        kind = _kind(piece.sources)
+        kind = main_kind(piece.sources)
         kinds[kind] = kinds.get(kind, 0.0) + view.share(piece)
     return LossBudgetReport(
         dataset=budget.dataset,
@@ -137,7 +138,7 @@ def budget_report(budget: LossBudget, record: CaseRecord, causes: Sequence[Named
         runs=budget.runs,
         outputs=tuple(
             BudgetOutput(
-                name=_output_name(budget.outputs[k], record),
+                name=output_part_name(budget.outputs[k], record),
                 sqnr_db=sqnr_db(1.0, float(deployed[k])),
                 unsimulated=float(1.0 - scale[k]),
             )
@@ -194,7 +195,7 @@ class _View:
         """One line for pieces of one kind."""
         pieces = sorted(pieces, key=self.share, reverse=True)
         sources = [source for piece in pieces for source in piece.sources]
-        kind = _kind(sources)
+        kind = main_kind(sources)
         names = list(dict.fromkeys(name for source in sources for name in _names(source, self.record)))
         types = {kind for source in sources for kind in _op_types(source, self.record)}
         shares = np.sum([self.shares(piece.shares) for piece in pieces], axis=0)
@@ -206,7 +207,7 @@ class _View:
             places=tuple(names),
             layers=tuple(dict.fromkeys(name for source in sources for name in _layers(source, self.record))),
             op_type=types.pop() if len(types) == 1 else None,
-            words=_words(kind, names, len(sources), mechanism),
+            words=source_words(kind, sources, self.record, mechanism),
             share=float(shares[0]),
             shares=tuple(shares.tolist()),
             alone=self.first(pieces[0].alone) if len(pieces) == 1 else None,
@@ -219,7 +220,7 @@ class _View:
         )
 
 
-def _kind(sources: Sequence[SourceRecord]) -> SourceKind:
+def main_kind(sources: Sequence[SourceRecord]) -> SourceKind:
     """What neighbours are that were not taken apart: what most of them are."""
     kinds = [source.kind for source in sources]
     return max(dict.fromkeys(kinds), key=kinds.count)
@@ -230,7 +231,7 @@ def _alike(pieces: Iterable[PieceRecord], record: CaseRecord) -> list[list[Piece
     found: dict[tuple[object, ...], list[PieceRecord]] = {}
     for piece in pieces:
         types = {kind for source in piece.sources for kind in _op_types(source, record)}
-        key = (_kind(piece.sources), types.pop() if len(types) == 1 else None)
+        key = (main_kind(piece.sources), types.pop() if len(types) == 1 else None)
         found.setdefault(key, []).append(piece)
     return list(found.values())
 
@@ -266,7 +267,7 @@ def _op_types(source: SourceRecord, record: CaseRecord) -> set[str]:
     return {record.tensors[source.tensors[0]].producer}
 
 
-def _output_name(part: OutputPart, record: CaseRecord) -> str:
+def output_part_name(part: OutputPart, record: CaseRecord) -> str:
     output = record.outputs[part.output]
     name = output.name if output.tensor is None else record.tensors[output.tensor].float_name
     if part.start is None:
@@ -275,11 +276,35 @@ def _output_name(part: OutputPart, record: CaseRecord) -> str:
     return f"{name}, {joined}" if joined is not None else f"{name}, columns {part.start} to {(part.stop or 0) - 1}"
 
 
-def _words(kind: SourceKind, names: Sequence[str], sources: int, mechanism: Mechanism | None) -> str:
+def source_words(
+    kind: SourceKind, sources: Sequence[SourceRecord], record: CaseRecord, mechanism: Mechanism | None = None
+) -> str:
+    """What makes the noise, where and how: by layers, as people know their network, not by names of tensors."""
     how = f": {MECHANISMS[mechanism]}" if mechanism is not None else ""
-    if sources == 1:
-        what = {"activation": "quantizing", "weight": "weights of", "bias": "bias of"}.get(kind, _WORDS[kind])
-        return f"{what} {names[0]}{how}"
-    listed = ", ".join(names[:NAMED])
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{_WORDS[kind]} of {len(names)} places ({listed}{more})"
+    if len(sources) == 1:
+        what = {"activation": "quantizing", "input": "quantizing", "weight": "weights of", "bias": "bias of"}[kind]
+        return f"{what} {_place(sources[0], record)}{how}"
+    places = [_place(source, record) for source in sources[:NAMED]]
+    what = f"{_WORDS[kind]} of {len(sources)} places"
+    if all(source.tensors and _is_made(record.tensors[source.tensors[0]]) for source in sources):
+        places = [place.removeprefix(OUTPUT_OF) for place in places]
+        what = f"quantizing the outputs of {len(sources)} layers"
+    listed = ", ".join(places)
+    more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
+    return f"{what} ({listed}{more})"
+
+
+def _place(source: SourceRecord, record: CaseRecord) -> str:
+    """Where a source is: layers that share it, the layer that makes the values, or the network's input."""
+    if source.operators:
+        return " and ".join(_names(source, record))
+    tensor = record.tensors[source.tensors[0]]
+    if not _is_made(tensor):
+        return f"the input {tensor.float_name}" if tensor.is_input else tensor.float_name
+    several = sum(other.producer_name == tensor.producer_name for other in record.tensors) > 1
+    return f"{OUTPUT_OF}{tensor.producer_name}{f', {tensor.float_name}' if several else ''}"
+
+
+def _is_made(tensor: TensorRecord) -> bool:
+    """A layer makes the values."""
+    return not tensor.is_input and tensor.producer_name is not None
