@@ -70,7 +70,6 @@ from zoo.protocol.case_row import row_of
 from zoo.protocol.guesses import frequencies
 from zoo.protocol.ledger import FIRST_SEED, Entry, LedgerError, read_finished
 from zoo.protocol.pictures import write_pictures
-from zoo.protocol.row import Row
 from zoo.readme_table import render_readme
 from zoo.running import Asked, ask_all
 from zoo.score import both_named, brier, false_alarms, gain_errors, line, render
@@ -236,6 +235,11 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
             left_out.append(built)
         else:
             (harmless if built.is_harmless else found).append((built, answer))
+    told = [row_of(built, answer) for built, answer in [*found, *harmless]]
+    known = frequencies(spec.expected for spec in chosen("tuning", "*"))
+    summed = summary(found, left_out)
+    if entry is not None and entry.is_first:
+        entry.finish(entries.figures_of(told, known, summed), told)
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
     print(render(found))
     proofs = [(built, answer.proof) for built, answer in found if answer.proof is not None]
@@ -246,26 +250,15 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     if fixed := fixed_rows(found):
         print(render_fixed(fixed))
     print_left_out(left_out)
-    told = [row_of(built, answer) for built, answer in [*found, *harmless]]
-    summed = summary(found, left_out)
-    print_protocol(told, summed, arguments, entry)
+    print(f"\n{table.render(told, known)}")
+    if arguments.pictures is not None:
+        print("\n".join(map(str, write_pictures(arguments.pictures, told))))
+    if entry is not None:
+        print(entries.render_entry(entry, told, known))
     if arguments.json:
         rows_of_all = {"rows": [row.as_json() for row in told]}
         arguments.json.write_text(json.dumps({**summed, **rows_of_all}, indent=1, default=str))
     return 0
-
-
-def print_protocol(told: list[Row], summed: dict[str, Any], arguments: argparse.Namespace, entry: Entry | None) -> None:
-    """Scores of all cases, and what the ledger says of the run."""
-    known = frequencies(spec.expected for spec in chosen("tuning", "*"))
-    print(f"\n{table.render(told, known)}")
-    if arguments.pictures is not None:
-        print("\n".join(map(str, write_pictures(arguments.pictures, told))))
-    if entry is None:
-        return
-    if entry.is_first:
-        entry.finish(entries.figures_of(told, known, summed), told)
-    print(entries.render_entry(entry, told, known))
 
 
 def _progress(built: Built, answer: Answer | None) -> str:

@@ -172,7 +172,7 @@ def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 
 def _temporary(path: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    text = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
+    text = "".join(f"{json.dumps(line, separators=(',', ':'), default=str)}\n" for line in lines)
     temporary.write_text(text, encoding="utf-8")
     return temporary
 
