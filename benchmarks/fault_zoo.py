@@ -239,7 +239,7 @@ def report(specs: list[Spec], root: Path, arguments: argparse.Namespace, entry: 
     known = frequencies(spec.expected for spec in chosen("tuning", "*"))
     summed = summary(found, left_out)
     if entry is not None and entry.is_first:
-        entry.finish(entries.figures_of(told, known, summed), told)
+        entries.close_entry(entry, entries.figures_of(told, known, summed), told)
     print(f"part {arguments.part}: {len(found)} cases in {time.perf_counter() - started:.0f} s\n")
     print(render(found))
     proofs = [(built, answer.proof) for built, answer in found if answer.proof is not None]

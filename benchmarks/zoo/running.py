@@ -67,7 +67,7 @@ def answered(specs: list[Spec], root: Path, asked: Asked) -> Iterator[Found]:
             yield built, _answer(built, asked)
         return
     cases = [build(spec, root) for spec in specs]
-    others = ask_other([built for built in cases if built.usable], asked.against)
+    others = ask_other([built for built in cases if built.usable], asked.against, asked.prove)
     for built in cases:
         answer = _answer(built, asked)
         if answer is not None:

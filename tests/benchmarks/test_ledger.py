@@ -12,7 +12,12 @@ from zoo.protocol.ledger import Begun, LedgerError, begin, commit_of, read, read
 
 BEGUN = Begun("reporting", 906, 4, "2026-01-01T00:00:00+00:00", "a" * 40, "", {"sample": 25})
 ROWS = [fault(said("wide-range")), control(said(verdict="healthy"))]
-SUMMARY = {"cases": [], "pasted": {"cases": {}}, "fixed": {"cases": {}}}
+SUMMARY = {
+    "cases": [],
+    "left_out": [{"name": "net/x", "status": "inapplicable", "reason": "no place"}],
+    "pasted": {"cases": {}},
+    "fixed": {"cases": {}},
+}
 FIGURES = figures_of(ROWS, Counter({"wide-range": 1}), SUMMARY)
 
 
@@ -24,6 +29,7 @@ def test_a_first_run_is_recorded_whole(tmp_path: Path) -> None:
     record = read(entry.path)
     assert entry.path.name == "reporting-906-v4.jsonl"
     assert record.begun == BEGUN and list(record.rows) == ROWS
+    assert record.figures is not None and record.figures["summary"]["not_asked"] == {"inapplicable": 1}
     assert str(shares_of(record)["now"]["first"]) == "100 % of 1"
     assert "first run: reporting-906-v4" in render_entry(entry, ROWS, Counter())
     assert [path.name for path in tmp_path.iterdir()] == [entry.path.name]

@@ -36,8 +36,8 @@ def layer_names(built: Built) -> LayerNames:
     return LayerNames(onnx.load(str(built.folder / "float.onnx"), load_external_data=False))
 
 
-def ask_other(cases: list[Built], checkout: Path) -> dict[str, Said]:
-    """What the version of a checkout says of cases that were built by this one.
+def ask_other(cases: list[Built], checkout: Path, prove: float | None) -> dict[str, Said]:
+    """What the version of a checkout says of cases that were built by this one, after as much time for trials.
 
     Answers are kept beside the cases by commit, and used again where the checkout holds no other changes.
     """
@@ -45,9 +45,11 @@ def ask_other(cases: list[Built], checkout: Path) -> dict[str, Said]:
         commit = commit_of(checkout)[:12]
     except LedgerError:
         commit = ""
-    known = {built.spec.name: built.folder / f"against-{commit}.json" for built in cases} if commit else {}
+    known = (
+        {built.spec.name: built.folder / f"against-{commit}-{prove or 0:g}.json" for built in cases} if commit else {}
+    )
     answers = {name: json.loads(path.read_text()) for name, path in known.items() if path.is_file()}
-    for answer in _run([built for built in cases if built.spec.name not in answers], checkout):
+    for answer in _run([built for built in cases if built.spec.name not in answers], checkout, prove):
         answers[answer["name"]] = answer
         if commit and "report" in answer:
             known[answer["name"]].write_text(json.dumps(answer))
@@ -60,10 +62,17 @@ def _said(built: Built, answer: dict[str, Any] | None) -> Said:
     return said_of(answer["report"], layer_names(built)) if "report" in answer else Said("", error=answer["error"])
 
 
-def _run(cases: list[Built], checkout: Path) -> Iterable[dict[str, Any]]:
+def _run(cases: list[Built], checkout: Path, prove: float | None) -> Iterable[dict[str, Any]]:
     if not cases:
         return []
-    asked = [{"name": b.spec.name, "folder": str(b.folder.resolve()), "options": b.told_metric} for b in cases]
+    asked = [
+        {
+            "name": built.spec.name,
+            "folder": str(built.folder.resolve()),
+            "options": built.told_metric | ({} if prove is None or built.is_harmless else {"prove": prove}),
+        }
+        for built in cases
+    ]
     with tempfile.TemporaryDirectory() as temporary:
         written = Path(temporary) / "answers.jsonl"
         path = os.pathsep.join([str(checkout.resolve()), str(BENCHMARKS)])

@@ -63,7 +63,8 @@ def draw_detection(levels: Sequence[Level]) -> str:
     picture.axes("dB of noise above what healing leaves", "share of single faults", [], [k / 5 for k in range(6)])
     for place, level in enumerate(levels):
         picture.text(Text((place, 0.0), f"{level.title} ({level.shares[0].whole})", rise=-16.0))
-    for number, (title, colour, _) in enumerate(CURVES):
+    # The first curve is drawn last: where curves meet, it is the one that is seen.
+    for number, (title, colour, _) in reversed(list(enumerate(CURVES))):
         points = [
             (float(place), value)
             for place, level in enumerate(levels)

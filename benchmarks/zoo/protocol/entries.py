@@ -39,6 +39,18 @@ def open_entry(folder: Path, part: str, seed: int, settings: Mapping[str, Any], 
     return begin(folder, Begun(part, seed, RECIPE_VERSION, now, commit, other, settings))
 
 
+def close_entry(entry: Entry, figures: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Write the record of a first run.
+
+    Raises:
+        LedgerError: The checkout changed meanwhile, so that networks were asked of different code.
+    """
+    commit = commit_of(ROOT, besides=entry.path.parent)
+    if commit != entry.begun.commit:
+        raise LedgerError(f"{ROOT} went from {entry.begun.commit} to {commit} during the run: go back and run it again")
+    entry.finish(figures, rows)
+
+
 def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, Any]) -> dict[str, Any]:
     """All figures of a run, for its record."""
     cost, assigned = cost_figures(rows), assigned_shares(rows)
@@ -59,8 +71,10 @@ def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, A
 
 
 def _without_cases(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary, where lists of cases are left to the rows."""
+    """The summary, where lists of cases are left to the rows; of cases that were not asked, those with a reason."""
     kept = {key: value for key, value in summary.items() if key != "cases"}
+    kept["not_asked"] = Counter(case["status"] for case in kept.pop("left_out"))
+    kept["broken"] = [case for case in summary["left_out"] if case["status"] != "inapplicable"]
     for group in ("pasted", "fixed"):
         kept[group] = {key: value for key, value in summary[group].items() if key != "cases"}
     return kept

@@ -124,6 +124,8 @@ class Row:
         harms: False for faults that cost no accuracy by their nature, such as a model that is not quantized.
         gain_db: Noise above what healing leaves.
         against: What the other version said.
+        pasted: What became of the pasted prescription, in words.
+        fixed: The same of ``quantmedic.fix``.
     """
 
     name: str
@@ -142,6 +144,8 @@ class Row:
     recipe: str = ""
     peer: tuple[str, ...] = ()
     against: Said | None = None
+    pasted: str = ""
+    fixed: str = ""
 
     @property
     def is_control(self) -> bool:
