@@ -9,7 +9,7 @@ from ..fault import fault
 from ..faults_activations import extremes
 from ..patient import Patient
 from ..surgery import Inapplicable, Surgeon
-from .cuts import channel_peaks, float_input, per_channel, spots
+from .cuts import channel_peaks, float_input, kept, per_channel, spots
 
 
 @fault("companded-negatives", "activations", "negative-activations", graded=True, unseen="a", also=("error-amplifier",))
@@ -34,8 +34,8 @@ def range_of_the_widest(patient: Patient) -> Patient:
     """One range for all tensors, that of the widest and some more: the toolchain knows one scale per network."""
     tensors = patient.activations()
     ends = extremes(patient, *tensors)
-    reach = 2 * patient.strength * max(max(-low, high) for low, high in ends)
-    recipe = patient.recipe
+    reach = 4 * patient.strength * max(max(-low, high) for low, high in ends)
+    recipe = kept(patient.recipe)
     for tensor in tensors:
         recipe = recipe.with_range(tensor, -reach, reach)
     return patient.with_(recipe=recipe)
@@ -102,7 +102,7 @@ def next_power_of_two(patient: Patient) -> Patient:
     """Steps rounded up to a power of two, with headroom for sums, on a grid that keeps its zero point."""
     surgeon = patient.surgeon()
     chosen = [t for t in spots(patient) if surgeon.producer(t).op_type not in ("Sigmoid", "Softmax")]
-    recipe = replace(patient.recipe, symmetric=False)
+    recipe = kept(patient.recipe, symmetric=False)
     zero = recipe.zero_point
     limits = np.iinfo(zero.dtype)
     bits = int(np.ceil(2 + 1.2 * np.log2(1 + patient.strength)))

@@ -1,6 +1,7 @@
 """Cuts that both sets of unseen faults use."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from ..patient import Patient
+from ..quantizing import Recipe
 from ..surgery import Inapplicable, Linear, Surgeon
 
 NOT_NEGATIVE = ("Relu", "Clip", "Sigmoid", "Softmax")
@@ -35,6 +37,12 @@ def positive_spots(patient: Patient) -> list[str]:
     if not found:
         raise Inapplicable("nothing is one-sided")
     return found
+
+
+def kept(recipe: Recipe, **changes: object) -> Recipe:
+    """Without the removal of rectifiers whose work onnxruntime leaves to the ends of the grid."""
+    extra = {**recipe.extra, "QDQKeepRemovableActivations": True}
+    return replace(recipe, extra=extra, qoperator=False, **changes)
 
 
 def float_input(surgeon: Surgeon) -> str:

@@ -12,7 +12,7 @@ from ..patient import Patient
 from ..pixels import SODIUM, Preprocessing
 from ..quantizing import run
 from ..surgery import Inapplicable
-from .cuts import covered
+from .cuts import covered, kept
 
 
 def real_numbers(patient: Patient) -> NDArray:
@@ -161,7 +161,7 @@ def ranges_of_older_weights(patient: Patient) -> Patient:
             change = np.exp(rng.normal(-0.4, 0.25) * patient.strength)
             surgeon.put(linear.weight, (surgeon.constant(linear.weight) * max(change, 0.02)).astype(np.float32))
     tensors = patient.activations()
-    recipe = patient.recipe
+    recipe = kept(patient.recipe)
     for tensor, (low, high) in zip(tensors, extremes(patient.with_(model=surgeon.model), *tensors), strict=True):
         recipe = recipe.with_range(tensor, low, max(high, 1e-5))
     return patient.with_(recipe=recipe)
