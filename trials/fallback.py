@@ -1,4 +1,4 @@
-"""Find the layers that must leave int8, on one half of the samples, and check them on the other half."""
+"""Find layers that leave int8 so that a goal is met, on one half of the samples, and check them on the other half."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

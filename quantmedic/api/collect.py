@@ -260,7 +260,9 @@ def _write_repair(proof: Proof, path: str | Path | None) -> Case:
     if path is None:
         return proof.case
     if proof.fixed is None or proof.fixed.save is None:
-        return with_notice(proof.case, f"no remedy was proven, so {Path(path).name} was not written")
+        record = proof.case.record.proof
+        why = record.unwritten if record is not None else "no remedy was tried"
+        return with_notice(proof.case, f"{why}, so {Path(path).name} was not written")
     proof.fixed.save(Path(path))
     return proof.case
 

@@ -21,6 +21,7 @@ from quantmedic.reports.sections.proof import (
     integer_text,
     judged_text,
     metric_text,
+    proven_word,
     samples_text,
     signed_gain,
     trial_text,
@@ -246,7 +247,7 @@ def executed_gain(diagnosis: Diagnosis, trial: TrialRecord) -> Gain:
     """What the run of a prescription gave."""
     parts = [gain_text(trial.gain_db, trial.low_db, trial.high_db), metric_text(trial.metric)]
     beyond = ", beyond quantizing again alone" if trial.after else ""
-    judged = f"proven on {samples_text(trial, diagnosis)} (executed){beyond}"
+    judged = f"{proven_word(trial.metric)} on {samples_text(trial, diagnosis)} (executed){beyond}"
     return Gain("measured", ", ".join(part for part in parts if part), judged, "measured")
 
 
