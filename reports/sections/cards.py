@@ -14,6 +14,7 @@ from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.toolchain import Chosen
 from quantmedic.reports.sections.gate import exempted_of
+from quantmedic.reports.sections.harm import harm_text
 from quantmedic.reports.sections.prescription import MARKS
 from quantmedic.reports.sections.previous import tried_text
 from quantmedic.reports.sections.proof import (
@@ -123,6 +124,8 @@ class CauseCard:
     rules: Annotated[tuple[str, ...], "codes of all rules that speak for the cause"]
     cause: Annotated[str, "name of the cause"]
     severity: Annotated[str, "high, medium, low or info"]
+    harm: Annotated[str, "what it costs now, in a few words; empty where that was not measured"]
+    latent: Annotated[bool, "no loss is proven, and its repair recovers noise"]
     confidence: Annotated[str, "probability that the cause is real, as percent"]
     scope: Annotated[str, "how much it concerns: '9 layers', 'representative', 'model'"]
     message: Annotated[str, "what is wrong, one sentence"]
@@ -157,6 +160,8 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         rules=tuple(visible(rule) for rule in cause.rules),
         cause=name(cause.cause),
         severity=cause.severity,
+        harm=harm_text(cause, diagnosis),
+        latent=cause.harm == "latent",
         confidence=f"{100 * cause.confidence:.0f} %",
         scope=_scope_text(cause),
         message=visible(cause.message.strip(), 600),

@@ -29,6 +29,8 @@ THRESHOLDS = {
     "ratio": 16,
     "negligible_gain_db": 0.5,
     "grave_share": 0.5,
+    "latent_gain_db": 3,
+    "clean_output_sqnr_db": 28,
     "healed_share": 0.75,
     "healed_sqnr_db": 15,
     "harmed_agreement": 0.9,
