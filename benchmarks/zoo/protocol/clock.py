@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,13 +15,14 @@ ATTRIBUTION = "remedies"
 class Clock:
     """Takes the time of every call of ``progress``."""
 
-    def __init__(self) -> None:
-        self._started = time.perf_counter()
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        """Start; ``now`` gives the seconds."""
+        self._now, self._started = now, now()
         self._calls: list[tuple[str, float]] = []
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
         """A step begins."""
-        self._calls.append((stage, time.perf_counter() - self._started))
+        self._calls.append((stage, self._now() - self._started))
 
     def cost(self, budget_runs: int) -> Cost:
         """Seconds until the attribution begins, those of so many runs of the budget, and those of all of it.
@@ -28,7 +30,7 @@ class Clock:
         The attribution calls once when it begins, and before each of its runs. It ends with the first call of another
         stage, or now.
         """
-        now = time.perf_counter() - self._started
+        now = self._now() - self._started
         begun = next((i for i, (stage, _) in enumerate(self._calls) if stage == ATTRIBUTION), None)
         if begun is None:
             return Cost(now, 0.0, 0.0)

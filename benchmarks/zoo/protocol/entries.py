@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from .scores import Share, assigned_shares, confusion, cost_figures
 from .table import NOW, columns, render_columns
 
 ROOT = Path(__file__).parents[3]
+#: Packages whose versions a record keeps.
+VERSIONS = ("numpy", "onnx", "onnxruntime")
 #: Where records are checked in.
 LEDGER = ROOT / "benchmarks" / "figures"
 
@@ -66,6 +69,7 @@ def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, A
         "assigned_median": float(np.median(assigned)) if assigned else None,
         "cost": asdict(cost) if cost is not None else None,
         "guessed": known.most_common(),
+        "versions": {name: version(name) for name in VERSIONS},
         "summary": _without_cases(summary),
     }
 

@@ -1,0 +1,33 @@
+"""What attribution costs, from calls of progress at known times."""
+
+from pathlib import Path
+
+from zoo.protocol.clock import Clock, read_cost, write_cost
+from zoo.protocol.row import Cost
+
+
+def clock(*calls: tuple[str, float], now: float) -> Clock:
+    """A clock that starts at 100 seconds, is called at these, and is asked at the last one."""
+    times = iter([100.0, *(100.0 + seconds for _, seconds in calls), 100.0 + now])
+    made = Clock(lambda: next(times))
+    for stage, _ in calls:
+        made(stage, 0, None)
+    return made
+
+
+def test_the_budget_ends_where_the_first_run_of_a_remedy_begins() -> None:
+    calls = [("validation", 1.0), ("remedies", 2.0), ("remedies", 2.5), ("remedies", 3.0), ("remedies", 4.0)]
+    assert clock(*calls, now=6.0).cost(2) == Cost(2.0, 2.0, 4.0)
+    assert clock(*calls, ("trials", 5.0), now=60.0).cost(2) == Cost(2.0, 2.0, 3.0)
+    assert clock(*calls, now=6.0).cost(3) == Cost(2.0, 4.0, 4.0)
+
+
+def test_a_healthy_model_costs_only_collecting() -> None:
+    assert clock(("validation", 1.0), now=3.0).cost(0) == Cost(3.0, 0.0, 0.0)
+
+
+def test_the_cost_of_a_stored_case_is_known_again(tmp_path: Path) -> None:
+    case = tmp_path / "abc-def.case"
+    assert read_cost(case) is None
+    write_cost(case, Cost(1.0, 2.0, 3.0))
+    assert read_cost(case) == Cost(1.0, 2.0, 3.0)
