@@ -16,6 +16,7 @@ from quantmedic.collectors.metrics.metric import Metric
 from quantmedic.collectors.pair.output_parts import recorded_joints
 from quantmedic.engine.case.facts import CaseFacts
 from quantmedic.engine.case.loss_budget import (
+    ChangesRecord,
     FamilyRecord,
     LossBudget,
     OutputPart,
@@ -42,6 +43,8 @@ MIN_BATCHES, MAX_BATCHES, LEAST_SECONDS = 2, 4, 8.0
 #: A single source with this share of the noise of an output is asked what heals it.
 ASKED = 0.05
 _RANGES = ("full-range", "percentile-range", "best-range", "asymmetric-range", "sixteen-bit")
+#: Others hide the noise of a source where putting it in float takes away less than this share of what it makes alone.
+HIDDEN = 0.5
 #: Changes that are tried on a source, by what it quantizes, in the order in which the noise is divided.
 HEALING: dict[SourceKind, tuple[str, ...]] = {
     "weight": ("best-weight-range", "per-channel-weights", "eight-bit-weights"),
@@ -105,7 +108,17 @@ def measure_loss_budget(
         whole=runs.whole,
         runs=int(np.clip(seconds / runs.seconds, PLANNED_RUNS / 2, MAX_RUNS)),
     )
-    pieces = [_piece(group, [sources[i] for i in group.members], case, facts, runs) for group in division.groups]
+    pieces = [
+        _piece(
+            group,
+            [sources[i] for i in group.members],
+            case,
+            facts,
+            runs,
+            in_float(every - set(group.members)) if len(group.members) == 1 else Change(),
+        )
+        for group in division.groups
+    ]
     return LossBudget(
         dataset=simulation.record.dataset,
         samples=samples_of(runs.batches),
@@ -170,6 +183,11 @@ class _Runs:
     def gone(self, change: Change) -> tuple[float, ...]:
         """Share of every output's noise that goes."""
         return self._gone(self.noise(change))
+
+    def gone_of(self, noise: Floats, change: Change) -> tuple[float, ...]:
+        """What goes of some noise, which is given in shares of the whole, to what a change leaves."""
+        left = self._judge(change)[0] / np.where(self.whole > 0, self.whole, np.inf)
+        return tuple((noise - left).tolist())
 
     def gone_with_metric(self, change: Change) -> tuple[tuple[float, ...], float | None]:
         """Share of every output's noise that goes, and what the task metric regains."""
@@ -238,7 +256,14 @@ def _off(source: SourceRecord) -> Change:
     return Change(dict.fromkeys(source.tensors), biases=frozenset(source.operators))
 
 
-def _piece(group: Group, sources: Sequence[SourceRecord], case: Case, facts: CaseFacts, runs: _Runs) -> PieceRecord:
+def _piece(
+    group: Group,
+    sources: Sequence[SourceRecord],
+    case: Case,
+    facts: CaseFacts,
+    runs: _Runs,
+    others_in_float: Change,
+) -> PieceRecord:
     piece = PieceRecord(
         sources=tuple(sources),
         shares=tuple(group.share.tolist()),
@@ -248,17 +273,26 @@ def _piece(group: Group, sources: Sequence[SourceRecord], case: Case, facts: Cas
     if len(sources) > 1 or np.abs(group.share).max() < ASKED:
         return piece
     source = sources[0]
+    _, metric = runs.gone_with_metric(_off(source))
+    seen = _changes(source, case, facts, runs.gone)
+    hidden = None
+    loudest = int(np.argmax(group.share))
+    if 1.0 - group.without[loudest] < HIDDEN * group.alone[loudest]:
+        hidden = _changes(source, case, facts, lambda change: runs.gone_of(group.alone, others_in_float.join(change)))
+    return piece.model_copy(update={**dict(seen), "hidden": hidden, "metric": metric})
+
+
+def _changes(
+    source: SourceRecord, case: Case, facts: CaseFacts, gone: Callable[[Change], tuple[float, ...]]
+) -> ChangesRecord:
+    """What changes of one quantizer take away."""
     targets = Targets(source.tensors, source.operators)
     changes = {kind: change_of(kind, case, facts, targets) for kind in HEALING[source.kind]}
-    ends: dict[str, object] = {}
-    if source.tensors:
-        ends = {
-            name: runs.gone(_opened(case, source, end))
-            for name, end in (("clipped_low", "low"), ("clipped_high", "high"))
-        }
-    _, metric = runs.gone_with_metric(_off(source))
-    heals = {kind: runs.gone(change) for kind, change in changes.items() if change}
-    return piece.model_copy(update={"heals": heals, "metric": metric, **ends})
+    return ChangesRecord(
+        clipped_low=gone(_opened(case, source, "low")) if source.tensors else None,
+        clipped_high=gone(_opened(case, source, "high")) if source.tensors else None,
+        heals={kind: gone(change) for kind, change in changes.items() if change},
+    )
 
 
 def _families(

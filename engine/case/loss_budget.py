@@ -22,6 +22,14 @@ class SourceRecord(Record):
     operators: tuple[int, ...] = ()
 
 
+class ChangesRecord(Record):
+    """What of the noise at each output goes with changes of one quantizer, in shares of the whole noise there."""
+
+    clipped_low: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped below")
+    clipped_high: tuple[float, ...] | None = Field(default=None, description="if nothing is clipped above")
+    heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="by kind of change")
+
+
 class PieceRecord(Record):
     """A part of the noise, and the sources that make it: one, or neighbours that no run took apart.
 
@@ -36,6 +44,10 @@ class PieceRecord(Record):
     clipped_low: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped below")
     clipped_high: tuple[float, ...] | None = Field(default=None, description="what goes if nothing is clipped above")
     heals: dict[str, tuple[float, ...]] = Field(default_factory=dict, description="what goes, by kind of change")
+    hidden: ChangesRecord | None = Field(
+        default=None,
+        description="of a source whose noise others hide: what goes of the noise that it makes where they are in float",
+    )
     metric: float | None = Field(default=None, description="what the task metric regains with these in float")
 
 

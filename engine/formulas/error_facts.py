@@ -12,7 +12,7 @@ from quantmedic.engine.case.facts import (
     TensorFacts,
     WeightErrorFacts,
 )
-from quantmedic.engine.case.loss_budget import LossBudget, Mechanism, PieceRecord, SourceKind
+from quantmedic.engine.case.loss_budget import ChangesRecord, LossBudget, Mechanism, PieceRecord, SourceKind
 from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import Column
 from quantmedic.engine.decibels import sqnr_of_nmse, to_decibels
@@ -198,30 +198,37 @@ def simulated_share(budget: LossBudget, output: int) -> float:
 
 
 def _facts_of_piece(piece: PieceRecord, output: int, share: float) -> SourceFacts:
-    last = piece.last[output]
-    mended = {name: piece.heals.get(name.replace("_", "-")) for name in _MENDING}
-    asked = bool(piece.heals)
+    made, changes = _experiment_on(piece, output)
+    gone = {name: changes.heals.get(name.replace("_", "-")) for name in _MENDING}
+    mended = {
+        f"mended_by_{name}": values is not None and made > 0 and values[output] >= MOST * made
+        for name, values in gone.items()
+    }
     return SourceFacts(
         share=piece.shares[output] * share,
-        last=last * share,
+        last=piece.last[output] * share,
         mechanism=mechanism_of(piece, output),
-        **{
-            f"mended_by_{name}": (None if not asked else gone is not None and last > 0 and gone[output] >= MOST * last)
-            for name, gone in mended.items()
-        },
+        **(mended if changes.heals else {}),
     )
+
+
+def _experiment_on(piece: PieceRecord, output: int) -> tuple[float, PieceRecord | ChangesRecord]:
+    """The noise that the changes of a piece were tried on, and what they take of it."""
+    if piece.hidden is not None:
+        return piece.alone[output], piece.hidden
+    return piece.last[output], piece
 
 
 def mechanism_of(piece: PieceRecord, output: int) -> Mechanism | None:
     """How the quantizer of an activation makes noise at an output, by what takes most of it away."""
-    last = piece.last[output]
-    if piece.clipped_low is None or piece.clipped_high is None or last <= 0:
+    made, changes = _experiment_on(piece, output)
+    if changes.clipped_low is None or changes.clipped_high is None or made <= 0:
         return None
-    ends = {name: getattr(piece, field)[output] for name, field in _CLIPPED}
-    cut = [name for name, gone in ends.items() if gone >= MOST * last]
+    ends = {name: getattr(changes, field)[output] for name, field in _CLIPPED}
+    cut = [name for name, gone in ends.items() if gone >= MOST * made]
     if len(cut) == 1:
         return cut[0]
-    if cut or sum(max(gone, 0.0) for gone in ends.values()) >= MOST * last:
+    if cut or sum(max(gone, 0.0) for gone in ends.values()) >= MOST * made:
         return "clipped"
-    gone = {kind: values[output] for kind, values in piece.heals.items()}
-    return next((name for name, kind in _SHOWN_BY if gone.get(kind, 0.0) >= MOST * last), None)
+    gone = {kind: values[output] for kind, values in changes.heals.items()}
+    return next((name for name, kind in _SHOWN_BY if gone.get(kind, 0.0) >= MOST * made), None)
