@@ -40,7 +40,7 @@ def _amplified(patient: Patient, factor: float, shares: tuple[float, ...], rare:
         scale = np.ones(len(rows), np.float32)
         scale[channel] = gain
         surgeon.amplify(tensor, scale)
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*tensors)
 
 
 def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
@@ -99,13 +99,15 @@ def _no_gates(patient: Patient) -> list[str]:
 @fault("narrow-range", "activations", "over-clipped-activations", graded=True)
 def narrow_range(patient: Patient) -> Patient:
     """Two tensors with a fifth of the range that they need."""
-    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.25, 0.6), 0.12 / patient.strength)
+    tensors = patient.pick(_no_gates(patient), 0.25, 0.6)
+    return with_scaled_ranges(patient, tensors, 0.12 / patient.strength).at(*tensors)
 
 
 @fault("narrow-late-range", "activations", "over-clipped-activations", graded=True)
 def narrow_late_range(patient: Patient) -> Patient:
     """A late tensor with a tenth of its range."""
-    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
+    tensors = patient.pick(_no_gates(patient), 0.85)
+    return with_scaled_ranges(patient, tensors, 0.08 / patient.strength).at(*tensors)
 
 
 @fault("wide-ranges", "activations", "poor-threshold", "stale-calibration", graded=True)
@@ -117,7 +119,8 @@ def wide_ranges(patient: Patient) -> Patient:
 @fault("one-wide-range", "activations", "poor-threshold", graded=True)
 def one_wide_range(patient: Patient) -> Patient:
     """One tensor with a range 150 times too wide."""
-    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.5), 150 * patient.strength)
+    tensors = patient.pick(_no_gates(patient), 0.5)
+    return with_scaled_ranges(patient, tensors, 150 * patient.strength).at(*tensors)
 
 
 @fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold", graded=True)
@@ -155,7 +158,7 @@ def negatives_cut_off(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor, high in found:
         recipe = recipe.with_range(tensor, 0, high)
-    return patient.with_(recipe=recipe)
+    return patient.with_(recipe=recipe).at(*(tensor for tensor, _ in found))
 
 
 def _scales(surgeon: Surgeon, tensor: str) -> bool:
@@ -176,7 +179,7 @@ def swish_in_pieces(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor in sigmoids:
         recipe = recipe.with_range(tensor, -20 * patient.strength, 20 * patient.strength)
-    return patient.with_(recipe=recipe)
+    return patient.with_(recipe=recipe).at(*sigmoids)
 
 
 @fault("gate-range", "activations", "fixed-range-output", graded=True)
@@ -193,7 +196,7 @@ def gate_range(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor in gates:
         recipe = recipe.with_range(tensor, 0, 32 * patient.strength)
-    return patient.with_(recipe=recipe)
+    return patient.with_(recipe=recipe).at(*gates)
 
 
 @fault("attention-mask", "activations", "mask-constant")
@@ -218,7 +221,8 @@ def _masked(patient: Patient, value: float) -> Patient:
         if mask is None:
             raise Inapplicable("the mask is computed")
         surgeon.put(name, np.where(mask < -1, np.float32(value), mask).astype(np.float32))
-    return patient.with_(model=surgeon.model)
+    masked = (node.output[0] for node in surgeon.nodes("Add") if names & set(node.input))
+    return patient.with_(model=surgeon.model).at(*masked)
 
 
 def _milder_mask(patient: Patient) -> Patient:
@@ -246,7 +250,7 @@ def class_mask(patient: Patient) -> Patient:
     surgeon.insert_after(surgeon.output, "Add", [mask])
     surgeon.insert_after(surgeon.output, "Softmax", axis=-1)
     surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = classes + 2
-    return patient.with_(model=surgeon.model)
+    return patient.with_(model=surgeon.model).at(*(node.output[0] for node in surgeon.consumers(mask)))
 
 
 @fault("no-range", "activations", "degenerate-range")
@@ -254,9 +258,8 @@ def no_range(patient: Patient) -> Patient:
     """One tensor was never seen alive: its range is a point."""
     tensor = patient.pick(patient.activations(), 0.45)[0]
     recipe = patient.recipe
-    return patient.with_(
-        recipe=recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
-    )
+    point = recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
+    return patient.with_(recipe=point).at(tensor)
 
 
 @fault("relu6-lost", "activations", "relu6-lost")
