@@ -55,7 +55,7 @@ TUNING_KINDS = frozenset(
         *("half-quantized", "nan-in-quantized", "codes-as-output"),
         *("high-bits-only", "low-bits-only", "palette", "ternary-last-layer", "sign-of-last-layer"),
         *("axis-of-square-weights", "scales-of-other-axis", "scale-per-input"),
-        *("bias-in-sixteen-bits", "bias-wraps-around", "loud-column", "twin-channels"),
+        *("bias-cut-at-fewer-bits", "bias-wraps-around", "loud-column", "twin-channels"),
         *("one-side-wide", "one-range-for-all", "wide-input"),
         *("leaky-negatives", "hard-swish-negatives", "norm-negatives"),
         *("wide-carrier", "cancelling-halves", "common-mode"),

@@ -247,8 +247,8 @@ def _biases(patient: Patient) -> list[str]:
     return [n.weight for n in weights_of(patient) if n.bias]
 
 
-@fault("bias-in-sixteen-bits", "weights", "bias-overflow", graded=True)
-def bias_in_sixteen_bits(patient: Patient) -> Patient:
+@fault("bias-cut-at-fewer-bits", "weights", "bias-overflow", graded=True)
+def bias_cut_at_fewer_bits(patient: Patient) -> Patient:
     """The bias was cut off at the ends of fewer bits than its codes need, and stored in 32."""
     names = _biases(patient)
     if not names:

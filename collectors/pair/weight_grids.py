@@ -6,6 +6,7 @@ channel. Everything is computed on all weights; nothing is sampled.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,13 +63,23 @@ def full_range(rows: Values, kind: GridKind) -> tuple[Floats, Floats]:
     return low, high
 
 
+def full_steps(rows: Values, kind: GridKind) -> Floats:
+    """Step of each row on a grid over its full range."""
+    low, high = full_range(rows, kind)
+    return (high - low) / _codes(kind)
+
+
+def _codes(kind: GridKind) -> float:
+    return 2.0**kind.bits - (2.0 if kind.symmetric else 1.0)
+
+
 def noise_on(rows: Values, low: Floats, high: Floats, kind: GridKind) -> Floats:
     """Sum of the squared errors of each row on a grid over ``[low, high]``; a range of nothing erases its row."""
-    codes = 2.0**kind.bits - (2.0 if kind.symmetric else 1.0)
+    codes = _codes(kind)
     step = (high - low) / codes
     zero = np.rint(np.divide(-low, step, out=np.zeros_like(step), where=step > 0))
     found = np.zeros(len(rows))
-    for part, columns in _cache_blocks(rows):
+    for part, columns in cache_blocks(rows):
         width = step[part, None].astype(np.float32)
         below, above = (-zero[part, None]).astype(np.float32), (codes - zero[part, None]).astype(np.float32)
         x = rows[part, columns]
@@ -189,7 +200,7 @@ def _unit_rows(rows: Values) -> Floats:
     return unit
 
 
-def _cache_blocks(rows: Values) -> Iterator[tuple[slice, slice]]:
+def cache_blocks(rows: NDArray[Any]) -> Iterator[tuple[slice, slice]]:
     """Parts of a table that fit the processor's cache."""
     width = min(rows.shape[1], _BLOCK)
     height = max(_BLOCK // max(width, 1), 1)

@@ -53,6 +53,9 @@ _NOT_AS_STORED = dict.fromkeys(
         "similarity",
         "found_as",
         "axis_gain_db",
+        "scale_axis",
+        "distinct_codes",
+        "effective_bits",
         "predicted_best_gain_db",
     )
 )
