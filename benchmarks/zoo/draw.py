@@ -1,7 +1,7 @@
 """What a seed decides of a case: settings of the quantizer, strength of the fault, and how many samples there are.
 
 Places and random numbers of a fault come from the same seed (``Patient.pick``, ``Patient.random``). Seeds 1 to 9 are
-for tuning, seeds from 100 on for figures that are reported.
+for tuning, seeds from 106 on for figures that are reported.
 """
 
 import zlib

@@ -73,7 +73,7 @@ def _calibration(group: str) -> Callable[[Summary], str]:
     """Error of the confidence, and how many were stated."""
 
     def figure(found: Summary) -> str:
-        stated = found["confidence"][group]
+        stated = found["confidence"][NOW][group]
         return f"{stated['error']:.2f} over {stated['count']}" if stated else NOTHING
 
     return figure

@@ -10,7 +10,7 @@ from zoo.protocol.curves import detection, draw_detection
 from zoo.protocol.guesses import constant_guess, frequencies, random_guess
 from zoo.protocol.row import Budget, Cause, Cost, Piece, Row, Said, budget_of, causes_of
 from zoo.protocol.scores import confusion, cost_figures, mistaken, other, own, peer, shares
-from zoo.protocol.table import columns, render
+from zoo.protocol.table import columns, render, render_misses
 
 
 def figure(key: str, *rows: Row) -> tuple[int, int]:
@@ -208,3 +208,13 @@ def test_everything_is_printed_with_what_is_to_be_reached() -> None:
     assert "right cause first" in text and ">= 85 %" in text
     assert "1 healthy cases with an alarm:\n  net/sound: x (high); verdict degraded" in text
     assert "wide-range -> x" in text
+
+
+def test_misses_are_listed_with_what_was_said() -> None:
+    budget = Budget(0.9, 0.9, 0.1, 0.0, pieces=(Piece("weight", 0.5, ("conv",)),))
+    text = render_misses(
+        [fault(said("wide-range")), fault(said("x", budget=budget)), fault(Said("", error="it broke"))]
+    )
+    assert "2 single faults not named first" in text
+    assert "net/wide: wide-range; 20 dB; said x (high), degraded; 50 % weight at conv" in text
+    assert "said nothing, it broke" in text

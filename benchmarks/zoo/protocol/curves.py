@@ -49,10 +49,13 @@ def _titles() -> list[str]:
     return [f"< {EDGES[0]:.0f}", *ends, f">= {EDGES[-1]:.0f}"]
 
 
-def render_detection(levels: Sequence[Level]) -> list[str]:
+def render_detection(version: str, levels: Sequence[Level]) -> list[str]:
     """The curves as text."""
     head = "".join(f"{title:>18s}" for title, *_ in CURVES)
-    text = ["\nsingle faults by their harm, in dB of noise above what healing leaves:", f"  {'dB':>8s}{head}"]
+    text = [
+        f"\nsingle faults by their harm, in dB of noise above what healing leaves, {version}:",
+        f"  {'dB':>8s}{head}",
+    ]
     return text + [f"  {level.title:>8s}{''.join(f'{share!s:>18s}' for share in level.shares)}" for level in levels]
 
 

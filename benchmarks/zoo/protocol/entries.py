@@ -17,8 +17,8 @@ from .calibration import reliability, stated
 from .curves import detection
 from .ledger import Begun, Entry, LedgerError, Record, begin, commit_of
 from .row import Row
-from .scores import Share, assigned_shares, confusion, cost_figures
-from .table import NOW, columns, render_columns
+from .scores import Answers, Share, assigned_shares, confusion, cost_figures
+from .table import NOW, columns, render_columns, versions_of
 
 ROOT = Path(__file__).parents[3]
 #: Packages whose versions a record keeps.
@@ -56,15 +56,19 @@ def close_entry(entry: Entry, figures: Mapping[str, Any], rows: Sequence[Row]) -
 
 def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, Any]) -> dict[str, Any]:
     """All figures of a run, for its record."""
-    cost, assigned = cost_figures(rows), assigned_shares(rows)
-    confidences = {name: reliability(stated(rows, first=name == "first")) for name in ("first", "serious")}
+    cost, assigned, versions = cost_figures(rows), assigned_shares(rows), versions_of(rows)
     return {
         "columns": {
             title: {key: [share.part, share.whole] for key, share in column.items()}
             for title, column in columns(rows, known).items()
         },
-        "detection": {level.title: [[share.part, share.whole] for share in level.shares] for level in detection(rows)},
-        "confidence": {name: asdict(found) if found is not None else None for name, found in confidences.items()},
+        "detection": {
+            title: {
+                level.title: [[share.part, share.whole] for share in level.shares] for level in detection(rows, who)
+            }
+            for title, who in versions.items()
+        },
+        "confidence": {title: _confidence(rows, who) for title, who in versions.items()},
         "confusion": [[*pair, number] for pair, number in sorted(confusion(rows).items())],
         "assigned_median": float(np.median(assigned)) if assigned else None,
         "cost": asdict(cost) if cost is not None else None,
@@ -72,6 +76,12 @@ def figures_of(rows: Sequence[Row], known: Counter[str], summary: Mapping[str, A
         "versions": {name: version(name) for name in VERSIONS},
         "summary": _without_cases(summary),
     }
+
+
+def _confidence(rows: Sequence[Row], answers: Answers) -> dict[str, Any]:
+    """Reliability of the first cause, and of all serious ones."""
+    found = {name: reliability(stated(rows, answers, first=name == "first")) for name in ("first", "serious")}
+    return {name: asdict(each) if each is not None else None for name, each in found.items()}
 
 
 def _without_cases(summary: Mapping[str, Any]) -> dict[str, Any]:

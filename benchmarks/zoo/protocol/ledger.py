@@ -15,8 +15,8 @@ from typing import Any
 
 from .row import Row
 
-#: Figures that are reported come from seeds from here on.
-FIRST_SEED = 100
+#: Figures that are reported come from seeds from here on; those from 100 on before it were used up without a record.
+FIRST_SEED = 106
 SUFFIX = ".jsonl"
 #: Cases of ``all`` are cases of these as well.
 WITHIN: Mapping[str, frozenset[str]] = {"all": frozenset({"all", "tuning", "reporting"})}

@@ -19,6 +19,7 @@ from .scores import (
     cost_figures,
     grouped,
     mistaken,
+    names_first,
     other,
     own,
     peer,
@@ -27,8 +28,8 @@ from .scores import (
 
 Columns = Mapping[str, Mapping[str, Share]]
 NOTHING = "-"
-#: The column of this version.
-NOW = "now"
+#: The columns of this version and of the other one.
+NOW, OLD = "now", "old"
 #: Those who only name causes: for them no other figure is shown.
 ASKED_OF_NAMERS = frozenset({"first", "three", "true", "mild_first", "mild_three", "both", "alarms", "harmless_alarms"})
 NAMERS = frozenset({"XQuant", "constant", "random"})
@@ -40,10 +41,7 @@ BY_GROUP = ("first", "three", "true", "silent", "alarms")
 
 def columns(rows: Sequence[Row], known: Counter[str]) -> dict[str, dict[str, Share]]:
     """Figures of this version, of the other one where it was asked, and of those who do not look."""
-    who: dict[str, Answers] = {NOW: own}
-    if any(row.against is not None for row in rows):
-        who["old"] = other
-    who["XQuant"] = peer
+    who: dict[str, Answers] = {**versions_of(rows), "XQuant": peer}
     if known:
         who |= {"constant": constant_guess(known), "random": random_guess(known)}
     return {
@@ -88,8 +86,9 @@ def render(rows: Sequence[Row], known: Counter[str]) -> str:
     text += _by("family", rows, lambda row: row.family)
     text += _by("network", rows, lambda row: row.network)
     text += _alarms_by_network(rows)
-    text += render_detection(detection(rows))
-    text += _calibrations(rows)
+    for title, answers in versions_of(rows).items():
+        text += render_detection(title, detection(rows, answers))
+        text += _calibrations(title, rows, answers)
     text += _budget(rows)
     text += _cost(rows)
     return "\n".join([*text, *render_confusion(rows)])
@@ -97,10 +96,11 @@ def render(rows: Sequence[Row], known: Counter[str]) -> str:
 
 def _by(title: str, rows: Sequence[Row], key: Callable[[Row], str]) -> list[str]:
     figures = [figure for figure in FIGURES if figure.key in BY_GROUP]
-    head = "".join(f"{figure.key:>14s}" for figure in figures)
+    asked = [(version, answers, figure) for figure in figures for version, answers in versions_of(rows).items()]
+    head = "".join(f"{figure.key if version == NOW else version:>14s}" for version, _, figure in asked)
     text = [f"\nby {title:21s}{head}"]
     for name, group in grouped(rows, key).items():
-        cells = [str(figure.share(group, own)) for figure in figures]
+        cells = [str(figure.share(group, answers)) for _, answers, figure in asked]
         text.append(f"  {name:22s}{''.join(f'{cell:>14s}' for cell in cells)}")
     return text
 
@@ -116,11 +116,16 @@ def _alarms_by_network(rows: Sequence[Row]) -> list[str]:
     return text
 
 
-def _calibrations(rows: Sequence[Row]) -> list[str]:
+def versions_of(rows: Sequence[Row]) -> dict[str, Answers]:
+    """This version, and the other one where it was asked."""
+    return {NOW: own, OLD: other} if any(row.against is not None for row in rows) else {NOW: own}
+
+
+def _calibrations(version: str, rows: Sequence[Row], answers: Answers) -> list[str]:
     text = []
     for title, first in (("the first cause", True), ("causes of medium or high severity", False)):
-        found = reliability(stated(rows, first=first))
-        text += render_reliability(title, found) if found is not None else []
+        found = reliability(stated(rows, answers, first=first))
+        text += render_reliability(f"{title}, {version}", found) if found is not None else []
     return text
 
 
@@ -162,3 +167,19 @@ def render_confusion(rows: Sequence[Row]) -> list[str]:
     pairs = mistaken(rows).most_common(PAIRS)
     text += ["\nwrong first answers (expected -> named):"] if pairs else []
     return text + [f"  {number:3d}  {wanted} -> {named}" for (wanted, named), number in pairs]
+
+
+def render_misses(rows: Sequence[Row]) -> str:
+    """Every single fault that is not named first: what it is, how much it adds, and what was said instead."""
+    missed = [row for row in rows if row.group == "single" and row.to_be_found and not names_first(row, row.said)]
+    return "\n".join([f"\n{len(missed)} single faults not named first:", *map(_miss, missed)])
+
+
+def _miss(row: Row) -> str:
+    said = row.said
+    named = ", ".join(f"{cause.name} ({cause.severity})" for cause in said.causes[:3]) or "nothing"
+    pieces = said.budget.pieces[:1] if said.budget is not None else ()
+    loudest = "".join(f"; {100 * p.share:.0f} % {p.source} at {', '.join(p.places)}" for p in pieces)
+    level = "-" if row.gain_db is None else f"{row.gain_db:.0f} dB"
+    wanted = " + ".join("|".join(names) for names in row.expected)
+    return f"  {row.name}: {wanted}; {level}; said {named}, {said.error or said.verdict}{loudest}"
