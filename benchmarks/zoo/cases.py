@@ -24,11 +24,12 @@ from . import (
 from .controls import CONTROLS
 from .draw import case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS, Unseen
-from .networks import NETWORKS, REAL_NETWORKS, TAIL, Network, known_network
+from .networks import NETWORKS, REAL_NETWORKS, Network, known_network
 from .patient import NORMAL, Patient, healthy
 from .protocol.row import LOUD_DB
 from .quantizing import Recipe, Standing, compare, run
 from .surgery import Inapplicable
+from .tasks import TAIL
 
 assert all((faults_activations, faults_data, faults_graph, faults_heads, faults_weights, unseen_a, unseen_b))
 assert all((faults_more, faults_more_activations))

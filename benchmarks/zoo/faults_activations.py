@@ -71,7 +71,7 @@ def rare_giants(patient: Patient) -> Patient:
 @fault("broken-samples", "activations", "activation-outliers", "stray-samples", graded=True)
 def broken_samples(patient: Patient) -> Patient:
     """Two calibration samples of two hundred are forty times too bright: a failed decoder."""
-    inputs = patient.calibration.copy()
+    inputs = patient.signals.copy()
     inputs[:: len(inputs) // 2] *= 40 * patient.strength
     return patient.with_(calibration=inputs)
 

@@ -61,7 +61,7 @@ def audio_as_integers(patient: Patient) -> Patient:
     """16-bit samples instead of -1 … 1."""
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
-    return patient.with_(calibration=np.round(patient.calibration * 32767).astype(np.float32))
+    return patient.with_(calibration=np.round(patient.signals * 32767).astype(np.float32))
 
 
 def with_colours(patient: Patient) -> Patient:
@@ -168,22 +168,22 @@ def blank_images(patient: Patient) -> Patient:
 def silence(patient: Patient) -> Patient:
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
-    quiet = np.zeros_like(patient.calibration)
-    quiet[::8] = patient.calibration[::8] / (50 * patient.strength)
+    quiet = np.zeros_like(patient.signals)
+    quiet[::8] = patient.signals[::8] / (50 * patient.strength)
     return patient.with_(calibration=quiet)
 
 
 @fault("uniform-noise", "data", "random-data")
 def uniform_noise(patient: Patient) -> Patient:
     """Random numbers from 0 to 1, whatever the network wants: what a dummy loader yields."""
-    noise = patient.random("noise").random(patient.calibration.shape)
+    noise = patient.random("noise").random(patient.signals.shape)
     return patient.with_(calibration=noise.astype(np.float32))
 
 
 @fault("faint-noise", "data", "random-data", graded=True)
 def faint_noise(patient: Patient) -> Patient:
     """A tenth of a standard normal distribution."""
-    noise = patient.random("normal").standard_normal(patient.calibration.shape) / (10 * patient.strength)
+    noise = patient.random("normal").standard_normal(patient.signals.shape) / (10 * patient.strength)
     return patient.with_(calibration=noise.astype(np.float32))
 
 
@@ -225,26 +225,26 @@ def stale_ranges(patient: Patient) -> Patient:
 def stale_audio_ranges(patient: Patient) -> Patient:
     if patient.network.preprocessing is not None:
         raise Inapplicable("no audio")
-    return patient.with_(calibration=patient.calibration / (20 * patient.strength), shown=patient.calibration)
+    return patient.with_(calibration=patient.signals / (20 * patient.strength), shown=patient.calibration)
 
 
 @fault("stale-small-ranges", "data", "stale-calibration", graded=True)
 def stale_small_ranges(patient: Patient) -> Patient:
     """Inputs divided by 255 once more when the ranges were set; today's set is right."""
-    return patient.with_(calibration=patient.calibration / np.float32(255), shown=patient.calibration)
+    return patient.with_(calibration=patient.signals / np.float32(255), shown=patient.calibration)
 
 
 @fault("stale-wide-ranges", "data", "stale-calibration", graded=True)
 def stale_wide_ranges(patient: Patient) -> Patient:
     """Inputs ten times as large when the ranges were set; today's set is right."""
-    return patient.with_(calibration=patient.calibration * np.float32(10 * patient.strength), shown=patient.calibration)
+    return patient.with_(calibration=patient.signals * np.float32(10 * patient.strength), shown=patient.calibration)
 
 
 @fault("stale-tenth", "data", "stale-calibration", graded=True)
 def stale_tenth(patient: Patient) -> Patient:
     """Inputs a tenth as large, calibrated with percentiles; today's set is right."""
     recipe = replace(patient.recipe, method="Percentile", percentile=99.99)
-    calibration = patient.calibration / np.float32(10 * patient.strength)
+    calibration = patient.signals / np.float32(10 * patient.strength)
     return patient.with_(calibration=calibration, shown=patient.calibration, recipe=recipe)
 
 

@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 
 from .controls import control
 from .fault import fault
-from .networks import TAIL
 from .patient import Patient
 from .surgery import Inapplicable
+from .tasks import TAIL
 
 #: Width of the picture in pixels.
 PICTURE = 640.0
@@ -24,6 +24,8 @@ class _Head:
         head = surgeon.linear(surgeon.producer(surgeon.output))
         if head is None or head.node.op_type != "Gemm":
             raise Inapplicable("no linear head")
+        if surgeon.constant(head.weight).shape[head.out] != 10:
+            raise Inapplicable("not ten classes")
         self.features, self.output = head.node.input[0], surgeon.output
         self.values = patient.values(self.features)[0]
         surgeon.insert_after(self.output, "Softmax", axis=-1)

@@ -29,9 +29,9 @@ from quantmedic.reports.sections.prescription import prescription_files
 from quantmedic.trials.split import BATCH, folds, samples_of
 
 from .cases import HIDDEN, Built
-from .networks import TAIL, Task
 from .proof import share_of_gain
 from .quantizing import Standing, compare, equal_batch, proves_drop, run
+from .tasks import TAIL, Task
 
 Array = NDArray[Any]
 Outcome = Literal["ran", "failed", "refused", "no prescription", "no configuration"]

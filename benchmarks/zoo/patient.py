@@ -9,9 +9,10 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from .networks import Network, Task
+from .networks import Network
 from .quantizing import Recipe, quantize, run
 from .surgery import Inapplicable, Surgeon
+from .tasks import Task
 
 Array = NDArray[Any]
 
@@ -67,6 +68,13 @@ class Patient:
         """Float activations of validation inputs: what the network really meets."""
         return run(self.network, self.model, self.validation[:samples], tensors=tensors)
 
+    @property
+    def signals(self) -> Array:
+        """The calibration inputs where they are measured values, of which half or twice as much makes sense."""
+        if self.calibration.dtype.kind != "f":
+            raise Inapplicable("inputs are tokens")
+        return self.calibration
+
     def reach(self, inputs: Array) -> Array:
         """How far each sample drives the activations: mean over tensors of log(its peak / the largest peak)."""
         tensors = tuple(self.activations())
@@ -113,7 +121,7 @@ class Patient:
             asked = node.op_type in kinds and any(surgeon.linear(reader) for reader in readers)
             if node.op_type not in allowed - MOVERS and not asked:
                 continue
-            if not readers or node.name in self.recipe.exclude:
+            if not readers or node.name in self.recipe.exclude or surgeon.is_whole(tensor):
                 continue
             if any(reader.op_type in ("Relu", "Clip") for reader in readers) or (kinds and node.op_type not in kinds):
                 continue

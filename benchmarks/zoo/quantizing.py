@@ -16,7 +16,8 @@ from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, Q
 
 from quantmedic.engine.decibels import sqnr_db
 
-from .networks import Network, Task
+from .networks import Network
+from .tasks import Task
 
 Array = NDArray[Any]
 

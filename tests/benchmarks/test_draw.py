@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from zoo.cases import REAL_KINDS, Spec, build
 from zoo.draw import LABELLED, STRONGEST, WEAKEST, case_seed, draw_recipes, draw_strength
-from zoo.networks import NETWORKS, REAL_NETWORKS, VALIDATION, Task
+from zoo.networks import NETWORKS, REAL_NETWORKS, VALIDATION
 from zoo.paste import known, load_arrays
 from zoo.patient import NORMAL, healthy
 from zoo.quantizing import compare
+from zoo.tasks import Task
 from zoo.verdict import ask
 
 from quantmedic import load_rulebase
