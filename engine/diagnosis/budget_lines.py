@@ -39,7 +39,6 @@ SMALLEST = 0.02
 #: The first change that heals about as well as the best one is named.
 ABOUT = 0.9
 NAMED = 3
-OUTPUT_OF = "the output of "
 #: What the rules of a family are about.
 _SOURCES: Mapping[str, tuple[SourceKind, ...]] = {
     "weights": ("weight", "bias"),
@@ -284,13 +283,14 @@ def source_words(
     if len(sources) == 1:
         what = {"activation": "quantizing", "input": "quantizing", "weight": "weights of", "bias": "bias of"}[kind]
         return f"{what} {_place(sources[0], record)}{how}"
-    places = [_place(source, record) for source in sources[:NAMED]]
-    what = f"{_WORDS[kind]} of {len(sources)} places"
     if all(source.tensors and _is_made(record.tensors[source.tensors[0]]) for source in sources):
-        places = [place.removeprefix(OUTPUT_OF) for place in places]
-        what = f"quantizing the outputs of {len(sources)} layers"
-    listed = ", ".join(places)
-    more = f" and {len(sources) - NAMED} more" if len(sources) > NAMED else ""
+        places = list(dict.fromkeys(layer for source in sources for layer in _layers(source, record)))
+        size, what = len(places), f"quantizing the outputs of {len(places)} layers"
+    else:
+        places = [_place(source, record) for source in sources[:NAMED]]
+        size, what = len(sources), f"{_WORDS[kind]} of {len(sources)} places"
+    listed = ", ".join(places[:NAMED])
+    more = f" and {size - NAMED} more" if size > NAMED else ""
     return f"{what} ({listed}{more})"
 
 
@@ -302,7 +302,7 @@ def _place(source: SourceRecord, record: CaseRecord) -> str:
     if not _is_made(tensor):
         return f"the input {tensor.float_name}" if tensor.is_input else tensor.float_name
     several = sum(other.producer_name == tensor.producer_name for other in record.tensors) > 1
-    return f"{OUTPUT_OF}{tensor.producer_name}{f', {tensor.float_name}' if several else ''}"
+    return f"the output of {tensor.producer_name}{f', {tensor.float_name}' if several else ''}"
 
 
 def _is_made(tensor: TensorRecord) -> bool:
