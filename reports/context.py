@@ -16,7 +16,7 @@ from quantmedic.reports.sections.cost import CostBox, cost_box
 from quantmedic.reports.sections.data_sets import SetsBox, sets_box
 from quantmedic.reports.sections.first_step import FirstStep, first_step
 from quantmedic.reports.sections.gate import GateBox, gate_box
-from quantmedic.reports.sections.harm import LatentGroup, latent_group, undecided_text
+from quantmedic.reports.sections.harm import LatentGroup, latent_group, undecided_text, withstood_text
 from quantmedic.reports.sections.history import HistoryBox, history_box
 from quantmedic.reports.sections.imports import ImportLine, ReportedLine, import_rows, lacking, reported_rows
 from quantmedic.reports.sections.loss_budget import BudgetBox, budget_box, loudest_line, share_text
@@ -304,6 +304,8 @@ def _finding_text(diagnosis: Diagnosis) -> str:
         return FLOAT_IS_QUANTIZED
     if diagnosis.undecided is not None:
         return undecided_text(diagnosis.undecided)
+    if diagnosis.verdict == "healthy":
+        return f"{_verdicts(diagnosis)['healthy']} {withstood_text(diagnosis)}".rstrip()
     if diagnosis.verdict != "degraded" or judged_alone(diagnosis):
         return _verdicts(diagnosis)[diagnosis.verdict]
     grave = next((cause.severity for cause in diagnosis.causes if cause.is_serious), None)

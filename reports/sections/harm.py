@@ -8,7 +8,7 @@ from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.engine.contract.harm import Harm, Undecided
 from quantmedic.engine.gate.budget import rounded_up
-from quantmedic.reports.text import decibels, metric_change, metric_label, number
+from quantmedic.reports.text import count, decibels, metric_change, metric_label, number
 
 HARMS: Mapping[Harm, str] = {"proven": "costs accuracy", "latent": "withstood for now", "none": "costs nothing"}
 #: Of a latent cause where it is open whether the network withstands it.
@@ -43,11 +43,19 @@ def latent_group(diagnosis: Diagnosis) -> LatentGroup | None:
     if not any(cause.harm == "latent" for cause in diagnosis.causes):
         return None
     if diagnosis.verdict == "undecided":
-        return LatentGroup(
-            OPEN, "Their repair recovers noise; whether that noise costs accuracy is open.", folded=False
-        )
-    text = "No loss that matters is proven of these. Their repair recovers noise that a harder task may not withstand."
+        return LatentGroup(OPEN, "Whether the noise that a repair recovers costs accuracy is open.", folded=False)
+    text = "No loss that matters is proven of what stands here. Its repair recovers noise that a harder task may feel."
     return LatentGroup(HARMS["latent"], text, folded=True)
+
+
+def withstood_text(diagnosis: Diagnosis) -> str:
+    """What is to be had of a healthy network, as a sentence; empty where nothing is."""
+    latent = [cause for cause in diagnosis.causes if cause.harm == "latent"]
+    gains = [cause.measured_gain_db or cause.predicted_gain_db or 0.0 for cause in latent]
+    if not gains:
+        return ""
+    what = count(len(latent), "cause")
+    return f"The model withstands {what} of noise for now; {decibels(max(gains))} of it are to be had."
 
 
 def undecided_text(found: Undecided) -> str:

@@ -79,9 +79,9 @@ def test_what_is_withstood_takes_one_line_and_is_folded(pairs: dict[float, tuple
     assert "stale-calibration: predicted +" in lines[start + 1] and lines[start + 2] == ""
     assert "do this first" not in render_console(found).lower() and found.prescription is None
     quantmedic.write_report(found, tmp_path)
-    assert '<details class="latent" id="latent"><summary>Withstood for now: stale-calibration' in (
-        tmp_path / "index.html"
-    ).read_text(encoding="utf-8")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert '<details id="latent"><summary>stale-calibration, predicted +' in page
+    assert "The model withstands 1 cause of noise for now" in page
     assert "low · withstood for now" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
