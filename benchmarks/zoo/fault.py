@@ -53,6 +53,8 @@ def fault(
     """Register a function as a fault."""
 
     def register(apply: Callable[[Patient], Patient]) -> Callable[[Patient], Patient]:
+        if kind in FAULTS:
+            raise ValueError(f"two faults are named {kind!r}: give one of them another name")
         FAULTS[kind] = Fault(kind, family, expected, apply, heal, harms, graded, also, unseen)
         return apply
 

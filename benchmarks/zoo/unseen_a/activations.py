@@ -29,15 +29,27 @@ def companded_negatives(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(*marks)
 
 
-@fault("range-of-the-widest", "activations", "poor-threshold", graded=True, unseen="a", also=("coarse-output",))
-def range_of_the_widest(patient: Patient) -> Patient:
-    """One range for all tensors, that of the widest and some more: the toolchain knows one scale per network."""
+@fault("worst-case-ranges", "activations", "poor-threshold", graded=True, unseen="a")
+def worst_case_ranges(patient: Patient) -> Patient:
+    """Ranges were not measured but bounded: every product at its worst, all of one sign."""
+    surgeon = patient.surgeon()
+    linears = {linear.node.output[0]: linear for linear in surgeon.linears()}
     tensors = patient.activations()
-    ends = extremes(patient, *tensors)
-    reach = 4 * patient.strength * max(max(-low, high) for low, high in ends)
     recipe = kept(patient.recipe)
-    for tensor in tensors:
-        recipe = recipe.with_range(tensor, -reach, reach)
+    changed = []
+    for tensor, (low, high) in zip(tensors, extremes(patient, *tensors), strict=True):
+        node = surgeon.producer(tensor)
+        linear = linears.get(tensor) or linears.get(node.input[0] if node.input else "")
+        if linear is None or node.op_type in ("Sigmoid", "Softmax"):
+            continue
+        weight = np.abs(surgeon.constant(linear.weight))
+        rows = weight.sum(tuple(i for i in range(weight.ndim) if i != linear.out))
+        source = patient.values(linear.node.input[0])[0]
+        bound = float(rows.max() * np.abs(source).max()) * patient.strength
+        recipe = recipe.with_range(tensor, min(low, -bound if low < 0 else 0), max(high, bound))
+        changed.append(tensor)
+    if not changed:
+        raise Inapplicable("no layer's output has a range of its own")
     return patient.with_(recipe=recipe)
 
 

@@ -4,29 +4,44 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from ..fault import fault
 from ..patient import Patient
-from ..surgery import Inapplicable, Surgeon
-from .cuts import add_cancelling, at_layers, covered, dense, few_codes, recoded, taken_twice
+from ..surgery import Inapplicable, Linear, Surgeon
+from .cuts import Change, add_cancelling, at_layers, covered, dense, few_codes, recoded, taken_twice
 
 
 def _levels(patient: Patient, usual: float) -> float:
     """Steps on either side of zero, fewer where the fault is to be stronger; below one, small weights vanish."""
-    return max(0.55, usual / patient.strength**0.6)
+    return max(0.4, usual / patient.strength**0.6)
 
 
-@fault("nibbles-in-bytes", "weights", "too-few-weight-bits", graded=True, unseen="a")
-def nibbles_in_bytes(patient: Patient) -> Patient:
-    """Four-bit weights that were unpacked into bytes: eight bits to hold them, fifteen values in use."""
+@fault("nibbles-in-groups", "weights", "too-few-weight-bits", graded=True, unseen="a", also=("poor-weight-range",))
+def nibbles_in_groups(patient: Patient) -> Patient:
+    """Four-bit weights with a step for every four inputs, unpacked into bytes: many values, each group few."""
     linears = covered(patient)
-    return recoded(patient, linears[len(linears) // 3 :], few_codes(_levels(patient, 4)))
+    return recoded(patient, linears[len(linears) // 3 :], _in_groups(_levels(patient, 3)))
 
 
-@fault("coarse-last-codes", "precision", "last-layer-bitwidth", "too-few-weight-bits", graded=True, unseen="a")
-def coarse_last_codes(patient: Patient) -> Patient:
-    """The last layer was compressed to a few values, and then stored in bytes like all the others."""
-    return recoded(patient, covered(patient)[-1:], few_codes(_levels(patient, 1)))
+def _in_groups(levels: float) -> Change:
+    """So many steps on either side of zero, of the largest code in each group of four inputs."""
+
+    def change(codes: NDArray, linear: Linear) -> NDArray:
+        view = np.moveaxis(codes, linear.out, 0)
+        flat = view.reshape(len(view), -1)
+        filled = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 4))).reshape(len(flat), -1, 4)
+        step = np.maximum(np.abs(filled).max(-1, keepdims=True), 1) / levels
+        coarse = (np.rint(filled / step) * step).reshape(len(flat), -1)[:, : flat.shape[1]]
+        return np.moveaxis(coarse.reshape(view.shape), 0, linear.out)
+
+    return change
+
+
+@fault("blocks-in-last-layer", "precision", "last-layer-bitwidth", "too-few-weight-bits", graded=True, unseen="a")
+def blocks_in_last_layer(patient: Patient) -> Patient:
+    """The last layer was trained with blocks of four that share an exponent, and was then stored in bytes."""
+    return recoded(patient, covered(patient)[-1:], _in_groups(_levels(patient, 0.8)))
 
 
 @fault("coarse-first-codes", "precision", "first-layer-sensitive", "too-few-weight-bits", graded=True, unseen="a")
@@ -58,16 +73,17 @@ def student_weights(patient: Patient) -> Patient:
 
 
 @fault(
-    "shrunken-input-channel",
+    "shrunken-input-channels",
     "weights",
     "input-channel-imbalance",
     "heavy-tailed-weights",
+    "channel-outliers",
     graded=True,
     unseen="a",
-    also=("channel-outliers", "poor-weight-range"),
+    also=("poor-weight-range", "channel-range-imbalance"),
 )
-def shrunken_input_channel(patient: Patient) -> Patient:
-    """Equalization gone wrong: a channel that matters little is made tiny, and its readers' weights huge."""
+def shrunken_input_channels(patient: Patient) -> Patient:
+    """Equalization gone wrong: the quieter channels are made tiny in different measure, their readers' weights huge."""
     surgeon = patient.surgeon()
     chosen = patient.pick(dense(patient, surgeon), 0.3, 0.8)
     for linear in chosen:
@@ -78,7 +94,9 @@ def shrunken_input_channel(patient: Patient) -> Patient:
         weight = surgeon.constant(linear.weight)
         reach = np.abs(weight).sum(tuple(i for i in range(weight.ndim) if i != linear.into))
         factor = np.ones(len(power), np.float32)
-        factor[int(np.argmin(power * reach))] = 1 / (300 * patient.strength)
+        quiet = np.argsort(power * reach)[: max(1, len(power) // 4)]
+        drawn = patient.random(linear.node.name).uniform(0.3, 1, len(quiet))
+        factor[quiet] = (200 * patient.strength + 1) ** -drawn
         shape = [1] * len(surgeon.shape(tensor))
         shape[axis] = -1
         name = surgeon.put(f"{linear.node.name}_shrinking", factor.reshape(shape))
@@ -89,18 +107,19 @@ def shrunken_input_channel(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
 
 
-@fault("bias-in-sixteen-bits", "weights", "bias-overflow", graded=True, unseen="a", also=("miscorrected-bias",))
-def bias_in_sixteen_bits(patient: Patient) -> Patient:
-    """The target keeps biases in few bits; what is larger sticks at the end of their range."""
-    limit = int(4000 / patient.strength)
+@fault("biases-on-one-step", "weights", "bias-overflow", graded=True, unseen="a", also=("miscorrected-bias",))
+def biases_on_one_step(patient: Patient) -> Patient:
+    """A bias unit that takes the finest step of all channels sticks at its end: large biases become one value."""
     names = [f"{linear.bias}_quantized" for linear in covered(patient) if linear.bias]
 
     def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
         surgeon = Surgeon(quantized)
         for name in names:
-            codes = surgeon.constant(name)
-            if codes is None or codes.dtype != np.int32:
+            codes, scale = surgeon.constant(name), surgeon.constant(f"{name}_scale")
+            if codes is None or scale is None or codes.dtype != np.int32:
                 raise Inapplicable("a bias has no codes")
+            used = scale.reshape(-1).astype(np.float64)
+            limit = np.rint(20000 / patient.strength * used[used > 0].min() / np.maximum(used, 1e-30))
             surgeon.put(name, np.clip(codes, -limit, limit).astype(np.int32))
         return surgeon.model
 
@@ -113,8 +132,8 @@ def bias_in_sixteen_bits(patient: Patient) -> Patient:
 def scales_along_inputs(patient: Patient) -> Patient:
     """Weights with a scale for each output channel, which the exporter wrote down for the inputs, cut to length."""
     linears = [linear for linear in covered(patient) if not linear.depthwise]
-    square = [n for n in linears if len(set(patient.surgeon().constant(n.weight).shape[:2])) == 1]
-    chosen = square or patient.pick(linears[:-1], 0.3, 0.6, 0.9)
+    oblong = [n for n in linears if len(set(patient.surgeon().constant(n.weight).shape[:2])) == 2]
+    chosen = patient.pick(oblong[:-1] or linears, 0.2, 0.4, 0.6, 0.8)
 
     def edit(p: Patient, quantized: onnx.ModelProto) -> onnx.ModelProto:
         q = Surgeon(quantized)

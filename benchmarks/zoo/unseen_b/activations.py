@@ -85,13 +85,19 @@ def half_filled_grid(patient: Patient) -> Patient:
     return patient.with_(recipe=recipe).at(*(tensor for tensor, *_ in found))
 
 
-@fault("declared-input-range", "activations", "poor-threshold", "input-range-of-other-data", graded=True, unseen="b")
-def declared_input_range(patient: Patient) -> Patient:
-    """The input's range was typed in for numbers of another unit, far too wide."""
-    name = float_input(patient.surgeon())
-    low, high = float(patient.calibration.min()), float(patient.calibration.max())
-    factor = 30 * patient.strength
-    return patient.with_(recipe=patient.recipe.with_range(name, min(low, 0) * factor, max(high, 0) * factor)).at(name)
+@fault("ranges-shared-in-blocks", "activations", "poor-threshold", graded=True, unseen="b", also=("stale-calibration",))
+def ranges_shared_in_blocks(patient: Patient) -> Patient:
+    """The accelerator keeps one exponent for a few tensors in a row, with bits to spare for their sums."""
+    tensors = patient.activations()
+    ends = extremes(patient, *tensors)
+    recipe = kept(patient.recipe)
+    start = len(tensors) // 4
+    for first in range(start, len(tensors), 4):
+        block = ends[first : first + 4]
+        reach = 2.0 ** np.ceil(np.log2(max(max(-low, high) for low, high in block) + 1e-9)) * 8 * patient.strength
+        for tensor, (low, _) in zip(tensors[first : first + 4], block, strict=True):
+            recipe = recipe.with_range(tensor, -reach if low < 0 else 0, reach)
+    return patient.with_(recipe=recipe).at(*tensors[start:])
 
 
 @fault("declared-input-too-narrow", "activations", "over-clipped-activations", graded=True, unseen="b")

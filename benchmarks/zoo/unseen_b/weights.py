@@ -10,31 +10,36 @@ from ..fault import fault
 from ..patient import Patient
 from ..quantizing import run
 from ..surgery import Inapplicable, Linear, Surgeon
-from ..unseen_a.cuts import add_cancelling, at_layers, covered, dense, recoded, taken_twice
+from ..unseen_a.cuts import Change, add_cancelling, at_layers, covered, dense, recoded, taken_twice
 
 
-def _palette(size: int):
-    """Codes replaced by the nearest of a few, which stand at quantiles of the codes in use."""
+def _vectors(size: int, rng: np.random.Generator) -> Change:
+    """Every four codes in a row replaced by the nearest of some such rows of the layer itself."""
 
-    def change(codes: NDArray, _: Linear) -> NDArray:
-        colours = np.unique(np.rint(np.quantile(codes, (np.arange(size) + 0.5) / size)))
-        return colours[np.abs(codes[..., None] - colours).argmin(-1)]
+    def change(codes: NDArray, linear: Linear) -> NDArray:
+        view = np.moveaxis(codes, linear.out, 0)
+        flat = view.reshape(len(view), -1)
+        rows = np.pad(flat, ((0, 0), (0, -flat.shape[1] % 4))).reshape(-1, 4)
+        book = rows[rng.permutation(len(rows))[: min(size, len(rows))]]
+        squares = (rows**2).sum(1)[:, None] - 2 * rows @ book.T + (book**2).sum(1)
+        coarse = book[squares.argmin(1)].reshape(len(flat), -1)[:, : flat.shape[1]]
+        return np.moveaxis(coarse.reshape(view.shape), 0, linear.out)
 
     return change
 
 
-@fault("palette-weights", "weights", "too-few-weight-bits", graded=True, unseen="b", also=("poor-weight-range",))
-def palette_weights(patient: Patient) -> Patient:
-    """Weights from a palette of a few values, compressed for the download and unpacked into bytes."""
+@fault("vectors-from-a-book", "weights", "too-few-weight-bits", "unlike-weights", graded=True, unseen="b")
+def vectors_from_a_book(patient: Patient) -> Patient:
+    """Weights compressed in fours, with a small book of vectors, for the download, and unpacked into bytes."""
     linears = covered(patient)
-    size = max(2, round(12 / patient.strength**0.6))
-    return recoded(patient, linears[: max(2, 2 * len(linears) // 3)], _palette(size))
+    size = max(2, round(80 / patient.strength))
+    return recoded(patient, linears[: max(2, 2 * len(linears) // 3)], _vectors(size, patient.random("book")))
 
 
 @fault("powers-in-last-layer", "precision", "last-layer-bitwidth", "too-few-weight-bits", graded=True, unseen="b")
 def powers_in_last_layer(patient: Patient) -> Patient:
     """The last layer for a multiplier-free unit: signs and a few powers of a base, stored in bytes."""
-    base = 2 + 4 * patient.strength
+    base = 2 + 12 * patient.strength
 
     def change(codes: NDArray, _: Linear) -> NDArray:
         size = np.maximum(np.abs(codes), 1e-9)
@@ -84,10 +89,9 @@ def bias_in_the_weights(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
 
 
-@fault("bias-wraps", "weights", "bias-overflow", graded=True, unseen="b", also=("miscorrected-bias", "misread-codes"))
-def bias_wraps(patient: Patient) -> Patient:
-    """Biases lose their upper bits where a layer's accumulator begins with a narrower integer."""
-    modulus = int(16000 / patient.strength)
+@fault("unsigned-biases", "weights", "bias-overflow", "miscorrected-bias", unseen="b", also=("misread-codes",))
+def unsigned_biases(patient: Patient) -> Patient:
+    """Biases were written for a unit without a sign: what is below zero sticks at zero."""
     chosen = patient.pick([n for n in covered(patient) if n.bias], 0.2, 0.5, 0.8)
     names = [f"{linear.bias}_quantized" for linear in chosen]
 
@@ -97,8 +101,7 @@ def bias_wraps(patient: Patient) -> Patient:
             codes = surgeon.constant(name)
             if codes is None or codes.dtype != np.int32:
                 raise Inapplicable("a bias has no codes")
-            wrapped = (codes.astype(np.int64) + modulus) % (2 * modulus) - modulus
-            surgeon.put(name, wrapped.astype(np.int32))
+            surgeon.put(name, np.maximum(codes, 0))
         return surgeon.model
 
     return at_layers(patient, chosen).edited(edit)
