@@ -28,7 +28,7 @@ from .protocol.row import Cost, Said
 
 SEVERE = ("high", "medium")
 #: Parts of the report that a row is made of.
-KEPT = {"verdict", "causes", "loss_budget"}
+KEPT = {"verdict", "causes", "loss_budget", "undecided"}
 
 
 @dataclass

@@ -68,13 +68,21 @@ def test_silence_is_a_report_that_lists_nothing() -> None:
         fault(said(verdict="healthy", budget=large)),
     ]
     assert figure("silent", *rows) == (4, 4)
+    rows = [
+        fault(Said("healthy", (Cause("x", "low", 0.8, gain_db=0.5),))),
+        fault(Said("undecided", (Cause("x", "low", 0.8, gain_db=9.0, harm="none"),))),
+        fault(said("x", severity="low", verdict="degraded", undecided_db=0.5)),
+    ]
+    assert figure("silent", *rows) == (3, 3)
     heard = [
-        fault(said("x", severity="low", verdict="undecided")),
-        fault(said("x", severity="low", verdict="healthy")),
+        fault(said("x", severity="medium", verdict="undecided")),
+        fault(Said("healthy", (Cause("x", "low", 0.8, gain_db=8.0),))),
+        fault(Said("healthy", (Cause("x", "low", 0.8, harm="latent"),))),
+        fault(said(verdict="undecided", undecided_db=8.0)),
         fault(said(verdict="degraded", budget=large)),
     ]
-    assert figure("silent", *heard) == (0, 3)
-    assert figure("healthy", *heard) == (1, 3)
+    assert figure("silent", *heard) == (0, 5)
+    assert figure("healthy", *heard) == (2, 5)
     assert figure("silent", fault(said(verdict="healthy"), gain_db=5.9)) == (0, 0)
 
 
@@ -133,11 +141,13 @@ def test_a_cause_is_kept_with_its_rule_and_what_it_absorbs() -> None:
         {"cause": "x", "severity": "low", "confidence": 0.5, "rules": ["W006", "W007"], "absorbs": [{"name": "y"}] * 2},
     ]
     assert causes_of(report) == (Cause("x", "low", 0.5, "W006", ("y",)),)
+    gains = {"measured_gain_db": None, "predicted_gain_db": 3.0, "harm": "latent"}
+    assert causes_of([{**report[0], **gains}]) == (Cause("x", "low", 0.5, "W006", ("y",), 3.0, "latent"),)
 
 
 def test_a_row_is_the_same_after_it_was_stored() -> None:
     budget = Budget(0.9, 0.9, 0.1, 0.0, 10, 64, False, (Piece("weight", 0.5, ("conv",), ("x",)),))
-    answer = said("x", layers=("a",), budget=budget, cost=Cost(1.0, 2.0, 3.0))
+    answer = said("x", layers=("a",), budget=budget, cost=Cost(1.0, 2.0, 3.0), undecided_db=2.0)
     row = fault(answer, places=("a",), peer=("p",), against=said("y", verdict="healthy"))
     assert Row.from_json(row.as_json()) == row
     failed = fault(Said("", error="it broke"))

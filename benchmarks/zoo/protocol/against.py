@@ -22,12 +22,13 @@ SCRIPT = Path(__file__).with_name("other.py")
 
 def said_of(report: dict[str, Any], names: LayerNames) -> Said:
     """What ``report.json`` says, of any version."""
-    budget = report.get("loss_budget")
+    budget, undecided = report.get("loss_budget"), report.get("undecided")
     return Said(
         report["verdict"],
         causes_of(report["causes"]),
         names.named(report),
         budget_of(budget) if budget else None,
+        undecided_db=undecided["gain_db"] if undecided else None,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import quantmedic
 
-KEPT = {"verdict", "causes", "loss_budget"}
+KEPT = {"verdict", "causes", "loss_budget", "undecided"}
 
 
 def further_inputs(folder: Path) -> dict[str, Any]:

@@ -11,23 +11,40 @@ SERIOUS = ("high", "medium")
 NOTABLE_SHARE = 0.2
 #: A line of the budget names so many places in words; the places of a longer one are not assigned.
 NAMED_PLACES = 3
+#: A cause of low severity is heard where it says that its repair recovers so much, or that its harm is latent.
+HEARD_DB = 1.0
 #: Causes, layers and lines of the budget that a row keeps.
 KEPT = 6
 
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause of a report; ``absorbs`` are the names of findings that its card lists as following from it."""
+    """One cause of a report.
+
+    Attributes:
+        absorbs: Names of findings that its card lists as following from it.
+        gain_db: What its repair recovers, measured or else predicted.
+        harm: proven, latent or none, where the report says so.
+    """
 
     name: str
     severity: str = "high"
     confidence: float | None = None
     rule: str = ""
     absorbs: tuple[str, ...] = ()
+    gain_db: float | None = None
+    harm: str = ""
 
     @property
     def is_serious(self) -> bool:
         return self.severity in SERIOUS
+
+    @property
+    def is_heard(self) -> bool:
+        """It is serious, or it says what is to be had; the bare name of something that may be is neither."""
+        if self.harm:
+            return self.is_serious or self.harm in ("proven", "latent")
+        return self.is_serious or (self.gain_db or 0.0) >= HEARD_DB
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,7 @@ class Said:
         causes: Best first.
         layers: Layers in the order in which a reader meets them: those that the causes are about, in their order, then
             those of the budget's lines.
+        undecided_db: What is to be had, where the verdict is undecided.
     """
 
     verdict: str
@@ -87,6 +105,7 @@ class Said:
     budget: Budget | None = None
     cost: Cost | None = None
     error: str = ""
+    undecided_db: float | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -98,9 +117,13 @@ class Said:
 
     @property
     def lists_nothing(self) -> bool:
-        """No cause, of whatever severity, and no large piece of the noise is named; a healthy verdict hides pieces."""
+        """No cause is heard, no gain is said to be had, and no large piece of the noise is named with its place.
+
+        A healthy verdict hides the pieces.
+        """
         pieces = () if self.budget is None or self.verdict == "healthy" else self.budget.pieces
-        return not self.causes and not any(piece.share >= NOTABLE_SHARE for piece in pieces)
+        heard = any(cause.is_heard for cause in self.causes) or (self.undecided_db or 0.0) >= HEARD_DB
+        return not heard and not any(piece.share >= NOTABLE_SHARE for piece in pieces)
 
     @classmethod
     def by_name(cls, names: Iterable[str]) -> "Said":
@@ -223,9 +246,15 @@ def causes_of(report: Sequence[Mapping[str, Any]]) -> tuple[Cause, ...]:
             cause["confidence"],
             next(iter(cause["rules"]), ""),
             tuple(dict.fromkeys(found["name"] for found in cause.get("absorbs", ()))),
+            _first_known(cause.get("measured_gain_db"), cause.get("predicted_gain_db")),
+            cause.get("harm") or "",
         )
         for cause in report
     )
+
+
+def _first_known(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
 
 
 def _said(stored: Mapping[str, Any]) -> Said:
@@ -237,6 +266,7 @@ def _said(stored: Mapping[str, Any]) -> Said:
         _budget(budget) if budget else None,
         Cost(**cost) if cost else None,
         stored.get("error", ""),
+        stored.get("undecided_db"),
     )
 
 

@@ -138,7 +138,7 @@ def names_both(row: Row, said: Said) -> bool:
 
 
 def is_silent(row: Row, said: Said) -> bool:
-    """Nothing is listed: no cause of any severity, and no large piece of the noise with its place."""
+    """Nothing is listed: no serious cause, nothing that says what is to be had, no large piece with its place."""
     return said.lists_nothing
 
 

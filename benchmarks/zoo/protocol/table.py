@@ -80,6 +80,7 @@ def render(rows: Sequence[Row], known: Counter[str]) -> str:
     text = render_columns(columns(rows, known))
     text += [
         "  mild: less than 6 dB above what healing leaves, or no drop is proven; harmless: neither hurts nor 6 dB up.",
+        "  silent: no cause of medium or high severity, none that says what is to be had, no large piece of the noise.",
         "  true: an expected cause, or one that is true and less specific; layers: of the causes in their order, then",
         "  of the budget; assigned: what stands in lines of at most three places; others do not name layers.",
     ]
