@@ -20,6 +20,11 @@ class SourceFacts(Facts):
         "ratio",
     )
     last: float | None = fact("what of this noise goes where only this quantizer is taken away", "ratio")
+    amplification_db: float | None = fact(
+        "sqnr_db of this tensor's own rounding error minus that of the output where everything else is in float: how "
+        "much larger, relative to the signal, its noise arrives there",
+        "dB",
+    )
     mechanism: Mechanism | None = fact(
         "how it makes noise, by what takes most of that away: nothing cut off below, above or on either side "
         "(clipped-low, clipped-high, clipped), a narrower range (range-too-wide), a range with a zero point (grid), "

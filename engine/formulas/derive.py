@@ -31,7 +31,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.error_facts import source_facts, weight_error_facts
+from quantmedic.engine.formulas.error_facts import alone_sqnr_db, source_facts, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -87,11 +87,19 @@ def _tensors_with_sources(case: Case) -> tuple[TensorFacts, ...]:
     if case.record.loss_budget is None:
         return tensors
     sources = source_facts(case.record.loss_budget)
+    arriving = alone_sqnr_db(case.record.loss_budget)
     found = [sources.get(("activation", i)) or sources.get(("input", i)) for i in range(len(tensors))]
     return tuple(
-        tensor if source is None else tensor.model_copy(update={"source": source})
-        for tensor, source in zip(tensors, found, strict=True)
+        tensor if source is None else _with_source(tensor, source, arriving[i])
+        for i, (tensor, source) in enumerate(zip(tensors, found, strict=True))
     )
+
+
+def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float) -> TensorFacts:
+    """The tensor with its part of the noise, which alone leaves the output ``arriving_db``."""
+    own = tensor.data.rounding.sqnr_db
+    amplified = None if own is None or not math.isfinite(own - arriving_db) else own - arriving_db
+    return tensor.model_copy(update={"source": source.model_copy(update={"amplification_db": amplified})})
 
 
 def _with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:

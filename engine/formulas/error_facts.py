@@ -186,6 +186,17 @@ def source_facts(budget: LossBudget) -> dict[tuple[SourceKind, int], SourceFacts
     return found
 
 
+def alone_sqnr_db(budget: LossBudget) -> dict[int, float]:
+    """SQNR of the noisiest output where only one tensor is quantized, by the index of the tensor."""
+    noisiest = noisiest_output(budget)
+    return {
+        i: sqnr_of_nmse(piece.alone[noisiest] * budget.simulated[noisiest])
+        for piece in budget.pieces
+        if len(piece.sources) == 1
+        for i in piece.sources[0].tensors
+    }
+
+
 def noisiest_output(budget: LossBudget) -> int:
     """The judged output whose noise is the largest share of its signal."""
     return int(np.argmax(budget.deployed))

@@ -113,23 +113,19 @@ def _without_unknown(result: RuleResult) -> RuleResult:
 
 def _without_doubled(results: list[RuleResult]) -> list[RuleResult]:
     """Without findings by experiment where the whole symptom of another cause of that family is seen on the subject."""
-    seen = {
-        (_source_of(result.rule), id(finding.view))
-        for result in results
-        for finding in result.findings
-        if not finding.by_experiment
-    }
-    if not seen or not any(finding.by_experiment for result in results for finding in result.findings):
+    if not any(finding.by_experiment for result in results for finding in result.findings):
         return results
-    return [
-        replace(
-            result,
-            findings=tuple(
-                f for f in result.findings if not f.by_experiment or (_source_of(result.rule), id(f.view)) not in seen
-            ),
-        )
-        for result in results
-    ]
+    seen: dict[tuple[str, int], list[Rule]] = {}
+    for result in results:
+        for finding in result.findings:
+            if not finding.by_experiment:
+                seen.setdefault((_source_of(result.rule), id(finding.view)), []).append(result.rule)
+
+    def is_kept(finding: Finding) -> bool:
+        others = seen.get((_source_of(finding.rule), id(finding.view)), ())
+        return not finding.by_experiment or all(finding.rule.id in other.yields_to for other in others)
+
+    return [replace(result, findings=tuple(filter(is_kept, result.findings))) for result in results]
 
 
 def _source_of(rule: Rule) -> str:

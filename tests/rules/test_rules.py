@@ -479,7 +479,7 @@ def test_healthy_network_gives_no_verdict() -> None:
                 {
                     "is_integer": False,
                     "is_codes": False,
-                    "affine": {"r2": 0.999, "slope_mismatch": 1.001},
+                    "affine": {"r2": 0.999, "slope_mismatch": 1.001, "offset_over_std": 0.001},
                     "columns": {"worst_sqnr_db": 24.9, "dead": 0, "erased_operands": 0},
                 }
             ],
