@@ -13,6 +13,7 @@ from quantmedic.engine.diagnosis.headline import is_number
 from quantmedic.engine.diagnosis.snippets import render_snippets
 from quantmedic.engine.rules.conditions import COMPARISONS, SHOWN
 from quantmedic.engine.rules.toolchain import Chosen
+from quantmedic.reports.sections.connections import connections
 from quantmedic.reports.sections.gate import exempted_of
 from quantmedic.reports.sections.harm import harm_text
 from quantmedic.reports.sections.prescription import MARKS
@@ -138,6 +139,7 @@ class CauseCard:
     withheld: Annotated[tuple[WithheldLine, ...], "remedies that are not advised, and why"]
     explains: Annotated[tuple[ExplainedLine, ...], "findings that vanish when this cause is repaired"]
     explains_text: Annotated[str, "the same counted by rule: 'A001 ×3, A012'; empty where it explains none"]
+    connections: Annotated[tuple[str, ...], "what else is about the same noise, as sentences"]
     tried: Annotated[str, "remedies that were applied since the previous case in vain; empty where none was"]
     exempted: Annotated[str, "how much of it the policy of the gate exempts, and why; empty where it does not"]
     struck: Annotated[bool, "all of it is exempted"]
@@ -174,6 +176,7 @@ def _cause_card(rank: int, cause: CauseReport, diagnosis: Diagnosis, pages: set[
         withheld=tuple(_withheld_line(held) for held in cause.withheld),
         explains=tuple(_explained_line(found) for found in cause.absorbs),
         explains_text=_explains_text(cause.absorbs),
+        connections=connections(cause, diagnosis),
         tried=tried_text(cause.tried),
         exempted=exempted.text if exempted is not None else "",
         struck=exempted is not None and exempted.whole,

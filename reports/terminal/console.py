@@ -239,6 +239,8 @@ def _cause_block(card: CauseCard, verbosity: Verbosity, paint: Paint, file: str)
         yield f"     {hidden} more (--verbose)"
     if verbose:
         yield from _evidence_lines(card.more_evidence)
+    for text in card.connections:
+        yield from wrap_line(text, indent=3, hang=0)
     if card.explains:
         yield f"   explains {count(len(card.explains), 'finding')} ({card.explains_text})"
     for remedy in card.remedies if verbose else card.remedies[:1]:
