@@ -213,16 +213,30 @@ def lowest_float_mask(patient: Patient) -> Patient:
 
 def _masked(patient: Patient, value: float) -> Patient:
     surgeon = patient.surgeon()
-    names = {name for node in surgeon.nodes("Add") for name in node.input if "mask" in name}
+    sums = {node.output[0]: node for node in map(surgeon.producer, _scores(surgeon)) if node and node.op_type == "Add"}
+    masks = {tensor: [m for name in node.input if (m := _mask_behind(surgeon, name))] for tensor, node in sums.items()}
+    names = {name for found in masks.values() for name in found}
     if not names:
         raise Inapplicable("no attention mask")
     for name in names:
         mask = surgeon.constant(name)
-        if mask is None:
-            raise Inapplicable("the mask is computed")
         surgeon.put(name, np.where(mask < -1, np.float32(value), mask).astype(np.float32))
-    masked = (node.output[0] for node in surgeon.nodes("Add") if names & set(node.input))
-    return patient.with_(model=surgeon.model).at(*masked)
+    return patient.with_(model=surgeon.model).at(*(tensor for tensor, found in masks.items() if found))
+
+
+def _scores(surgeon: Surgeon) -> list[str]:
+    return [node.input[0] for node in surgeon.nodes("Softmax")]
+
+
+def _mask_behind(surgeon: Surgeon, tensor: str) -> str | None:
+    """The constant that holds the masked value: the mask itself, or what a computed one is multiplied by."""
+    value, node = surgeon.constant(tensor), surgeon.producer(tensor)
+    if value is not None:
+        return tensor if value.dtype == np.float32 and value.min() < -1 else None
+    if node is None or node.op_type not in ("Mul", "Unsqueeze", "Expand", "Reshape"):
+        return None
+    operands = node.input if node.op_type == "Mul" else node.input[:1]
+    return next((found for name in operands if (found := _mask_behind(surgeon, name))), None)
 
 
 def _milder_mask(patient: Patient) -> Patient:

@@ -77,7 +77,7 @@ PHOTOGRAPHS = {
     "skimage": ("astronaut", "chelsea", "coffee", "motorcycle_left", "motorcycle_right", "rocket", "camera", "coins"),
     "sklearn": ("china", "flower"),
 }
-CALIBRATION_CROPS, CROPS, SIDE = 32, 96, 224
+CALIBRATION_CROPS, CROPS, SIDE = 24, 40, 224
 #: Blue, green, red: the mean that the network was trained with.
 BLUE_FIRST_MEAN = np.array([104, 117, 123], np.float32)
 
@@ -115,7 +115,7 @@ def crops(seed: int) -> tuple[Array, Array, None]:
     return inputs[:CALIBRATION_CROPS], inputs[CALIBRATION_CROPS:], None
 
 
-CALIBRATION_CLIPS, CLIPS = 24, 72
+CALIBRATION_CLIPS, CLIPS = 24, 48
 
 
 @cache

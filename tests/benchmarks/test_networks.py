@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from fault_zoo import chosen
+from onnx import numpy_helper
 from zoo import metrics
 from zoo.cases import standing
+from zoo.fault import FAULTS
 from zoo.networks import FOLDER, NETWORKS, REAL_NETWORKS
 from zoo.patient import healthy
 from zoo.quantizing import run
@@ -77,6 +79,20 @@ def test_a_sound_quantization_does_not_hurt(network) -> None:
     found = standing(healthy(network))
     assert not found.hurts
     assert found.float_score is None or found.float_score > 0.6
+
+
+@pytest.mark.parametrize("name", ["vit", "sentence"])
+def test_a_mask_is_found_where_it_is_stored_and_where_it_is_computed(name: str) -> None:
+    sound = healthy(NETWORKS[name])
+    ill = FAULTS["attention-mask"].apply(sound)
+    changed = [
+        min(numpy_helper.to_array(a).min(), numpy_helper.to_array(b).min())
+        for a, b in zip(sound.model.graph.initializer, ill.model.graph.initializer, strict=True)
+        if a != b
+    ]
+    assert changed and set(changed) == {-1e9}
+    before, after = (p.task.answers(run(p.network, p.model, p.validation[:64])) for p in (sound, ill))
+    assert (before == after).mean() > 0.95
 
 
 @pytest.mark.thorough
