@@ -74,6 +74,7 @@ class LossBudget(Record):
     dataset: Role
     samples: int
     runs: int = Field(description="passes of the simulated network over the samples")
+    seconds: float | None = Field(default=None, description="time that it took; differs from run to run")
     outputs: tuple[OutputPart, ...]
     simulated: tuple[float, ...] = Field(description="noise of the simulated network per output, of its signal")
     deployed: tuple[float, ...] = Field(description="noise of the quantized model per output, of its signal")

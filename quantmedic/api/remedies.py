@@ -1,5 +1,6 @@
 """What remedies recover: simulated on some samples, or proven on copies of the quantized model."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,7 +92,7 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
         probes = {} if facts.model.harmed else _probe(case, facts, run)
         probed = simulation.record.model_copy(update={"runs": probes})
         if facts.model.harmed or stands_out(probed_gain_db(probed) or 0.0, measurement.base):
-            case = _with_budget(case, facts, simulation, measurement, seconds, count_run)
+            case = _with_budget(case, facts, simulation, measurement, seconds)
             # What the budget shows, rules may name.
             facts = derive(case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
@@ -110,8 +111,10 @@ def _with_budget(
     simulation: Simulation,
     measurement: Measurement,
     seconds: float,
-    progress: Callable[[], None],
 ) -> Case:
+    def show(spent: float, limit: float) -> None:
+        measurement.progress("loss budget", int(min(spent, limit)), math.ceil(limit))
+
     budget = measure_loss_budget(
         measurement.models,
         case,
@@ -120,7 +123,7 @@ def _with_budget(
         metric=measurement.metric,
         threads=measurement.options.threads,
         seconds=seconds,
-        progress=progress,
+        progress=show,
     )
     return replace(case, record=case.record.model_copy(update={"loss_budget": budget}))
 

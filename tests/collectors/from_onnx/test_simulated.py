@@ -50,5 +50,3 @@ def test_an_opset_without_what_a_quantizer_is_made_of_is_refused(tmp_path: Path)
     case = quantmedic.collect(*paths, validation=X, threads=1)
     with pytest.raises(ModelError, match="opset 8 is too old"):
         OnnxSimulated(open_models(*paths), case, 1)
-
-
