@@ -58,22 +58,36 @@ def log_of_rounded_probability(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(surgeon.output)
 
 
-@fault("loud-companion", "graph", "unbalanced-addition", graded=True, unseen="a", also=("error-amplifier",))
-def loud_companion(patient: Patient) -> Patient:
-    """A tensor is added to its own neighbours, much louder, which a later operator takes off again."""
+@fault(
+    "packed-sum",
+    "graph",
+    "unbalanced-addition",
+    graded=True,
+    unseen="a",
+    also=("channel-outliers", "massive-activations"),
+)
+def packed_sum(patient: Patient) -> Patient:
+    """Two tensors of different loudness are packed by adding them, each padded where the other has its channels."""
     surgeon = patient.surgeon()
     marks = []
     for tensor in patient.pick(spots(patient), 0.4, 0.8):
-        producer = surgeon.producer(tensor)
+        producer, axis, rank = surgeon.producer(tensor), surgeon.channel_axis(tensor), len(surgeon.shape(tensor))
         channels = surgeon.channels(tensor)
-        order = surgeon.put(f"{tensor}_order", np.roll(np.arange(channels), 1))
+        pads = np.zeros((2, 2, rank), np.int64)
+        pads[0, 1, axis] = pads[1, 0, axis] = channels
         gain = surgeon.put(f"{tensor}_loudness", np.float32(60 * patient.strength))
-        summed, without = f"{tensor}_summed", f"{tensor}_alone"
-        surgeon.reroute(tensor, without)
-        rolled = surgeon.add("Gather", [tensor, order], f"{tensor}_rolled", producer, axis=surgeon.channel_axis(tensor))
-        loud = surgeon.add("Mul", [rolled, gain], f"{tensor}_loud", surgeon.producer(rolled))
-        surgeon.add("Add", [tensor, loud], summed, surgeon.producer(loud))
-        surgeon.add("Sub", [summed, loud], without, surgeon.producer(summed))
+        before, behind = (surgeon.put(f"{tensor}_pads_{i}", pads[i].reshape(-1)) for i in (0, 1))
+        bounds = [
+            surgeon.put(f"{tensor}_{name}", np.array([value]))
+            for name, value in (("from", 0), ("to", channels), ("axis", axis))
+        ]
+        alone = f"{tensor}_alone"
+        surgeon.reroute(tensor, alone)
+        loud = surgeon.add("Mul", [tensor, gain], f"{tensor}_loud", producer)
+        first = surgeon.add("Pad", [tensor, before], f"{tensor}_first", surgeon.producer(loud))
+        second = surgeon.add("Pad", [loud, behind], f"{tensor}_second", surgeon.producer(first))
+        summed = surgeon.add("Add", [first, second], f"{tensor}_packed", surgeon.producer(second))
+        surgeon.add("Slice", [summed, *bounds], alone, surgeon.producer(summed))
         marks.append(summed)
     return patient.with_(model=surgeon.model).at(*marks)
 
