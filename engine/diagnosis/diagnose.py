@@ -92,13 +92,13 @@ def make_diagnosis(
         results = [result for result in results if result.rule.id == SAME_MODEL or not result.findings]
     supposed = with_supposed(results, base, facts)
     suspects = suspects_of(supposed, repairs)
-    outcomes = remedy_outcomes(suspects, simulation, proof, base)
+    outcomes = remedy_outcomes(suspects, simulation, proof, base, facts)
     if (world := as_if_harmed(facts)) is not facts:
         results = without_idle(supposed, results, outcomes, base)
         first, suspects = suspects, suspects_of(results, repairs)
         # What is left of a cause has repairs of its own.
         same = {suspect.cause: outcomes[suspect.cause] for suspect in suspects if suspect in first}
-        outcomes = remedy_outcomes(suspects, simulation, proof, base) | same
+        outcomes = remedy_outcomes(suspects, simulation, proof, base, facts) | same
     size = drop_class(facts.model.metric, base)
     shares = attribution.carried(suspects) if attribution is not None else {}
     causes = absorb(rank(suspects, outcomes, world, base, size, shares), outcomes, world, base, size, shares, repair)

@@ -8,6 +8,7 @@ from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import DropClass
 from quantmedic.engine.contract.harm import Harm, Undecided
+from quantmedic.engine.decibels import to_decibels
 from quantmedic.engine.diagnosis.prediction import is_faithful, predict
 from quantmedic.engine.diagnosis.remedy_outcomes import RemedyOutcomes
 from quantmedic.engine.diagnosis.suspects import Suspect
@@ -15,7 +16,7 @@ from quantmedic.engine.formulas.power import SampleSizes
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.engine.metrics.paired import share_interval
 from quantmedic.engine.rules.evaluate import Finding, RuleResult, evaluate
-from quantmedic.engine.rules.remedy_kinds import AT_MOST, BOUNDS, MORE_BITS
+from quantmedic.engine.rules.remedy_kinds import AT_MOST, MORE_BITS
 from quantmedic.engine.rules.rule import SEVERITIES
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -77,22 +78,25 @@ def without_idle(
     ]
 
 
-def recoverable_db(outcome: RemedyOutcomes) -> float | None:
-    """The most that a repair with the bits in force recovers for sure: proven, else simulated with all its interval.
+def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
+    """The most that a repair recovers for sure: proven, else simulated with its whole interval.
 
-    More bits help any network, and a bound is no repair.
+    More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of the
+    quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that would
+    heal the network: then few places make most of the noise.
     """
-    proven = [
-        trial.gain_db
-        for kind, trial in outcome.trials.items()
-        if trial.proven and trial.gain_db is not None and kind not in (*MORE_BITS, *BOUNDS)
-    ]
-    simulated = [
-        found.gain_db
-        for kind, found in outcome.remedies.items()
-        if found.low_db > 0 and kind not in (*MORE_BITS, *AT_MOST, *outcome.trials)
-    ]
-    return max((*proven, *simulated), default=None)
+    proven = {kind: t.gain_db for kind, t in outcome.trials.items() if t.proven and t.gain_db is not None}
+    simulated = {kind: p.gain_db for kind, p in outcome.remedies.items() if p.low_db > 0 and kind not in outcome.trials}
+    repairs = [gain for kind, gain in proven.items() if kind not in MORE_BITS or _stands_out(kind, gain, outcome, base)]
+    bounds = (*MORE_BITS, *AT_MOST)
+    repairs += [g for kind, g in simulated.items() if kind not in bounds or _stands_out(kind, g, outcome, base)]
+    return max(repairs, default=None)
+
+
+def _stands_out(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:
+    """What it recovers beyond what so many quantizers make of evenly divided noise would heal the network."""
+    left = 1.0 - outcome.reach.get(kind, 1.0)
+    return left > 0 and stands_out(gain_db + to_decibels(left), base)
 
 
 def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
@@ -105,7 +109,7 @@ def probed_gain_db(simulation: SimulationRecord | None) -> float | None:
 
 def is_recoverable(outcome: RemedyOutcomes, base: RuleBase) -> bool:
     """A repair recovers enough to be worth a word, although no loss is proven."""
-    gain = recoverable_db(outcome)
+    gain = recoverable_db(outcome, base)
     return gain is not None and gain >= base.threshold("latent_gain_db")
 
 
@@ -148,7 +152,7 @@ class Loss:
     def undecided(self, causes: Iterable[CauseReport], outcomes: Mapping[str, RemedyOutcomes]) -> Undecided | None:
         """Why it is not known whether a loss matters; None where it is known, or nothing is to be had."""
         latent: list[tuple[float, str | None]] = [
-            (recoverable_db(outcomes[c.cause]) or 0.0, c.cause) for c in causes if c.harm == "latent"
+            (recoverable_db(outcomes[c.cause], self.base) or 0.0, c.cause) for c in causes if c.harm == "latent"
         ]
         gain, cause = max(latent, default=(0.0, None), key=lambda found: found[0])
         if not stands_out(gain, self.base):
@@ -227,7 +231,8 @@ def _harm_of(outcome: RemedyOutcomes, loss: Loss) -> Harm | None:
     regains = trial is not None and trial.metric is not None and trial.metric.low > 0
     if loss.is_proven or regains:
         return "none" if gain < loss.base.threshold("negligible_gain_db") else "proven"
-    return "latent" if max(gain, recoverable_db(outcome) or 0.0) >= loss.base.threshold("latent_gain_db") else "none"
+    most = max(gain, recoverable_db(outcome, loss.base) or 0.0)
+    return "latent" if most >= loss.base.threshold("latent_gain_db") else "none"
 
 
 def _identity(finding: Finding) -> tuple[str, str]:

@@ -128,7 +128,7 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
     if outcome.gain_db is None:
         return stated
     if stated not in ("high", "medium"):
-        return "high" if hurt and is_grave(recoverable_db(outcome) or 0.0, base) else stated
+        return "high" if hurt and is_grave(recoverable_db(outcome, base) or 0.0, base) else stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
         return stated if hurt and carried > base.threshold("grave_share") else "low"
     if not is_grave(outcome.gain_db, base) or outcome.proven is False:

@@ -64,9 +64,10 @@ def test_a_drop_close_to_what_matters_takes_more_samples_than_are_proposed() -> 
     assert found is not None and found.needed is None and found.most == MOST_LABELS
 
 
-def outcome(kind: str, gain: float, low: float, *, trial: Any = None) -> Any:
+def outcome(kind: str, gain: float, low: float, *, trial: Any = None, reach: float = 1.0) -> Any:
     known = Prediction(gain_db=gain, low_db=low, high_db=gain + 1, share=0.5, sqnr_db=20, agreement=None)
-    return SimpleNamespace(remedies={kind: known}, trials={kind: trial} if trial is not None else {})
+    trials = {kind: trial} if trial is not None else {}
+    return SimpleNamespace(remedies={kind: known}, trials=trials, reach={kind: reach})
 
 
 @pytest.mark.parametrize(
@@ -81,13 +82,26 @@ def outcome(kind: str, gain: float, low: float, *, trial: Any = None) -> Any:
     ],
 )
 def test_what_a_repair_with_the_bits_in_force_recovers(kind: str, low: float, expected: float | None) -> None:
-    assert recoverable_db(outcome(kind, 8.0, low)) == expected
+    assert recoverable_db(outcome(kind, 8.0, low), BASE) == expected
+
+
+@pytest.mark.parametrize(
+    ("gain", "reach", "counts"),
+    [
+        pytest.param(8.0, 0.1, True, id="one place of ten makes most of the noise"),
+        pytest.param(8.0, 0.5, False, id="half of the places make more than their half"),
+        pytest.param(20.0, 0.5, True, id="half of the places make all of it"),
+        pytest.param(3.0, 0.1, False, id="three decibels are no anomaly"),
+    ],
+)
+def test_more_bits_count_for_few_places_that_make_most(gain: float, reach: float, counts: bool) -> None:
+    assert recoverable_db(outcome("sixteen-bit", gain, gain - 1, reach=reach), BASE) == (gain if counts else None)
 
 
 @pytest.mark.parametrize(("proven", "expected"), [(True, 2.0), (False, None)])
 def test_a_trial_goes_before_a_simulation(proven: bool, expected: float | None) -> None:
     trial = SimpleNamespace(proven=proven, gain_db=2.0)
-    assert recoverable_db(outcome("recalibrate", 8.0, 5.0, trial=trial)) == expected
+    assert recoverable_db(outcome("recalibrate", 8.0, 5.0, trial=trial), BASE) == expected
 
 
 @pytest.mark.parametrize(
