@@ -65,6 +65,11 @@ class LayerFacts(Facts):
     input_worst_channel_sqnr_db: float | None = fact(
         "lowest worst_channel_sqnr_db of the rounding error among its inputs", "dB"
     )
+    divisor_steps: float | None = fact(
+        "of Div, Reciprocal and Log: smallest magnitude of what is divided by, or taken the logarithm of, in steps of "
+        "its grid, where all its values have one sign; under 0.5 it is rounded to zero",
+        "steps",
+    )
     output: TensorFacts = TensorFacts()
     degraded: bool | None = fact(
         "accumulated error of its output over a threshold: nmse, cosine or sqnr_db (thresholds quantize_error_*); or "

@@ -232,7 +232,10 @@ class TensorFacts(Facts):
     data: TensorDataFacts = Field(
         default=TensorDataFacts(), description="facts on the validation set where it was given, else representative"
     )
-    negative_levels: float | None = fact("|min| / scale: codes left for the negative values", "levels")
+    negative_levels: float | None = fact(
+        "smaller of |min| and |low| / scale: codes left for the negative values; 0 where the range begins at zero",
+        "levels",
+    )
     negative_ratio: float | None = fact("|min| / quantizer's high end", "ratio")
     shift_excess: float | None = fact(
         "|min| / (quantizer's reach · shift_negative_ratio of the settings), where the toolchain's shift of negative "

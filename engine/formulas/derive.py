@@ -31,7 +31,7 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.error_facts import alone_sqnr_db, source_facts, weight_error_facts
+from quantmedic.engine.formulas.error_facts import alone_sqnr_db, divisor_steps, source_facts, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
@@ -149,6 +149,7 @@ def _layer_facts(
         input_worst_channel_sqnr_db=_least(
             tensors[i].data.rounding.worst_channel_sqnr_db for i in op.inputs if i is not None
         ),
+        divisor_steps=divisor_steps(op, tensors),
         output=output,
         degraded=here,
         worst_output_sqnr_db=worst.get(index) if index is not None else None,
