@@ -31,6 +31,8 @@ from quantmedic.reports.sections.proof import (
 from quantmedic.reports.text import capital, count, decibels, fact_info, measure, name, visible
 
 SUBJECTS_SHOWN = 3
+#: Said beside a call that lacks the settings in force.
+PARTIAL = "the change alone; keep the other settings that you quantize with"
 TOOLCHAIN_NAMES = {"onnxruntime": "ONNX Runtime"}
 
 #: A cause is shown to hide behind others where it recovers so much more in dB once these are repaired.
@@ -57,6 +59,7 @@ class Example:
     code: Annotated[str, "the text, with this model's names"]
     note: Annotated[str, "remark, may be empty"]
     checked: Annotated[str, "how far it was checked"]
+    caution: Annotated[str, "says that the call lacks the settings in force; empty where there is none"]
 
 
 @dataclass(frozen=True)
@@ -275,7 +278,9 @@ def _recovery_text(predicted: Recovery | None) -> str:
 def _remedy_card(advice: Advice, cause: CauseReport, toolchain: Chosen | None) -> RemedyCard:
     examples: dict[str, list[Example]] = {}
     for snippet, code in zip(advice.snippets, render_snippets(advice, cause.rules), strict=True):
-        examples.setdefault(snippet.toolchain, []).append(Example(code, snippet.note or "", MARKS[snippet.mark]))
+        examples.setdefault(snippet.toolchain, []).append(
+            Example(code, snippet.note or "", MARKS[snippet.mark], PARTIAL if snippet.options else "")
+        )
     own = toolchain.name if toolchain is not None else None
     best = own if own in examples else next(iter(examples), None)
     blocks = [

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from quantmedic.engine.contract.diagnosis import Diagnosis
 from quantmedic.reports.context import FailureBox, ReportContext, build_context
-from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Gain, RemedyCard
+from quantmedic.reports.sections.cards import CauseCard, EvidenceLine, Example, Gain, RemedyCard
 from quantmedic.reports.sections.prescription import PrescriptionBox
 from quantmedic.reports.sections.previous import PreviousBox
 from quantmedic.reports.sections.proof import ProofBox, TrialLine
@@ -306,12 +306,12 @@ def _remedy_lines(remedy: RemedyCard, paint: Paint, stands_above: bool, file: st
         if block.preferred and not remedy.no_option:
             if not block.own:
                 yield f"         with {block.toolchain}:"
-            yield from _snippet_lines(block.examples[0].code, file)
+            yield from _snippet_lines(block.examples[0], file)
 
 
-def _snippet_lines(code: str, file: str) -> Iterator[str]:
+def _snippet_lines(example: Example, file: str) -> Iterator[str]:
     """A snippet whole or not at all: one that was cut would be copied and fail."""
-    lines = code.splitlines()
+    lines = example.code.splitlines()
     place = f"{file} has it, with all other settings" if file else "copy it from report.md or index.html"
     if max(map(len, lines), default=0) > SNIPPET_LIMIT:
         longest = max(lines, key=len)
@@ -322,6 +322,8 @@ def _snippet_lines(code: str, file: str) -> Iterator[str]:
         return
     if file:
         yield f"         the change alone; {file} keeps all other settings:"
+    elif example.caution:
+        yield f"         {example.caution}:"
     yield from (f"         {visible(line)}" for line in lines)
 
 

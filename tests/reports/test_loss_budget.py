@@ -63,6 +63,15 @@ def test_the_console_takes_three_lines_at_most(diagnosis: Diagnosis) -> None:
     assert all(f"weights of {one.places[0]}" in " ".join(verbose.split()) for one in many)
 
 
+def test_all_layers_of_a_line_can_be_read(diagnosis: Diagnosis) -> None:
+    names = tuple(f"block{place}/conv" for place in range(40))
+    found = with_budget(diagnosis, (line("block0/conv", 0.4, places=names, layers=names),))
+    assert all(name in " ".join(render_console(found, verbosity="verbose").split()) for name in names)
+    page = budget_of_page(found)
+    assert "All 40 layers" in page and page.count("<li>") == 40
+    assert box_of(found).rows[0].href == "#noise-1" and 'id="noise-1"' in page
+
+
 def test_what_limits_it_is_said(diagnosis: Diagnosis) -> None:
     short = with_budget(diagnosis, (SMALL,), unsimulated=0.4, complete=False)
     said = " ".join(" ".join(short_budget(short)).split())
