@@ -26,7 +26,8 @@ How to run, from the repository root::
 
 With ``--seed N`` every case draws its place, its strength from harmless to fatal, its random numbers, the settings of
 the quantizer and the number of labelled samples (or none) from the seed. Seeds 1 to 9 are for tuning; figures reported
-come from seeds from 106 on, which tuning must not see. Without ``--seed`` the cases are the same every time.
+come from seeds from 106 on, which tuning must not see. A seed from 1 to 9 leaves out the networks that are marked as
+unseen. Without ``--seed`` the cases are the same every time.
 
 A run with a seed from 106 on is a first run once. It writes its figures and one line per case into the ledger,
 ``benchmarks/figures``, which is checked in; the record is begun before the first case is asked, and needs a checkout

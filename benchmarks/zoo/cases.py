@@ -22,7 +22,7 @@ from . import (
     unseen_b,
 )
 from .controls import CONTROLS
-from .draw import case_seed, draw_network, draw_recipes, draw_strength
+from .draw import TUNING_SEEDS, case_seed, draw_network, draw_recipes, draw_strength
 from .fault import FAULTS, Unseen
 from .networks import NETWORKS, REAL_NETWORKS, Network, known_network
 from .patient import NORMAL, Patient, healthy
@@ -138,20 +138,27 @@ class Spec:
 
 
 def all_specs(seed: int | None = None) -> Iterator[Spec]:
-    for network in NETWORKS:
+    networks = _networks(NETWORKS, seed)
+    for network in networks:
         yield from (Spec(network, (kind,), seed=seed) for kind in _seen() if kind not in REAL_KINDS)
-    for network in NETWORKS:
+    for network in networks:
         yield from (Spec(network, pair, seed=seed) for pair in PAIRS)
-    for network in NETWORKS:
+    for network in networks:
         yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
 
 
 def real_specs(seed: int | None = None) -> Iterator[Spec]:
     """Faults in networks that others trained, and the fault of quantizing them with the toolchain's defaults."""
-    for network in REAL_NETWORKS:
+    networks = _networks(REAL_NETWORKS, seed)
+    for network in networks:
         yield from (Spec(network, (kind,), seed=seed) for kind in _seen())
-    for network in REAL_NETWORKS:
+    for network in networks:
         yield from (Spec(network, control=name, seed=seed) for name in CONTROLS)
+
+
+def _networks(listed: dict[str, Network], seed: int | None) -> list[str]:
+    """Their names; a seed for tuning leaves out those that tuning never sees."""
+    return [name for name, network in listed.items() if seed not in TUNING_SEEDS or not network.unseen]
 
 
 def _seen() -> list[str]:

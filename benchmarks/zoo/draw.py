@@ -20,6 +20,7 @@ WEAKEST, STRONGEST = 0.1, 30.0
 LABELLED = (0, 32, 64, 128, 256, 512)
 #: Settings that are drawn before the normal ones are taken.
 DRAWS = 3
+TUNING_SEEDS = range(1, 10)
 
 
 def case_seed(seed: int, name: str) -> int:

@@ -35,6 +35,9 @@ def test_no_case_on_an_unseen_network_is_for_tuning() -> None:
     unseen = {name for name, network in (NETWORKS | REAL_NETWORKS).items() if network.unseen}
     assert unseen >= {"ocr", "squeeze", "denoiser", "sounds"}
     assert not unseen & {spec.network for spec in chosen("tuning", "*")}
+    for part, networks in (("all", NETWORKS), ("real", REAL_NETWORKS)):
+        assert not unseen & {spec.network for spec in chosen(part, "*", 3)}
+        assert {spec.network for spec in chosen(part, "*", 200)} == set(networks)
 
 
 def test_composed_samples_follow_from_the_seed() -> None:
