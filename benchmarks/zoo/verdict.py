@@ -136,7 +136,7 @@ def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | 
         **_options(built.folder),
     )
     budget = case.record.loss_budget
-    cost = clock.cost(0 if budget is None else budget.runs)
+    cost = clock.cost(0.0 if budget is None else budget.seconds or 0.0)
     write_cost(stored, cost)
     quantmedic.save_case(case, stored)
     return case, cost

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from .row import Cost
 
-#: The stage of the loss budget, which comes first, and of simulated remedies.
-ATTRIBUTION = "remedies"
+#: Stages of the attribution: the loss budget, and simulated remedies, with which it begins.
+ATTRIBUTION = frozenset({"remedies", "loss budget"})
 
 
 class Clock:
@@ -24,22 +24,17 @@ class Clock:
         """A step begins."""
         self._calls.append((stage, self._now() - self._started))
 
-    def cost(self, budget_runs: int) -> Cost:
-        """Seconds until the attribution begins, those of so many runs of the budget, and those of all of it.
+    def cost(self, budget_seconds: float) -> Cost:
+        """Seconds until the attribution begins, those of its loss budget, and those of all of it.
 
-        The attribution calls once when it begins, and before each of its runs. It ends with the first call of another
-        stage, or now.
+        It begins with the first call of its stages, and ends with the first later one of another stage, or now.
         """
         now = self._now() - self._started
-        begun = next((i for i, (stage, _) in enumerate(self._calls) if stage == ATTRIBUTION), None)
-        if begun is None:
+        start = next((seconds for stage, seconds in self._calls if stage in ATTRIBUTION), None)
+        if start is None:
             return Cost(now, 0.0, 0.0)
-        later = self._calls[begun:]
-        ended = next((seconds for stage, seconds in later if stage != ATTRIBUTION), now)
-        start = later[0][1]
-        steps = [seconds for stage, seconds in later if stage == ATTRIBUTION]
-        budget_end = steps[budget_runs + 1] if budget_runs + 1 < len(steps) else ended
-        return Cost(start, budget_end - start, ended - start)
+        later = (seconds for stage, seconds in self._calls if seconds > start and stage not in ATTRIBUTION)
+        return Cost(start, budget_seconds, next(later, now) - start)
 
 
 def write_cost(case: Path, cost: Cost) -> None:
