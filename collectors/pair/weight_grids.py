@@ -144,14 +144,17 @@ def outlier_ratios(matrix: Values) -> Floats:
 
 
 def _input_gains(matrix: Values) -> Values:
-    """Median magnitude of the weights of each input channel; 1 where they are few, or mostly zeros."""
+    """Median magnitude of the weights of each input channel, dead ones apart; 1 where they are few, or mostly zeros."""
     if matrix.shape[0] * matrix.shape[2] < MIN_WEIGHTS:
         return np.ones((1, 1, 1), np.float32)
     columns = np.abs(np.moveaxis(matrix, 1, 0)).reshape(matrix.shape[1], -1)
     middle = columns.shape[1] // 2
     columns.partition(middle, axis=1)
     gains = columns[:, middle].reshape(1, -1, 1)
-    return gains if (gains > 0).all() else np.ones((1, 1, 1), np.float32)
+    if not (gains > 0).all():
+        return np.ones((1, 1, 1), np.float32)
+    # What lies in a dead channel is nothing beside the others, however uneven it is.
+    return np.maximum(gains, np.float32(DEAD) * gains.max())
 
 
 def cosine(a: Values, b: Values) -> float:
@@ -179,8 +182,9 @@ def balance_gains(values: Values) -> Values:
     for _ in range(_BALANCING):
         rows = _inverse(power @ columns)
         columns = _inverse(power.T @ rows)
-    gains: Values = np.sqrt(np.outer(rows, columns)).astype(np.float32)
-    return values * gains[:, :, None]
+    # Gains of dead channels are outside of float32, and what they give is not.
+    balanced: Values = (values * np.sqrt(np.outer(rows, columns))[:, :, None]).astype(np.float32)
+    return balanced
 
 
 def _inverse(values: Floats) -> Floats:

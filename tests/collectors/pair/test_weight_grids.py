@@ -260,3 +260,16 @@ def test_scales_of_another_axis_are_recognized():
         quantizer = Quantizer(scale, np.zeros(12, np.int64), 8, True, 0)
         stored = Constant("w", w, quantizer, np.clip(np.rint(w / scale[:, None]), -127, 127).astype(np.int8))
         assert scale_axis(stored, w, 0) == found
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("dead", [1e-20, 1e-30, 1e-38], ids=str)
+def test_weights_that_training_let_decay_are_nothing_beside_the_others(dead: float):
+    """Pruned networks keep channels of 1e-20 and less, which float32 can neither square nor divide by."""
+    w = random(1, 16, 16, 9)
+    usual = outlier_ratios(w).max()
+    w[:, 5] *= np.float32(dead)
+    w[0, 5, 0] = np.float32(1e4 * dead)
+    assert outlier_ratios(w).max() == pytest.approx(usual, rel=0.3)
+    scaled = w * np.geomspace(1, 100, 16).astype(np.float32)[:, None, None]
+    assert similarity(scaled, w) == pytest.approx(1, abs=1e-3)
