@@ -1,9 +1,11 @@
 """Harm by metric and by noise: what is proven, what the network withstands for now, and what is not decided."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from quantmedic.engine.case.facts import CaseFacts, MetricFacts
+from quantmedic.engine.case.proof import TrialRecord
 from quantmedic.engine.case.records import SimulationRecord
 from quantmedic.engine.contract.causes import CauseReport
 from quantmedic.engine.contract.diagnosis import DropClass
@@ -79,18 +81,27 @@ def without_idle(
 
 
 def recoverable_db(outcome: RemedyOutcomes, base: RuleBase) -> float | None:
-    """The most that a repair recovers for sure: proven, else simulated with its whole interval.
+    """The most that a repair recovers: proven, else simulated with its whole interval and not refuted by a trial.
 
     More bits, or taking quantizers away, helps any network: of noise that is divided evenly, changing a share s of the
     quantizers takes away 10·log10(1 / (1 - s)) dB. Such a change counts only where what it recovers beyond that would
     heal the network: then few places make most of the noise.
     """
     proven = {kind: t.gain_db for kind, t in outcome.trials.items() if t.proven and t.gain_db is not None}
-    simulated = {kind: p.gain_db for kind, p in outcome.remedies.items() if p.low_db > 0 and kind not in outcome.trials}
+    simulated = {
+        kind: min(found.gain_db, _upper_end(outcome.trials.get(kind)))
+        for kind, found in outcome.remedies.items()
+        if found.low_db > 0 and kind not in proven
+    }
     repairs = [gain for kind, gain in proven.items() if kind not in MORE_BITS or _stands_out(kind, gain, outcome, base)]
     bounds = (*MORE_BITS, *AT_MOST)
     repairs += [g for kind, g in simulated.items() if kind not in bounds or _stands_out(kind, g, outcome, base)]
     return max(repairs, default=None)
+
+
+def _upper_end(trial: TrialRecord | None) -> float:
+    """The most that a trial leaves open; inf where there is none."""
+    return trial.high_db if trial is not None and trial.high_db is not None else math.inf
 
 
 def _stands_out(kind: str, gain_db: float, outcome: RemedyOutcomes, base: RuleBase) -> bool:

@@ -138,7 +138,8 @@ def prove_remedies(
 ) -> Proof:
     """What remedies recover on copies of the quantized model, and what prescriptions do that are run as printed.
 
-    A healthy model needs none. Where ``first`` alone is tried, neither does one that is not measurably harmed.
+    A healthy model needs none. Where ``first`` alone is tried, neither does one that is not measurably harmed, unless
+    that is undecided.
 
     Args:
         case: What was measured.
@@ -149,9 +150,11 @@ def prove_remedies(
     """
     base = measurement.base
     facts = derive(case, base)
-    if first and not facts.model.harmed:
+    if not facts.model.harmed and first and case.record.loss_budget is None and case.record.simulation is None:
         return Proof(case)
     judged = judge(case, base, toolchain=toolchain)
+    if first and not facts.model.harmed and judged.verdict != "undecided":
+        return Proof(case)
     if not facts.model.harmed and judged.verdict not in ("degraded", "undecided"):
         spoiled = facts.model.nonfinite_output in ("float", "both")
         why = "an output of the float model is not finite" if spoiled else "the outputs of both models agree"

@@ -98,9 +98,16 @@ def test_more_bits_count_for_few_places_that_make_most(gain: float, reach: float
     assert recoverable_db(outcome("sixteen-bit", gain, gain - 1, reach=reach), BASE) == (gain if counts else None)
 
 
-@pytest.mark.parametrize(("proven", "expected"), [(True, 2.0), (False, None)])
-def test_a_trial_goes_before_a_simulation(proven: bool, expected: float | None) -> None:
-    trial = SimpleNamespace(proven=proven, gain_db=2.0)
+@pytest.mark.parametrize(
+    ("proven", "high", "expected"),
+    [
+        pytest.param(True, 3.0, 2.0, id="proven"),
+        pytest.param(False, 3.0, 3.0, id="no more than the trial leaves open"),
+        pytest.param(False, 12.0, 8.0, id="a trial on few samples refutes nothing"),
+    ],
+)
+def test_a_trial_goes_before_a_simulation(proven: bool, high: float, expected: float) -> None:
+    trial = SimpleNamespace(proven=proven, gain_db=2.0, high_db=high)
     assert recoverable_db(outcome("recalibrate", 8.0, 5.0, trial=trial), BASE) == expected
 
 
