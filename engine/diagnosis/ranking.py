@@ -123,14 +123,16 @@ def _severity(stated: Severity, outcome: RemedyOutcomes, base: RuleBase, hurt: b
         base: Holds the thresholds.
         hurt: The network is measurably worse, so that a large share of its noise is a large share of a loss.
         carried: Share of the noise that what the cause names makes by the loss budget. What makes most of a loss is
-            grave, also where no remedy of its rules heals it alone.
+            grave, and what makes a notable part is no trifle, also where no remedy of its rules heals it alone.
     """
     if outcome.gain_db is None:
         return stated
     if stated not in ("high", "medium"):
         return "high" if hurt and is_grave(recoverable_db(outcome, base) or 0.0, base) else stated
     if outcome.gain_db < base.threshold("negligible_gain_db"):
-        return stated if hurt and carried > base.threshold("grave_share") else "low"
+        if not hurt or carried <= base.threshold("carried_share"):
+            return "low"
+        return stated if carried > base.threshold("grave_share") else "medium"
     if not is_grave(outcome.gain_db, base) or outcome.proven is False:
         return "medium"
     return "high" if hurt else stated
