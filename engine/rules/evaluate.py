@@ -17,7 +17,7 @@ from quantmedic.engine.case.facts import (
     OutputFacts,
     TensorFacts,
 )
-from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not
+from quantmedic.engine.rules.conditions import SHOWN, Any_, Condition, Node, Not, leaves
 from quantmedic.engine.rules.rule import Rule
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -115,17 +115,23 @@ def _without_doubled(results: list[RuleResult]) -> list[RuleResult]:
     """Without findings by experiment where the whole symptom of another cause of that family is seen on the subject."""
     if not any(finding.by_experiment for result in results for finding in result.findings):
         return results
-    seen: dict[tuple[str, int], list[Rule]] = {}
-    for result in results:
-        for finding in result.findings:
-            if not finding.by_experiment:
-                seen.setdefault((_source_of(result.rule), id(finding.view)), []).append(result.rule)
+    seen = {
+        (_source_of(result.rule), id(finding.view))
+        for result in results
+        if not _rests_on_budget(result.rule)
+        for finding in result.findings
+        if not finding.by_experiment
+    }
 
     def is_kept(finding: Finding) -> bool:
-        others = seen.get((_source_of(finding.rule), id(finding.view)), ())
-        return not finding.by_experiment or all(finding.rule.id in other.yields_to for other in others)
+        return not finding.by_experiment or (_source_of(finding.rule), id(finding.view)) not in seen
 
     return [replace(result, findings=tuple(filter(is_kept, result.findings))) for result in results]
+
+
+def _rests_on_budget(rule: Rule) -> bool:
+    """All that the rule asks for is what the loss budget shows: it has no symptom besides."""
+    return any("source.share" in condition.fact for condition in leaves(rule.when))
 
 
 def _source_of(rule: Rule) -> str:

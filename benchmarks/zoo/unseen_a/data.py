@@ -75,7 +75,7 @@ def planes_read_as_pixels(patient: Patient) -> Patient:
     return patient.with_(calibration=np.ascontiguousarray((mixed - mean) / std, np.float32))
 
 
-@fault("white-images", "data", "blank-samples", graded=True, unseen="a", also=("saturated-samples",))
+@fault("white-images", "data", "blank-samples", graded=True, unseen="a", also=("blank-samples",))
 def white_images(patient: Patient) -> Patient:
     """The exposure was set for the dark: nearly all pixels are white."""
     pixels, spec = images(patient)
@@ -101,7 +101,7 @@ def first_four(patient: Patient) -> Patient:
     "one-class-only",
     "data",
     "low-diversity",
-    "missing-classes",
+    "low-diversity",
     heal=sound_set,
     graded=True,
     unseen="a",
@@ -148,7 +148,7 @@ def slow_waves(patient: Patient) -> Patient:
     "stale-calibration",
     graded=True,
     unseen="a",
-    also=("over-clipped-activations", "poor-threshold", "recorded-threshold-misfit"),
+    also=("over-clipped-activations", "poor-threshold", "stale-calibration"),
 )
 def ranges_of_older_weights(patient: Patient) -> Patient:
     """Ranges taken before the last fine-tuning, when the weights were others."""

@@ -17,7 +17,7 @@ def _levels(patient: Patient, usual: float) -> float:
     return max(0.4, usual / patient.strength**0.6)
 
 
-@fault("nibbles-in-groups", "weights", "too-few-weight-bits", graded=True, unseen="a", also=("poor-weight-range",))
+@fault("nibbles-in-groups", "weights", "too-few-weight-bits", graded=True, unseen="a", also=("poor-threshold",))
 def nibbles_in_groups(patient: Patient) -> Patient:
     """Four-bit weights with a step for every four inputs, unpacked into bytes: many values, each group few."""
     linears = covered(patient)
@@ -58,7 +58,7 @@ def rounded_up(patient: Patient) -> Patient:
     return recoded(patient, linears, lambda codes, _: codes + shift)
 
 
-@fault("student-weights", "weights", "heavy-tailed-weights", graded=True, unseen="a", also=("poor-weight-range",))
+@fault("student-weights", "weights", "heavy-tailed-weights", graded=True, unseen="a", also=("poor-threshold",))
 def student_weights(patient: Patient) -> Patient:
     """Copied channels drifted apart in training: weights with the tails of a Cauchy distribution, which cancel."""
     surgeon = patient.surgeon()
@@ -75,12 +75,12 @@ def student_weights(patient: Patient) -> Patient:
 @fault(
     "shrunken-input-channels",
     "weights",
-    "input-channel-imbalance",
+    "channel-range-imbalance",
     "heavy-tailed-weights",
     "channel-outliers",
     graded=True,
     unseen="a",
-    also=("poor-weight-range", "channel-range-imbalance"),
+    also=("poor-threshold", "channel-range-imbalance"),
 )
 def shrunken_input_channels(patient: Patient) -> Patient:
     """Equalization gone wrong: the quieter channels are made tiny in different measure, their readers' weights huge."""
@@ -107,7 +107,7 @@ def shrunken_input_channels(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
 
 
-@fault("biases-on-one-step", "weights", "bias-overflow", graded=True, unseen="a", also=("miscorrected-bias",))
+@fault("biases-on-one-step", "weights", "bias-overflow", graded=True, unseen="a", also=("weight-induced-bias-shift",))
 def biases_on_one_step(patient: Patient) -> Patient:
     """A bias unit that takes the finest step of all channels sticks at its end: large biases become one value."""
     names = [f"{linear.bias}_quantized" for linear in covered(patient) if linear.bias]
@@ -128,7 +128,7 @@ def biases_on_one_step(patient: Patient) -> Patient:
     return patient.edited(edit)
 
 
-@fault("scales-along-inputs", "weights", "wrong-channel-axis", unseen="a", also=("foreign-weights", "unlike-weights"))
+@fault("scales-along-inputs", "weights", "wrong-channel-axis", unseen="a", also=("foreign-weights", "foreign-weights"))
 def scales_along_inputs(patient: Patient) -> Patient:
     """Weights with a scale for each output channel, which the exporter wrote down for the inputs, cut to length."""
     linears = [linear for linear in covered(patient) if not linear.depthwise]

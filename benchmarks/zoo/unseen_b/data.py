@@ -118,7 +118,7 @@ def blurred(patient: Patient) -> Patient:
     "ranges-of-the-neighbour",
     "data",
     "stale-calibration",
-    "recorded-threshold-misfit",
+    "stale-calibration",
     unseen="b",
     also=("over-clipped-activations", "poor-threshold"),
 )

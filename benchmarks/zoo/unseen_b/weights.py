@@ -28,7 +28,7 @@ def _vectors(size: int, rng: np.random.Generator) -> Change:
     return change
 
 
-@fault("vectors-from-a-book", "weights", "too-few-weight-bits", "unlike-weights", graded=True, unseen="b")
+@fault("vectors-from-a-book", "weights", "too-few-weight-bits", "foreign-weights", graded=True, unseen="b")
 def vectors_from_a_book(patient: Patient) -> Patient:
     """Weights compressed in fours, with a small book of vectors, for the download, and unpacked into bytes."""
     linears = covered(patient)
@@ -52,11 +52,11 @@ def powers_in_last_layer(patient: Patient) -> Patient:
 @fault(
     "bias-in-the-weights",
     "weights",
-    "input-channel-imbalance",
+    "channel-range-imbalance",
     "heavy-tailed-weights",
     graded=True,
     unseen="b",
-    also=("poor-weight-range",),
+    also=("poor-threshold",),
 )
 def bias_in_the_weights(patient: Patient) -> Patient:
     """A layer reads a channel that is constant, with large weights: its bias moved there in training."""
@@ -89,7 +89,7 @@ def bias_in_the_weights(patient: Patient) -> Patient:
     return patient.with_(model=surgeon.model).at(*(linear.node.name for linear in chosen))
 
 
-@fault("unsigned-biases", "weights", "bias-overflow", "miscorrected-bias", unseen="b", also=("misread-codes",))
+@fault("unsigned-biases", "weights", "bias-overflow", "weight-induced-bias-shift", unseen="b", also=("misread-codes",))
 def unsigned_biases(patient: Patient) -> Patient:
     """Biases were written for a unit without a sign: what is below zero sticks at zero."""
     chosen = patient.pick([n for n in covered(patient) if n.bias], 0.2, 0.5, 0.8)
@@ -107,7 +107,9 @@ def unsigned_biases(patient: Patient) -> Patient:
     return at_layers(patient, chosen).edited(edit)
 
 
-@fault("bias-corrected-twice", "weights", "miscorrected-bias", "weight-induced-bias-shift", graded=True, unseen="b")
+@fault(
+    "bias-corrected-twice", "weights", "weight-induced-bias-shift", "weight-induced-bias-shift", graded=True, unseen="b"
+)
 def bias_corrected_twice(patient: Patient) -> Patient:
     """Biases were corrected by what weights of four bits do to the mean, though these have eight."""
     chosen = patient.pick([n for n in covered(patient) if n.bias and not n.depthwise], 0.3, 0.7)
@@ -153,7 +155,7 @@ def weight_zero_point_off(patient: Patient) -> Patient:
     return at_layers(patient.with_(recipe=recipe), chosen).edited(edit)
 
 
-@fault("weights-with-headroom", "weights", "poor-weight-range", "too-few-weight-bits", graded=True, unseen="b")
+@fault("weights-with-headroom", "weights", "poor-threshold", "too-few-weight-bits", graded=True, unseen="b")
 def weights_with_headroom(patient: Patient) -> Patient:
     """Weight ranges set by hand, at a power of two with room for the next training."""
     recipe = replace(patient.recipe, per_channel=False, weight="QInt8")
@@ -173,7 +175,7 @@ def weights_with_headroom(patient: Patient) -> Patient:
     "channel-range-imbalance",
     graded=True,
     unseen="b",
-    also=("poor-weight-range", "heavy-tailed-weights"),
+    also=("poor-threshold", "heavy-tailed-weights"),
 )
 def loud_row_along_inputs(patient: Patient) -> Patient:
     """One output channel has huge weights, and the scales stand for input channels: all of these share its step."""
@@ -211,7 +213,7 @@ def loud_row_along_inputs(patient: Patient) -> Patient:
     return ill.at(*(linear.node.name for linear in chosen)).edited(edit)
 
 
-@fault("tapped-corner", "weights", "heavy-tailed-weights", graded=True, unseen="b", also=("poor-weight-range",))
+@fault("tapped-corner", "weights", "heavy-tailed-weights", graded=True, unseen="b", also=("poor-threshold",))
 def tapped_corner(patient: Patient) -> Patient:
     """A bit of the exponent flipped in one copy of a few weights, and training since has learned to balance it."""
     surgeon = patient.surgeon()
