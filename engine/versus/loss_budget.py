@@ -9,9 +9,8 @@ from pydantic import Field
 
 from quantmedic.engine.case.fact_base import Role
 from quantmedic.engine.case.facts import OutputFacts
-from quantmedic.engine.case.loss_budget import LossBudget, PieceRecord, SourceKind, SourceRecord
+from quantmedic.engine.case.loss_budget import LossBudget, Mechanism, PieceRecord, SourceKind, SourceRecord
 from quantmedic.engine.case.records import Case, CaseRecord
-from quantmedic.engine.contract.loss_budget import Mechanism
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.budget_lines import (
     OWN_LINE,

@@ -103,7 +103,7 @@ def _source_row(part: SourceChange, change: BudgetChange, base: float) -> Budget
 
 
 def _row(part: NoisePart, words: str, notes: tuple[str, ...], change: BudgetChange, base: float) -> BudgetChangeRow:
-    among = (None, None)
+    among: tuple[int | None, int | None] = (None, None)
     if isinstance(part, SourceChange):
         among = (part.among_before, part.among_after)
     sides = (change.before, change.after)
