@@ -17,7 +17,7 @@ def _quantized(patient: Patient, *kinds: str) -> list[str]:
     return [t for t in patient.activations(*kinds) if surgeon.producer(t).op_type not in ("Sigmoid", "Softmax")]
 
 
-@fault("one-side-wide", "activations", "poor-threshold", graded=True)
+@fault("one-side-wide", "activations", "poor-threshold", "relu-lost", graded=True)
 def one_side_wide(patient: Patient) -> Patient:
     """Three ranges reach far beyond the values on one side alone."""
     tensors = patient.pick(_quantized(patient), 0.2, 0.5, 0.8)
@@ -28,7 +28,7 @@ def one_side_wide(patient: Patient) -> Patient:
     return patient.with_(recipe=recipe)
 
 
-@fault("one-range-for-all", "activations", "poor-threshold", "stale-calibration", graded=True)
+@fault("one-range-for-all", "activations", "poor-threshold", "stale-calibration", "relu-lost", graded=True)
 def one_range_for_all(patient: Patient) -> Patient:
     """Every activation gets the range of the widest, and more."""
     tensors = _quantized(patient)

@@ -284,6 +284,10 @@ class TensorFacts(Facts):
     clip_lost: bool | None = fact(
         "the float model clips this tensor, while in the quantized one neither a Clip nor the quantizer's range does"
     )
+    floor_lost: bool | None = fact(
+        "a ReLU or Clip bounds this tensor from below in the float model, while in the quantized one neither an "
+        "operator does nor the quantizer's range, within 5 % of its width"
+    )
     recorded: RecordedFacts = RecordedFacts()
 
 

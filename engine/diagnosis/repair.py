@@ -42,6 +42,7 @@ _UNKNOWN_ON_NEW_GRIDS = (
     "inner_sqnr_db",
     "inner_share",
     "clip_lost",
+    "floor_lost",
 )
 #: Facts of weights as they are stored now; what they are predicted to be on other grids stays.
 _NOT_AS_STORED = dict.fromkeys(

@@ -192,6 +192,7 @@ def _tensor_facts(
         clip_low=record.clip_low,
         clip_high=record.clip_high,
         clip_lost=record.clip_lost,
+        floor_lost=record.floor_lost,
         recorded=recorded_facts(record.recorded, data.values(), quantizer),
         shift_excess=_shift_excess(main.values, quantizer, case.record.model.settings),
         **grid_facts(main.values, quantizer),

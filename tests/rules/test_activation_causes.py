@@ -266,6 +266,14 @@ def range_from_zero(*, faulty: bool) -> Fault:
     return Fault(finish(net, leaky), random(5, SAMPLES, 16, 32), overrides={"leaky": ends} if faulty else {})
 
 
+def relu_in_the_range(*, faulty: bool) -> Fault:
+    """A ReLU that the quantizer drops, in front of a range that reaches below zero."""
+    net = Net()
+    h = net.add("Relu", dense(net, tokens(net), random(1, 32, 32, scale=0.2), "h"), out="r")
+    ends = {"rmin": np.float32(-5 if faulty else 0), "rmax": np.float32(5)}
+    return Fault(finish(net, h), random(5, SAMPLES, 16, 32), overrides={"r": ends})
+
+
 def few_bits(bits: int) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """A float model and its twin, whose activations have so few bits."""
     models = []
@@ -301,6 +309,7 @@ FAULTS: list[tuple[str, Callable[..., Fault]]] = [
     ("first-layer-sensitive", first_layer),
     ("non-finite-values", small_divisors),
     ("negative-activations", range_from_zero),
+    ("relu-lost", relu_in_the_range),
 ]
 
 
