@@ -20,7 +20,7 @@ Array = NDArray[Any]
 FOLDER = Path(__file__).parent / "networks"
 DEMO = Path(__file__).parents[2] / "quantmedic" / "demo"
 #: Scales per channel need the first; older models are converted to the second.
-LEAST_OPSET, OPSET = 13, 17
+LEAST_OPSET, OPSET = 13, 21
 VALIDATION = 256
 CALIBRATION = 200
 
