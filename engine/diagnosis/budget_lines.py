@@ -25,7 +25,7 @@ from quantmedic.engine.contract.loss_budget import (
 from quantmedic.engine.decibels import sqnr_db
 from quantmedic.engine.diagnosis.suspects import Suspect
 from quantmedic.engine.formulas.change import Targets
-from quantmedic.engine.formulas.error_facts import MOST, mechanism_of, noisiest_output, simulated_share
+from quantmedic.engine.formulas.sources import MOST, mechanism_of, noisiest_output, simulated_share
 from quantmedic.engine.rules.evaluate import Finding
 from quantmedic.engine.rules.rule import GLOBAL_SCOPES
 

@@ -21,7 +21,6 @@ from quantmedic.engine.case.facts import (
     OutputColumnFacts,
     OutputFacts,
     Role,
-    SourceFacts,
     TensorFacts,
     WeightErrorFacts,
     WeightFacts,
@@ -31,17 +30,17 @@ from quantmedic.engine.case.records import Case, OperatorRecord
 from quantmedic.engine.case.statistics import SAMPLE_DTYPE, SampleTable
 from quantmedic.engine.formulas.columns import per_tensor, ratio
 from quantmedic.engine.formulas.datasets import dataset_facts
-from quantmedic.engine.formulas.error_facts import alone_sqnr_db, divisor_steps, source_facts, weight_error_facts
+from quantmedic.engine.formulas.error_facts import divisor_steps, weight_error_facts
 from quantmedic.engine.formulas.outside import outside_facts
 from quantmedic.engine.formulas.reported import input_facts, layers_with_settings, reported_facts
 from quantmedic.engine.formulas.simulate import Grid
+from quantmedic.engine.formulas.sources import JOINING, layers_with_sources, tensors_with_sources, width_of
 from quantmedic.engine.formulas.stored_bins import main_role
 from quantmedic.engine.formulas.task_metric import metric_facts, with_label_fit
 from quantmedic.engine.formulas.tensors import grid_of, predicted_sqnr, tensor_facts
 from quantmedic.engine.garbage import without_garbage_collection
 from quantmedic.engine.metrics.kinds import is_share
 
-_JOINING = ("Concat", "Add")
 #: Steps upstream that still belong to the group around an operator, such as the pieces of a layer norm.
 FEEDER_STEPS = 3
 
@@ -56,7 +55,7 @@ class Thresholds(Protocol):
 @without_garbage_collection
 def derive(case: Case, thresholds: Thresholds) -> CaseFacts:
     """All facts of a case; ``thresholds`` decide which layers are degraded and whether the network is harmed."""
-    return assemble(case, thresholds, _tensors_with_sources(case))
+    return assemble(case, thresholds, tensors_with_sources(case, tensor_facts(case)))
 
 
 def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...]) -> CaseFacts:
@@ -69,7 +68,7 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
     errors = [weight_error_facts(case, op, tensors) for op in operators]
     pairs = zip(operators, errors, strict=True)
     layers = _rank_layers(tuple(_layer_facts(op, tensors, degraded, worst, writers, error) for op, error in pairs))
-    layers = _with_sources(layers, case)
+    layers = layers_with_sources(layers, case)
     layers = layers_with_settings(_with_time_shares(layers, case.record.model.kernels), case.record.model.settings)
     return CaseFacts(
         model=_facts_of_model(case, thresholds, layers, tensors, outputs),
@@ -78,39 +77,6 @@ def assemble(case: Case, thresholds: Thresholds, tensors: tuple[TensorFacts, ...
         tensors=tensors,
         operands=tuple(_operand_facts(case, tensors)),
         outputs=outputs,
-    )
-
-
-def _tensors_with_sources(case: Case) -> tuple[TensorFacts, ...]:
-    """The tensors with what their quantizers do to the noise at the output, where the loss budget was measured."""
-    tensors = tensor_facts(case)
-    if case.record.loss_budget is None:
-        return tensors
-    sources = source_facts(case.record.loss_budget)
-    arriving = alone_sqnr_db(case.record.loss_budget)
-    found = [sources.get(("activation", i)) or sources.get(("input", i)) for i in range(len(tensors))]
-    return tuple(
-        tensor if source is None else _with_source(tensor, source, arriving[i])
-        for i, (tensor, source) in enumerate(zip(tensors, found, strict=True))
-    )
-
-
-def _with_source(tensor: TensorFacts, source: SourceFacts, arriving_db: float) -> TensorFacts:
-    """The tensor with its part of the noise, which alone leaves the output ``arriving_db``."""
-    own = tensor.data.rounding.sqnr_db
-    amplified = None if own is None or not math.isfinite(own - arriving_db) else own - arriving_db
-    return tensor.model_copy(update={"source": source.model_copy(update={"amplification_db": amplified})})
-
-
-def _with_sources(layers: tuple[LayerFacts, ...], case: Case) -> tuple[LayerFacts, ...]:
-    """The layers with what their stored weights and biases do to the noise at the output."""
-    if case.record.loss_budget is None:
-        return layers
-    sources, nothing = source_facts(case.record.loss_budget), SourceFacts()
-    own = [(sources.get(("weight", k), nothing), sources.get(("bias", k), nothing)) for k in range(len(layers))]
-    return tuple(
-        layer.model_copy(update={"weight_source": weight, "bias_source": bias})
-        for layer, (weight, bias) in zip(layers, own, strict=True)
     )
 
 
@@ -291,12 +257,12 @@ def _operand_facts(case: Case, tensors: tuple[TensorFacts, ...]) -> list[Operand
     pairs: list[tuple[dict[str, Any], str, int, Grid]] = []
     for op in case.record.operators:
         inputs = [(i, tensors[i]) for i in op.inputs if i is not None]
-        if op.op_type not in _JOINING or len(inputs) < 2:
+        if op.op_type not in JOINING or len(inputs) < 2:
             continue
         output = next((tensors[i] for i in op.outputs if i is not None), None)
         joint = grid_of(output.quantizer) if output is not None else None
         bits = output.quantizer.bits if output is not None else None
-        widths = [_width(tensor) for _, tensor in inputs]
+        widths = [width_of(tensor) for _, tensor in inputs]
         widest = max((w for w in widths if w is not None), default=0.0)
         for position, ((i, tensor), width) in enumerate(zip(inputs, widths, strict=True)):
             row = {
@@ -330,11 +296,6 @@ def _own_grid(tensor: TensorFacts, bits: int | None) -> Grid | None:
     return grid if grid.step > 0 else None
 
 
-def _width(tensor: TensorFacts) -> float | None:
-    values = tensor.data.values
-    return None if values.max is None or values.min is None else values.max - values.min
-
-
 def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], thresholds: Thresholds) -> OutputFacts:
     record = case.record.outputs[position]
     tensor = tensors[record.tensor] if record.tensor is not None else TensorFacts()
@@ -360,7 +321,7 @@ def _output_facts(case: Case, position: int, tensors: tuple[TensorFacts, ...], t
         **known,
         distinct_levels=int(used.any(axis=0).sum()) if used is not None else None,
         distinct_levels_worst_column=int(used.sum(axis=1).min()) if used is not None else None,
-        levels=ratio(_width(tensor), step),
+        levels=ratio(width_of(tensor), step),
         margin_median=margin,
         step_over_margin=ratio(step, margin),
         tie_share=float(samples["tie"][classified].mean()) if classified.any() else None,

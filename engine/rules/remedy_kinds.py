@@ -15,7 +15,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from quantmedic.engine.case.facts import CaseFacts, TensorFacts
 from quantmedic.engine.case.proof import FLOAT_SET, REPAIRED_DATA
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.formulas import change, range_moves
+from quantmedic.engine.formulas import change
 from quantmedic.engine.formulas.change import Change, ChangeFunction, Targets
 
 #: How a kind is carried out on the quantized model. Functions of ``quantmedic.trials``, which the engine cannot import.
@@ -101,7 +101,7 @@ _ROWS = (
         everywhere=Everywhere(
             "ranges of least squared error for all activations", "search-calibration-methods", "early"
         ),
-        moves=range_moves.nears_best,
+        moves=change.nears_best,
     ),
     RemedyKind(
         "percentile-range",
@@ -189,7 +189,7 @@ _ROWS = (
         "ranges of activations",
         change.full_range,
         title="new ranges from these data",
-        moves=range_moves.widens,
+        moves=change.widens,
     ),
     RemedyKind("asymmetric-range", "symmetry of activations", change.asymmetric_range, title="asymmetric ranges"),
     RemedyKind("mask-range", "ranges of activations in front of a softmax", change.mask_range),

@@ -19,7 +19,7 @@ from quantmedic.engine.diagnosis.budget_lines import (
     output_part_name,
     source_words,
 )
-from quantmedic.engine.formulas.error_facts import mechanism_of
+from quantmedic.engine.formulas.sources import mechanism_of
 from quantmedic.engine.record import Contract
 
 Fate = Literal["went", "less", "stayed", "more", "came"]

@@ -67,10 +67,12 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
     known, or only not yet, that this noise costs accuracy.
 
     Args:
-        case: What was measured.
+        case: What was measured; one that has this already stays as it is.
         measurement: The models and their data.
         seconds: Time that the loss budget may take, about.
     """
+    if case.record.simulation is not None:
+        return case
     facts = derive(case, measurement.base)
     if not facts.model.harmed and as_if_harmed(facts) is facts:
         return case
@@ -96,8 +98,6 @@ def simulate_remedies(case: Case, measurement: Measurement, seconds: float) -> C
             # What the budget shows, rules may name.
             facts = derive(case, measurement.base)
         suspects = _suspects(case, facts, measurement.base)
-        if not facts.model.harmed and not suspects and case.record.loss_budget is None:
-            return case
         runs = simulate(suspects, general_repairs(HALVES, case, facts), simulation.record, run)
     except QuantmedicError as error:
         return with_notice(case, f"what remedies recover was not simulated: {error.message}")

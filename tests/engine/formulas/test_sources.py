@@ -3,7 +3,7 @@
 import pytest
 
 from quantmedic.engine.case.loss_budget import LossBudget, OutputPart, PieceRecord, SourceRecord
-from quantmedic.engine.formulas.error_facts import source_facts
+from quantmedic.engine.formulas.sources import source_facts
 
 CLIPPED = PieceRecord(
     sources=(SourceRecord(kind="activation", tensors=(3,)),),
