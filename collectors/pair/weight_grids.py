@@ -154,7 +154,8 @@ def _input_gains(matrix: Values) -> Values:
     if not (gains > 0).all():
         return np.ones((1, 1, 1), np.float32)
     # What lies in a dead channel is nothing beside the others, however uneven it is.
-    return np.maximum(gains, np.float32(DEAD) * gains.max())
+    kept: Values = np.maximum(gains, np.float32(DEAD) * gains.max())
+    return kept
 
 
 def cosine(a: Values, b: Values) -> float:

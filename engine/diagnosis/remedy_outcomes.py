@@ -175,7 +175,7 @@ def gains_of(trial: TrialRecord) -> dict[str, float | bool | None]:
 
 def is_grave(gain_db: float, base: RuleBase) -> bool:
     """A repair that recovers so much at the output is one of a grave cause."""
-    return 1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share")
+    return bool(1.0 - 10.0 ** (-gain_db / 10.0) > base.threshold("grave_share"))
 
 
 def _sort_remedies(

@@ -7,7 +7,7 @@ import numpy as np
 from quantmedic.engine.case.facts import LayerFacts, SourceFacts, TensorFacts
 from quantmedic.engine.case.loss_budget import ChangesRecord, LossBudget, Mechanism, PieceRecord, SourceKind
 from quantmedic.engine.case.records import Case
-from quantmedic.engine.decibels import sqnr_of_nmse
+from quantmedic.engine.decibels import sqnr_db
 
 #: Operators that join operands on one grid.
 JOINING = ("Concat", "Add")
@@ -92,7 +92,7 @@ def alone_sqnr_db(budget: LossBudget) -> dict[int, float]:
     """SQNR of the noisiest output where only one tensor is quantized, by the index of the tensor."""
     noisiest = noisiest_output(budget)
     return {
-        i: sqnr_of_nmse(piece.alone[noisiest] * budget.simulated[noisiest])
+        i: sqnr_db(1.0, piece.alone[noisiest] * budget.simulated[noisiest])
         for piece in budget.pieces
         if len(piece.sources) == 1
         for i in piece.sources[0].tensors

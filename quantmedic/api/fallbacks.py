@@ -10,7 +10,7 @@ from quantmedic.api.options import DataOptions, DataSource, MeasuringOptions, Mo
 from quantmedic.collectors.data.preprocessing import Preprocessing
 from quantmedic.collectors.data.progress import Progress, no_progress
 from quantmedic.engine.case.facts import Role
-from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Goal
+from quantmedic.engine.contract.fallback import FallbackRecord, Goal
 from quantmedic.engine.errors import DataError
 from quantmedic.engine.metrics.kinds import is_share
 from quantmedic.reports.machines.records import fallback_json

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from quantmedic.engine.diagnosis.fallback_record import FallbackRecord, Level, Verdict
+from quantmedic.engine.contract.fallback import FallbackRecord, Level, Verdict
 from quantmedic.engine.text import literal
 from quantmedic.reports.terminal.lines import terminal_text, wrap_line
 from quantmedic.reports.text import (
