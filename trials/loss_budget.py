@@ -120,7 +120,6 @@ def measure_loss_budget(
         dataset=simulation.record.dataset,
         samples=samples_of(runs.batches),
         runs=runs.done,
-        seconds=runs.spent,
         outputs=runs.outputs,
         simulated=tuple(runs.whole.tolist()),
         deployed=tuple(runs.deployed.tolist()),

@@ -135,8 +135,7 @@ def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | 
         **built.told_metric,
         **_options(built.folder),
     )
-    budget = case.record.loss_budget
-    cost = clock.cost(0.0 if budget is None else budget.seconds or 0.0)
+    cost = clock.cost()
     write_cost(stored, cost)
     quantmedic.save_case(case, stored)
     return case, cost

@@ -74,9 +74,6 @@ class LossBudget(Record):
     dataset: Role
     samples: int
     runs: int = Field(description="passes of the simulated network over the samples")
-    seconds: float | None = Field(
-        default=None, exclude=True, description="time that it took; differs from run to run, and is not stored"
-    )
     outputs: tuple[OutputPart, ...]
     simulated: tuple[float, ...] = Field(description="noise of the simulated network per output, of its signal")
     deployed: tuple[float, ...] = Field(description="noise of the quantized model per output, of its signal")

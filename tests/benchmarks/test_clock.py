@@ -17,12 +17,12 @@ def clock(*calls: tuple[str, float], now: float) -> Clock:
 
 def test_attribution_ends_where_another_stage_begins() -> None:
     calls = [("validation", 1.0), ("remedies", 2.0), ("loss budget", 2.5), ("remedies", 4.0)]
-    assert clock(*calls, now=6.0).cost(1.5) == Cost(2.0, 1.5, 4.0)
-    assert clock(*calls, ("trials", 5.5), ("trials", 50.0), now=60.0).cost(1.5) == Cost(2.0, 1.5, 3.5)
+    assert clock(*calls, now=6.0).cost() == Cost(2.0, 1.5, 4.0)
+    assert clock(*calls, ("trials", 5.5), ("trials", 50.0), now=60.0).cost() == Cost(2.0, 1.5, 3.5)
 
 
 def test_a_healthy_model_costs_only_collecting() -> None:
-    assert clock(("validation", 1.0), now=3.0).cost(0.0) == Cost(3.0, 0.0, 0.0)
+    assert clock(("validation", 1.0), now=3.0).cost() == Cost(3.0, 0.0, 0.0)
 
 
 def test_the_cost_of_a_stored_case_is_known_again(tmp_path: Path) -> None:

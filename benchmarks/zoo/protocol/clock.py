@@ -9,7 +9,8 @@ from pathlib import Path
 from .row import Cost
 
 #: Stages of the attribution: the loss budget, and simulated remedies, with which it begins.
-ATTRIBUTION = frozenset({"remedies", "loss budget"})
+BUDGET = "loss budget"
+ATTRIBUTION = frozenset({"remedies", BUDGET})
 
 
 class Clock:
@@ -24,7 +25,7 @@ class Clock:
         """A step begins."""
         self._calls.append((stage, self._now() - self._started))
 
-    def cost(self, budget_seconds: float) -> Cost:
+    def cost(self) -> Cost:
         """Seconds until the attribution begins, those of its loss budget, and those of all of it.
 
         It begins with the first call of its stages, and ends with the first later one of another stage, or now.
@@ -34,7 +35,15 @@ class Clock:
         if start is None:
             return Cost(now, 0.0, 0.0)
         later = (seconds for stage, seconds in self._calls if seconds > start and stage not in ATTRIBUTION)
-        return Cost(start, budget_seconds, next(later, now) - start)
+        return Cost(start, self._budget(now), next(later, now) - start)
+
+    def _budget(self, now: float) -> float:
+        """Seconds from the first call of the loss budget to the next one of another stage, or to now."""
+        start = next((seconds for stage, seconds in self._calls if stage == BUDGET), None)
+        if start is None:
+            return 0.0
+        later = (seconds for stage, seconds in self._calls if seconds > start and stage != BUDGET)
+        return next(later, now) - start
 
 
 def write_cost(case: Path, cost: Cost) -> None:
