@@ -40,7 +40,7 @@ def _amplified(patient: Patient, factor: float, shares: tuple[float, ...], rare:
         scale = np.ones(len(rows), np.float32)
         scale[channel] = gain
         surgeon.amplify(tensor, scale)
-    return patient.with_(model=surgeon.model).at(*tensors)
+    return patient.with_(model=surgeon.model)
 
 
 def _outlier_places(surgeon: Surgeon, rare: bool) -> list[str]:
@@ -71,7 +71,7 @@ def rare_giants(patient: Patient) -> Patient:
 @fault("broken-samples", "activations", "activation-outliers", "stray-samples", graded=True)
 def broken_samples(patient: Patient) -> Patient:
     """Two calibration samples of two hundred are forty times too bright: a failed decoder."""
-    inputs = patient.signals.copy()
+    inputs = patient.calibration.copy()
     inputs[:: len(inputs) // 2] *= 40 * patient.strength
     return patient.with_(calibration=inputs)
 
@@ -99,15 +99,13 @@ def _no_gates(patient: Patient) -> list[str]:
 @fault("narrow-range", "activations", "over-clipped-activations", graded=True)
 def narrow_range(patient: Patient) -> Patient:
     """Two tensors with a fifth of the range that they need."""
-    tensors = patient.pick(_no_gates(patient), 0.25, 0.6)
-    return with_scaled_ranges(patient, tensors, 0.12 / patient.strength).at(*tensors)
+    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.25, 0.6), 0.12 / patient.strength)
 
 
 @fault("narrow-late-range", "activations", "over-clipped-activations", graded=True)
 def narrow_late_range(patient: Patient) -> Patient:
     """A late tensor with a tenth of its range."""
-    tensors = patient.pick(_no_gates(patient), 0.85)
-    return with_scaled_ranges(patient, tensors, 0.08 / patient.strength).at(*tensors)
+    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.85), 0.08 / patient.strength)
 
 
 @fault("wide-ranges", "activations", "poor-threshold", "stale-calibration", graded=True)
@@ -119,8 +117,7 @@ def wide_ranges(patient: Patient) -> Patient:
 @fault("one-wide-range", "activations", "poor-threshold", graded=True)
 def one_wide_range(patient: Patient) -> Patient:
     """One tensor with a range 150 times too wide."""
-    tensors = patient.pick(_no_gates(patient), 0.5)
-    return with_scaled_ranges(patient, tensors, 150 * patient.strength).at(*tensors)
+    return with_scaled_ranges(patient, patient.pick(_no_gates(patient), 0.5), 150 * patient.strength)
 
 
 @fault("power-of-two", "activations", "power-of-two-waste", "poor-threshold", graded=True)
@@ -158,7 +155,7 @@ def negatives_cut_off(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor, high in found:
         recipe = recipe.with_range(tensor, 0, high)
-    return patient.with_(recipe=recipe).at(*(tensor for tensor, _ in found))
+    return patient.with_(recipe=recipe)
 
 
 def _scales(surgeon: Surgeon, tensor: str) -> bool:
@@ -179,7 +176,7 @@ def swish_in_pieces(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor in sigmoids:
         recipe = recipe.with_range(tensor, -20 * patient.strength, 20 * patient.strength)
-    return patient.with_(recipe=recipe).at(*sigmoids)
+    return patient.with_(recipe=recipe)
 
 
 @fault("gate-range", "activations", "fixed-range-output", graded=True)
@@ -196,7 +193,7 @@ def gate_range(patient: Patient) -> Patient:
     recipe = patient.recipe
     for tensor in gates:
         recipe = recipe.with_range(tensor, 0, 32 * patient.strength)
-    return patient.with_(recipe=recipe).at(*gates)
+    return patient.with_(recipe=recipe)
 
 
 @fault("attention-mask", "activations", "mask-constant")
@@ -213,30 +210,15 @@ def lowest_float_mask(patient: Patient) -> Patient:
 
 def _masked(patient: Patient, value: float) -> Patient:
     surgeon = patient.surgeon()
-    sums = {node.output[0]: node for node in map(surgeon.producer, _scores(surgeon)) if node and node.op_type == "Add"}
-    masks = {tensor: [m for name in node.input if (m := _mask_behind(surgeon, name))] for tensor, node in sums.items()}
-    names = {name for found in masks.values() for name in found}
+    names = {name for node in surgeon.nodes("Add") for name in node.input if "mask" in name}
     if not names:
         raise Inapplicable("no attention mask")
     for name in names:
         mask = surgeon.constant(name)
+        if mask is None:
+            raise Inapplicable("the mask is computed")
         surgeon.put(name, np.where(mask < -1, np.float32(value), mask).astype(np.float32))
-    return patient.with_(model=surgeon.model).at(*(tensor for tensor, found in masks.items() if found))
-
-
-def _scores(surgeon: Surgeon) -> list[str]:
-    return [node.input[0] for node in surgeon.nodes("Softmax")]
-
-
-def _mask_behind(surgeon: Surgeon, tensor: str) -> str | None:
-    """The constant that holds the masked value: the mask itself, or what a computed one is multiplied by."""
-    value, node = surgeon.constant(tensor), surgeon.producer(tensor)
-    if value is not None:
-        return tensor if value.dtype == np.float32 and value.min() < -1 else None
-    if node is None or node.op_type not in ("Mul", "Unsqueeze", "Expand", "Reshape"):
-        return None
-    operands = node.input if node.op_type == "Mul" else node.input[:1]
-    return next((found for name in operands if (found := _mask_behind(surgeon, name))), None)
+    return patient.with_(model=surgeon.model)
 
 
 def _milder_mask(patient: Patient) -> Patient:
@@ -264,7 +246,7 @@ def class_mask(patient: Patient) -> Patient:
     surgeon.insert_after(surgeon.output, "Add", [mask])
     surgeon.insert_after(surgeon.output, "Softmax", axis=-1)
     surgeon.graph.output[0].type.tensor_type.shape.dim[1].dim_value = classes + 2
-    return patient.with_(model=surgeon.model).at(*(node.output[0] for node in surgeon.consumers(mask)))
+    return patient.with_(model=surgeon.model)
 
 
 @fault("no-range", "activations", "degenerate-range")
@@ -272,8 +254,9 @@ def no_range(patient: Patient) -> Patient:
     """One tensor was never seen alive: its range is a point."""
     tensor = patient.pick(patient.activations(), 0.45)[0]
     recipe = patient.recipe
-    point = recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
-    return patient.with_(recipe=point).at(tensor)
+    return patient.with_(
+        recipe=recipe.with_override(tensor, scale=np.array(1e-9, np.float32), zero_point=recipe.zero_point)
+    )
 
 
 @fault("relu6-lost", "activations", "relu6-lost")

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import quantmedic.engine as engine_
 import quantmedic.rules as rules_
 import quantmedic.trials as trials_
 from quantmedic.api.options import CollectArguments
-from quantmedic.engine.case.records import Case
 from quantmedic.engine.formulas.derive import derive
 from quantmedic.engine.rules.rulebase import RuleBase
 
@@ -22,13 +21,8 @@ from .fixing import repair
 from .paste import Pasted, paste
 from .peer import peer_causes
 from .proof import Proved, proved
-from .protocol.against import layer_names, said_of
-from .protocol.clock import Clock, read_cost, write_cost
-from .protocol.row import Cost, Said
 
 SEVERE = ("high", "medium")
-#: Parts of the report that a row is made of.
-KEPT = {"verdict", "causes", "loss_budget", "undecided"}
 
 
 @dataclass
@@ -38,8 +32,6 @@ class Answer:
     Attributes:
         causes: (name, severity, confidence, predicted gain in dB, first subject) of each, best first.
         peer: What the peer's rules say, best first.
-        said: The report in short.
-        against: What another version's report says, in short.
         pasted: What became of the pasted prescription.
         fixed: What ``quantmedic.fix`` made of the case.
     """
@@ -54,8 +46,6 @@ class Answer:
     proof: Proved | None = None
     pasted: Pasted | None = None
     fixed: Pasted | None = None
-    said: Said = field(default_factory=lambda: Said(""))
-    against: Said | None = None
 
     @property
     def names(self) -> list[str]:
@@ -85,15 +75,14 @@ def ask(
     fixed = repair(built, fix) if fix is not None else None
     started = time.perf_counter()
     try:
-        case, cost = _case(built, quick, prove)
+        case = _case(built, quick, prove)
         diagnosis = quantmedic.judge(case, rules)
         seconds = time.perf_counter() - started
-        said = replace(said_of(diagnosis.model_dump(mode="json", include=KEPT), layer_names(built)), cost=cost)
         pasted = paste(built, diagnosis, rules) if follow else None
     except Exception as error:
         words = f"{type(error).__name__}: {error}"[:300]
         pasted = Pasted("no prescription", reason=words) if follow else None
-        return Answer(built.spec.name, error=words, pasted=pasted, fixed=fixed, said=Said("", error=words))
+        return Answer(built.spec.name, error=words, pasted=pasted, fixed=fixed)
     return Answer(
         built.spec.name,
         [
@@ -107,23 +96,20 @@ def ask(
         proof=proved(diagnosis.proof) if diagnosis.proof is not None else None,
         pasted=pasted,
         fixed=fixed,
-        said=said,
     )
 
 
-def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | None]:
-    """The measured case, and what it cost where that is known."""
+def _case(built: Built, quick: bool, prove: float | None) -> Any:
     measured, judged = _hashes()
     kind = "case" if prove is None else "proof"
     stored = built.folder / f"{measured}-{judged}.{kind}"
     if stored.is_file():
-        return quantmedic.load_case(stored), read_cost(stored)
+        return quantmedic.load_case(stored)
     alike = list(built.folder.glob(f"{measured}-*.{kind}"))
     if quick and alike:
-        return quantmedic.load_case(alike[0]), read_cost(alike[0])
-    for old in built.folder.glob(f"*.{kind}*"):
+        return quantmedic.load_case(alike[0])
+    for old in built.folder.glob(f"*.{kind}"):
         old.unlink()
-    clock = Clock()
     case = quantmedic.collect(
         built.folder / "float.onnx",
         built.folder / "quantized.onnx",
@@ -131,14 +117,11 @@ def _case(built: Built, quick: bool, prove: float | None) -> tuple[Case, Cost | 
         validation=built.folder / "validation.npz",
         threads=1,
         prove=prove,
-        progress=clock,
-        **built.told_metric,
+        **({"metric": built.metric} if built.metric else {}),
         **_options(built.folder),
     )
-    cost = clock.cost()
-    write_cost(stored, cost)
     quantmedic.save_case(case, stored)
-    return case, cost
+    return case
 
 
 def _options(folder: Path) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from quantmedic.engine.case.tensor_facts import (
     OperandFacts,
     QuantizerFacts,
     RecordedFacts,
-    SourceFacts,
     TensorDataFacts,
     TensorFacts,
 )
@@ -76,7 +75,6 @@ __all__ = [
     "Scope",
     "SearchFacts",
     "SettingsFacts",
-    "SourceFacts",
     "StageFacts",
     "TensorDataFacts",
     "TensorFacts",

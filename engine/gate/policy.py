@@ -35,14 +35,10 @@ class FailOn(Settings):
 
 
 class Verdicts(Settings):
-    """Whether a verdict other than REGRESSION fails.
-
-    ``undecided``: a diagnosis that is undecided counts as too few samples.
-    """
+    """Whether a verdict other than REGRESSION fails."""
 
     insufficient_data: Literal["fail", "pass"] = "fail"
     anomalous: Literal["fail", "pass"] = "fail"
-    undecided: Literal["fail", "pass"] = "pass"
 
 
 class Coverage(Settings):

@@ -36,7 +36,6 @@ MARKED = {
     "ANOMALOUS": "!",
     "degraded": "×",
     "not-comparable": "?",
-    "undecided": "?",
 }
 
 
